@@ -1,0 +1,118 @@
+"""Everything that ATP raises, and what a handler raises to speak to ATP.
+
+All errors derive from :class:`ATPError`; those about bad arguments are also
+:class:`ValueError`, those about something missing also :class:`LookupError`,
+so that code which does not know ATP can still treat them sensibly.
+"""
+
+from datetime import timedelta
+
+
+class ATPError(Exception):
+    """Base of all errors of ATP."""
+
+
+class UnknownType(ATPError, LookupError):
+    """No Type of this identifier is declared or registered."""
+
+
+class UnregisteredHandler(UnknownType):
+    """The Type is known to the database, but this process has no handler for it."""
+
+
+class TypeInUse(ATPError):
+    """A Type cannot be unregistered while Instances of it exist (RFC 14)."""
+
+
+class InvalidType(ATPError, ValueError):
+    """A Type is declared with parameters that make no sense."""
+
+
+class InvalidOption(ATPError, ValueError):
+    """An option of an enqueue is unknown or out of range."""
+
+
+class InvalidInputs(ATPError, ValueError):
+    """The inputs do not fit the handler's signature."""
+
+
+class NotSerializable(ATPError, ValueError):
+    """A value cannot be serialized without losing something."""
+
+
+class TooLarge(ATPError, ValueError):
+    """A serialized value exceeds the limit of its kind."""
+
+
+class CorruptData(ATPError, ValueError):
+    """Stored data cannot be read back: damaged, or its signature is wrong."""
+
+
+class DuplicateIdentifier(ATPError, ValueError):
+    """An Instance with this identifier already exists for the Type.
+
+    ``instance`` is the existing one.
+    """
+
+    def __init__(self, message, instance=None):
+        super().__init__(message)
+        self.instance = instance
+
+
+class UnknownInstance(ATPError, LookupError):
+    """No Instance with this uuid or identifier exists."""
+
+
+class IllegalTransition(ATPError):
+    """The state of the Instance does not allow the event.
+
+    ``state`` is the state it is in, ``event`` what was asked for.
+    """
+
+    def __init__(self, message, *, event=None, state=None):
+        super().__init__(message)
+        self.event = event
+        self.state = state
+
+
+class WaitTimeout(ATPError, TimeoutError):
+    """The Instance did not reach a terminal state in the given time."""
+
+
+class WaitInTransaction(ATPError):
+    """Waiting inside a transaction would never see the Instance finish."""
+
+
+class LeaseLost(ATPError):
+    """The daemon no longer has a lease: its row is gone or has run out."""
+
+
+class Retry(Exception):
+    """Raised by a handler: try again later.
+
+    It spends one of the Type's ``max_retries`` and is logged without a
+    traceback. ``after`` is the delay, in seconds or as a timedelta; without
+    it the Type's backoff decides.
+    """
+
+    def __init__(self, message="", *, after=None):
+        super().__init__(message)
+        if isinstance(after, timedelta):
+            after = after.total_seconds()
+        if after is not None and not 0 <= after < float("inf"):
+            raise ValueError(
+                f"Retry(after={after!r}): must be a finite number of seconds, 0 or more"
+            )
+        self.after = after
+
+
+class Fatal(Exception):
+    """Raised by a handler: trying again is no use, the Instance is FAILED now."""
+
+
+class Interrupted(BaseException):
+    """Raised by ``context.check()`` when the attempt has to end here.
+
+    It derives from BaseException so that a handler's ``except Exception``
+    does not swallow it. ATP handles it; a handler may clean up and re-raise.
+    """

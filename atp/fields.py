@@ -1,0 +1,52 @@
+"""Model fields of ATP's own."""
+
+from datetime import UTC
+
+from django.db import models
+from django.utils import timezone
+
+
+class InstantField(models.DateTimeField):
+    """A point in time, always aware, whatever USE_TZ says.
+
+    SQLite has no type for times. Django writes text in the connection's time
+    zone there, and text in local time does not sort where the clocks go
+    back. This field writes UTC, so the store can compare due times and
+    leases on every database.
+    """
+
+    description = "Point in time"
+
+    def deconstruct(self):
+        name, _, args, kwargs = super().deconstruct()
+        return name, "atp.fields.InstantField", args, kwargs
+
+    def to_python(self, value):
+        value = super().to_python(value)
+        if value is not None and timezone.is_naive(value):
+            value = timezone.make_aware(value)
+        return value
+
+    def get_prep_value(self, value):
+        value = models.Field.get_prep_value(self, value)
+        return self.to_python(value)
+
+    def get_db_prep_value(self, value, connection, prepared=False):
+        if not prepared:
+            value = self.get_prep_value(value)
+        if value is None or hasattr(value, "resolve_expression"):
+            return value
+        value = value.astimezone(UTC)
+        if connection.features.supports_timezones:
+            return value
+        return str(value.replace(tzinfo=None))
+
+    def from_db_value(self, value, expression, connection):
+        if value is None:
+            return None
+        if not connection.features.supports_timezones:
+            # Written as UTC above; Django has labelled it with another zone, or none.
+            return value.replace(tzinfo=UTC)
+        if timezone.is_naive(value):  # USE_TZ is off: local time of the connection
+            return timezone.make_aware(value, connection.timezone).astimezone(UTC)
+        return value

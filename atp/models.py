@@ -1,0 +1,323 @@
+"""The tables: the six of RFC 14, and Daemon.
+
+The store is the only code that writes Task, Instance.state or LogRecord;
+everybody else reads. House plan, section 3, says what each table is for.
+"""
+
+import time
+
+from django.core.files.storage import storages
+from django.db import connections, models
+from django.db.models import F, Q
+
+from . import codec
+from .conf import settings
+from .exceptions import WaitInTransaction, WaitTimeout
+from .fields import InstantField
+from .querysets import DaemonQuerySet, InstanceQuerySet, LogQuerySet, TaskQuerySet
+from .states import TERMINAL, Reason, State
+from .uuids import uuid7
+
+MIN_PRIORITY = -100
+MAX_PRIORITY = 100
+MAX_IDENTIFIER = 200
+
+
+class Type(models.Model):
+    """The registered parameters of a kind of task (RFC 14). Written by registration only."""
+
+    identifier = models.CharField(max_length=MAX_IDENTIFIER, unique=True)
+    handler = models.CharField(
+        max_length=255,
+        help_text="For display: a daemon runs the function that its own code declares.",
+    )
+    timeout = models.DurationField(null=True, help_text="A running attempt is killed after this.")
+    max_restarts = models.PositiveIntegerField(help_text="Attempts that may be lost while running.")
+    max_retries = models.PositiveIntegerField(help_text="Attempts that may raise and try again.")
+    backoff = models.DurationField(help_text="Delay before the first retry.")
+    backoff_max = models.DurationField(help_text="Longest delay before a retry.")
+    retention = models.DurationField(null=True, help_text="Terminal Instances are kept this long.")
+    serializer = models.CharField(max_length=16, default=codec.JSON)
+    registered = InstantField(help_text="When the parameters were last changed.")
+
+    class Meta:
+        ordering = ["identifier"]
+
+    def __str__(self):
+        return self.identifier
+
+
+class Instance(models.Model):
+    """One accepted request."""
+
+    type = models.ForeignKey(Type, models.PROTECT, related_name="instances", db_index=False)
+    uuid = models.UUIDField(default=uuid7, unique=True, editable=False)
+    identifier = models.CharField(
+        max_length=MAX_IDENTIFIER, null=True, help_text="The caller's idempotency key."
+    )
+    state = models.CharField(max_length=9, choices=State)
+    reason = models.CharField(max_length=9, choices=Reason, blank=True, default="")
+    collection = models.CharField(max_length=MAX_IDENTIFIER, blank=True, default="")
+    priority = models.SmallIntegerField(default=0)
+    attempt = models.PositiveIntegerField(default=0, help_text="Claims so far; the fence.")
+    restarts = models.PositiveIntegerField(default=0, help_text="Attempts lost while running.")
+    retries = models.PositiveIntegerField(default=0, help_text="Attempts that raised.")
+    lost = models.PositiveIntegerField(default=0, help_text="Attempts lost in all.")
+    progress = models.FloatField(null=True, help_text="From 0 to 1; null when unknown.")
+    progress_message = models.CharField(max_length=200, blank=True, default="")
+    start_before = InstantField(null=True)
+    created_by = models.CharField(max_length=200, blank=True, default="")
+    created = InstantField()
+    started = InstantField(null=True, help_text="When the last attempt started.")
+    finished = InstantField(null=True)
+
+    objects = InstanceQuerySet.as_manager()
+
+    class Meta:
+        # No index holds a column that changes while the Instance is live,
+        # except partial ones on terminal states: PostgreSQL can then update
+        # it in place.
+        indexes = [
+            # Instances of a Type, newest first; and "is there any?" when it is unregistered.
+            models.Index(F("type"), F("id").desc(), name="atp_instance_of_type"),
+            # Retention: the oldest terminal ones of a Type. The condition names
+            # "finished", which is null while live, and not the state, since a
+            # column in a condition counts as indexed.
+            models.Index(
+                fields=["type", "finished"],
+                condition=Q(finished__isnull=False),
+                name="atp_instance_terminal",
+            ),
+        ]
+        constraints = [
+            models.UniqueConstraint(
+                fields=["type", "identifier"],
+                condition=Q(identifier__isnull=False),
+                name="atp_instance_identifier",
+            ),
+            models.CheckConstraint(condition=Q(state__in=State.values), name="atp_instance_state"),
+            models.CheckConstraint(
+                condition=Q(state=State.FAILED, reason__in=Reason.values)
+                | (~Q(state=State.FAILED) & Q(reason="")),
+                name="atp_instance_reason",
+            ),
+            models.CheckConstraint(
+                condition=Q(state__in=sorted(TERMINAL), finished__isnull=False)
+                | (~Q(state__in=sorted(TERMINAL)) & Q(finished__isnull=True)),
+                name="atp_instance_finished",
+            ),
+            models.CheckConstraint(
+                condition=Q(priority__gte=MIN_PRIORITY, priority__lte=MAX_PRIORITY),
+                name="atp_instance_priority",
+            ),
+        ]
+
+    def __str__(self):
+        return str(self.uuid)
+
+    @property
+    def is_terminal(self):
+        return self.state in TERMINAL
+
+    @property
+    def log(self):
+        """Its LogRecords, oldest first."""
+        return self.logrecord_set.in_order()
+
+    def wait(self, timeout=None):
+        """Wait until this is terminal and return it, with its fields as they are then.
+
+        ``timeout`` is in seconds; None waits for ever. Raises WaitTimeout,
+        and WaitInTransaction inside a transaction, which would never see it end.
+        """
+        database = self._state.db or settings.DATABASE
+        if not self.is_terminal and connections[database].in_atomic_block:
+            raise WaitInTransaction("wait() inside a transaction would never return: commit first.")
+        deadline = None if timeout is None else time.monotonic() + timeout
+        pause = 0.01
+        while not self.is_terminal:
+            if deadline is not None:
+                left = deadline - time.monotonic()
+                if left <= 0:
+                    raise WaitTimeout(f"{self.uuid} is still {self.state} after {timeout} s.")
+                pause = min(pause, left)
+            time.sleep(pause)
+            pause = min(pause * 1.5, 0.5)
+            self.refresh_from_db()
+        return self
+
+
+class Inputs(models.Model):
+    """The serialized arguments of one Instance."""
+
+    instance = models.OneToOneField(Instance, models.CASCADE, primary_key=True)
+    format = models.CharField(max_length=8, default=codec.JSON)
+    data = models.TextField()
+
+    class Meta:
+        verbose_name_plural = "inputs"
+
+    def __str__(self):
+        return f"inputs of {self.instance_id}"
+
+    @property
+    def value(self):
+        """The arguments as written: a dict of keyword arguments, positional ones under "*"."""
+        return codec.decode(codec.Payload(self.format, self.data))
+
+
+class Response(models.Model):
+    """The output of one Instance: content type and data, or a stored file when large.
+
+    ``files`` describes the files that the handler published: a list of
+    objects with ``name``, ``path`` (in Django's storage), ``content_type``,
+    ``size`` (bytes) and ``attempt``.
+    """
+
+    instance = models.OneToOneField(
+        Instance, models.CASCADE, primary_key=True, related_name="response"
+    )
+    content_type = models.CharField(max_length=127, blank=True, default="")
+    data = models.BinaryField(null=True)
+    file = models.CharField(max_length=255, blank=True, default="")
+    size = models.PositiveBigIntegerField(default=0, help_text="Bytes of the output.")
+    files = models.JSONField(default=list)
+
+    def __str__(self):
+        return f"response of {self.instance_id}"
+
+    def open(self):
+        """Return the stored output, when it is a file, as a binary file object."""
+        return storages[settings.STORAGE].open(self.file)
+
+    @property
+    def body(self):
+        """The raw output in bytes; None if the handler returned nothing."""
+        if self.file:
+            with self.open() as stored:
+                return stored.read()
+        return None if self.data is None else bytes(self.data)
+
+    @property
+    def value(self):
+        """The output as the handler returned it: JSON decoded, text as str, else bytes."""
+        body = self.body
+        if body is None:
+            return None
+        kind = self.content_type.partition(";")[0].strip().lower()
+        if kind == "application/json":
+            return codec.from_json(body.decode())
+        if kind == codec.PICKLE_CONTENT_TYPE:
+            return codec.decode(codec.Payload(codec.PICKLE, body.decode()))
+        return body.decode() if kind.startswith("text/") else body
+
+    @property
+    def stored_paths(self):
+        """Paths of everything that this Response keeps in Django's storage."""
+        return [self.file] * bool(self.file) + [entry["path"] for entry in self.files]
+
+
+class LogRecord(models.Model):
+    """One transition, message of a handler, or action of an operator.
+
+    ``event`` is empty for messages. ``instance`` is null where it concerns a
+    Type, a lane or a daemon, named by ``subject``; purging keeps those.
+    """
+
+    instance = models.ForeignKey(Instance, models.CASCADE, null=True)
+    subject = models.CharField(max_length=255, blank=True, default="")
+    time = InstantField()
+    event = models.CharField(max_length=8, blank=True, default="")
+    state = models.CharField(max_length=9, blank=True, default="", help_text="After the event.")
+    attempt = models.PositiveIntegerField(null=True)
+    level = models.PositiveSmallIntegerField(help_text="As in the logging module.")
+    who = models.CharField(max_length=200, blank=True, default="")
+    message = models.TextField(blank=True, default="")
+
+    objects = LogQuerySet.as_manager()
+
+    class Meta:
+        indexes = [
+            models.Index(
+                fields=["subject"], condition=Q(instance__isnull=True), name="atp_log_subject"
+            )
+        ]
+
+    def __str__(self):
+        return f"{self.time:%Y-%m-%d %H:%M:%S} {self.event or 'message'} {self.message[:60]}"
+
+
+class Daemon(models.Model):
+    """One running atpd.
+
+    ``lock`` is the path of the file lock that stands for its lease where all
+    daemons share a host (SQLite); elsewhere it is empty and ``lease_until``
+    counts.
+    """
+
+    uuid = models.UUIDField(unique=True)
+    host = models.CharField(max_length=255)
+    pid = models.PositiveIntegerField()
+    version = models.CharField(max_length=32)
+    types = models.JSONField(default=list, help_text="Identifiers of the Types it serves.")
+    workers = models.JSONField(default=list, help_text="pid, Instance and since when, per worker.")
+    lock = models.CharField(max_length=255, blank=True, default="")
+    lease_until = InstantField()
+    idle = models.BooleanField(default=False)
+    request = models.CharField(max_length=16, blank=True, default="")
+    started = InstantField()
+    seen = InstantField()
+
+    objects = DaemonQuerySet.as_manager()
+
+    def __str__(self):
+        return f"{self.host}:{self.pid}"
+
+
+class Task(models.Model):
+    """The queue row of a live Instance. Narrow on purpose: this is the hot table.
+
+    A waiting row says when it is due, a claimed one who holds it. What the
+    claim filters by (type, collection, priority, start_before) is copied here
+    from the Instance, so that it never has to look at a wider table.
+    """
+
+    instance = models.OneToOneField(Instance, models.CASCADE, primary_key=True)
+    type = models.ForeignKey(Type, models.PROTECT, db_index=False)
+    collection = models.CharField(max_length=MAX_IDENTIFIER, blank=True, default="")
+    priority = models.SmallIntegerField(default=0)
+    due_at = InstantField()
+    start_before = InstantField(null=True)
+    daemon = models.ForeignKey(
+        Daemon, models.PROTECT, null=True, db_index=False, related_name="tasks"
+    )
+    attempt = models.PositiveIntegerField(default=0)
+    request = models.CharField(max_length=16, blank=True, default="")
+
+    objects = TaskQuerySet.as_manager()
+
+    class Meta:
+        indexes = [
+            # The claim: what of a Type is due, in claiming order.
+            models.Index(
+                F("type"),
+                F("priority").desc(),
+                F("due_at"),
+                F("instance"),
+                condition=Q(daemon__isnull=True),
+                name="atp_task_claim",
+            ),
+            # What a daemon holds: expiry, reconciliation, requests.
+            models.Index(
+                fields=["daemon"], condition=Q(daemon__isnull=False), name="atp_task_held"
+            ),
+            # What has not been started in time.
+            models.Index(
+                fields=["start_before"],
+                condition=Q(daemon__isnull=True, start_before__isnull=False),
+                name="atp_task_missed",
+            ),
+        ]
+
+    def __str__(self):
+        return f"task of {self.instance_id}"

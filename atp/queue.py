@@ -1,0 +1,281 @@
+"""The verbs: everything that an application or an operator does with the queue.
+
+The pages, the API, the admin, the shell and the application call these and
+nothing below them. ``by`` names who acts and through which channel, as text
+for the log.
+"""
+
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+from uuid import UUID
+
+from django.conf import settings as project
+from django.utils import timezone
+
+from . import binding, codec
+from .conf import did_you_mean, settings
+from .exceptions import (
+    IllegalTransition,
+    InvalidInputs,
+    InvalidOption,
+    UnknownInstance,
+)
+from .models import MAX_IDENTIFIER, MAX_PRIORITY, MIN_PRIORITY, Instance, Response, Task
+from .registry import registry
+from .states import Event, State
+from .store import get_store
+from .store.base import RELEASE, Change, Request
+
+EXISTING = ("raise", "return", "redrive")
+# Instances written or removed in one statement.
+CHUNK = 1000
+
+
+# Types
+
+
+def register(*task_types, by=""):
+    """Write declared Types to the database; again is an update (RFC 14)."""
+    get_store().register([task_type.registration() for task_type in task_types], who=by)
+
+
+def register_all(by=""):
+    """Write every Type that this process declares."""
+    register(*registry, by=by)
+
+
+def unregister(identifier, by=""):
+    """Remove a Type from the database (RFC 14).
+
+    Raises UnknownType, or TypeInUse while Instances of it exist.
+    """
+    get_store().unregister(identifier, who=by)
+
+
+# Enqueueing
+
+
+def enqueue(task_type, *args, **kwargs):
+    """Enqueue one Instance; see :meth:`TaskType.enqueue`."""
+    return enqueue_many(task_type, [_Call(args, kwargs)])[0]
+
+
+def enqueue_many(task_type, inputs, *, identifiers=None):
+    """Enqueue many Instances, all or none; see :meth:`TaskType.enqueue_many`."""
+    calls = [_call(item) for item in inputs]
+    names = _identifiers(task_type, len(calls), identifiers)
+    store = get_store()
+    options = _checked_options(task_type.options, store)
+    requests = [
+        Request(inputs=_payload(task_type, call), identifier=name, **options)
+        for call, name in zip(calls, names, strict=True)
+    ]
+    return store.enqueue(task_type.registration(), requests)
+
+
+class _Call:
+    def __init__(self, args, kwargs):
+        self.args = args
+        self.kwargs = kwargs
+
+
+def _call(item):
+    if isinstance(item, _Call):
+        return item
+    if isinstance(item, Mapping):
+        return _Call((), item)
+    if isinstance(item, (tuple, list)):
+        return _Call(tuple(item), {})
+    raise InvalidInputs(
+        f"enqueue_many() takes mappings of keyword arguments or tuples of arguments, not {item!r}."
+    )
+
+
+def _payload(task_type, call):
+    for name in call.kwargs:
+        if not isinstance(name, str):
+            raise InvalidInputs(f"An argument of {task_type} is called {name!r}; names are text.")
+    bound = binding.bind(task_type.identifier, task_type.signature, call.args, call.kwargs)
+    codec.check_format(task_type.serializer)
+    return codec.encode(
+        bound,
+        format=task_type.serializer,
+        limit=settings.MAX_INPUTS_SIZE,
+        what=f"Inputs of {task_type.identifier!r}",
+    )
+
+
+def _identifiers(task_type, count, identifiers):
+    own = task_type.options.identifier
+    if identifiers is None:
+        if own is not None and count > 1:
+            raise InvalidOption(
+                f"using(identifier={own!r}) names one Instance, not {count}: "
+                "give enqueue_many() its identifiers=[…]."
+            )
+        names = [own] * count
+    else:
+        names = list(identifiers)
+        if len(names) != count:
+            raise InvalidOption(f"{len(names)} identifiers for {count} inputs.")
+    for name in names:
+        if name is not None:
+            _check_text("identifier", name, empty=False)
+    return names
+
+
+def _checked_options(options, store):
+    """Return the options as a Request takes them. Raises InvalidOption."""
+    priority = options.priority
+    if isinstance(priority, bool) or not isinstance(priority, int):
+        raise InvalidOption(f"priority={priority!r}: must be a whole number.")
+    if not MIN_PRIORITY <= priority <= MAX_PRIORITY:
+        raise InvalidOption(
+            f"priority={priority}: must be from {MIN_PRIORITY} to {MAX_PRIORITY}, higher first."
+        )
+    if options.existing not in EXISTING:
+        raise InvalidOption(
+            f"existing={options.existing!r}: must be one of {', '.join(EXISTING)}."
+            f"{did_you_mean(options.existing, EXISTING)}"
+        )
+    _check_text("collection", options.collection)
+    _check_text("created_by", options.created_by)
+    due = options.run_after
+    due = store.now() + due if isinstance(due, timedelta) else _instant("run_after", due)
+    start_before = _instant("start_before", options.start_before)
+    if due is not None and start_before is not None and start_before <= due:
+        raise InvalidOption(f"start_before ({start_before}) must be later than run_after ({due}).")
+    return {
+        "priority": priority,
+        "collection": options.collection,
+        "due": due,
+        "start_before": start_before,
+        "created_by": options.created_by,
+        "existing": options.existing,
+    }
+
+
+def _check_text(name, value, *, empty=True):
+    if not isinstance(value, str):
+        raise InvalidOption(f"{name}={value!r}: must be text.")
+    if not value and not empty:
+        raise InvalidOption(f"{name} must not be empty.")
+    if len(value) > MAX_IDENTIFIER:
+        raise InvalidOption(f"{name} has {len(value)} characters, {MAX_IDENTIFIER} are allowed.")
+    if "\x00" in value or not value.isprintable():
+        raise InvalidOption(f"{name}={value!r}: must be printable text on one line.")
+
+
+def _instant(name, value):
+    if value is None:
+        return None
+    if not isinstance(value, datetime):
+        raise InvalidOption(f"{name}={value!r}: must be a datetime.")
+    if timezone.is_naive(value):
+        if project.USE_TZ:
+            raise InvalidOption(
+                f"{name}={value!r} has no time zone, and USE_TZ is on: "
+                "use django.utils.timezone.now() or make_aware()."
+            )
+        value = timezone.make_aware(value)
+    return value
+
+
+# Looking
+
+
+def get(uuid=None, *, type=None, identifier=None):
+    """Return the Instance of this uuid, or of this Type and identifier.
+
+    Raises UnknownInstance.
+    """
+    rows = Instance.objects.using(settings.DATABASE).select_related("type")
+    try:
+        if uuid is not None:
+            return rows.get(uuid=uuid if isinstance(uuid, UUID) else UUID(str(uuid)))
+        return rows.get(type__identifier=str(type), identifier=identifier)
+    except (Instance.DoesNotExist, ValueError):
+        named = uuid if uuid is not None else f"of {type} with identifier {identifier!r}"
+        raise UnknownInstance(f"There is no Instance {named}.") from None
+
+
+def response(instance):
+    """Return the Response of an Instance, or None if it has none (RFC 14)."""
+    return Response.objects.using(settings.DATABASE).filter(instance=instance).first()
+
+
+def size(type=None):
+    """Return how many Instances are live: waiting or claimed."""
+    tasks = Task.objects.using(settings.DATABASE)
+    return tasks.filter(type__identifier=str(type)).count() if type else tasks.count()
+
+
+# Steering
+
+
+def redrive(*instances, by=""):
+    """Send FAILED Instances back to the queue, with their budgets as new.
+
+    Raises IllegalTransition if one is not FAILED; the others are redriven.
+    """
+    changes = [Change(event=Event.REDRIVE, instance=i.pk, who=by) for i in instances]
+    refused = get_store().record(changes)
+    _refresh(instances)
+    for change in refused:
+        instance = next(i for i in instances if i.pk == change.instance)
+        raise IllegalTransition(
+            f"{instance.uuid} cannot be redriven: it is {instance.state}, not {State.FAILED}.",
+            event=Event.REDRIVE,
+            state=State(instance.state),
+        )
+
+
+def release(instance, by=""):
+    """Re-enqueue a live Instance (RFC 14).
+
+    If it is claimed, its holder is asked to stop the attempt and hand it
+    back; no budget is charged. If it waits, there is nothing to do. Returns
+    whether a holder was asked. Raises IllegalTransition if it is terminal.
+    """
+    asked = get_store().request(instance.pk, RELEASE, who=by)
+    _refresh([instance])
+    if not asked and instance.is_terminal:
+        raise IllegalTransition(
+            f"{instance.uuid} cannot be released: it is {instance.state}.",
+            event=Event.RELEASE,
+            state=State(instance.state),
+        )
+    return asked
+
+
+def purge(type=None):
+    """Remove terminal Instances that are older than their Type's retention; returns how many."""
+    removed = 0
+    while count := get_store().purge(type=type, limit=CHUNK):
+        removed += count
+    return removed
+
+
+def delete(*instances):
+    """Remove terminal Instances, with inputs, response, files and log (RFC 14).
+
+    Raises IllegalTransition, with nothing removed, if one is live.
+    """
+    _refresh(instances)
+    for instance in instances:
+        if not instance.is_terminal:
+            raise IllegalTransition(
+                f"{instance.uuid} cannot be removed: it is {instance.state}.",
+                state=State(instance.state),
+            )
+    keys = [instance.pk for instance in instances]
+    store = get_store()
+    return sum(
+        store.purge(instances=keys[start : start + CHUNK], limit=CHUNK)
+        for start in range(0, len(keys), CHUNK)
+    )
+
+
+def _refresh(instances):
+    for instance in instances:
+        instance.refresh_from_db(using=settings.DATABASE)

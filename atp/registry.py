@@ -1,0 +1,242 @@
+"""Declaring Types: ``@task_type``, and the registry of what this process can run.
+
+A daemon only ever runs functions from this registry; nothing that the
+database holds names code to run (G14).
+"""
+
+import re
+from dataclasses import dataclass, field, fields, replace
+from datetime import datetime, timedelta
+from functools import cached_property
+
+from . import binding, codec
+from .conf import did_you_mean, seconds, settings
+from .exceptions import InvalidOption, InvalidType, UnknownType, UnregisteredHandler
+from .store.base import Registration
+
+_IDENTIFIER = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:\-]{0,199}")
+
+
+class _Setting:
+    """Stands for "whatever the settings say when it is used"."""
+
+    def __init__(self, name):
+        self.name = name
+
+    def __repr__(self):
+        return f"ATP[{self.name!r}]"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """How an Instance is enqueued; :meth:`TaskType.using` changes them.
+
+    ``run_after`` is a datetime, or a timedelta from now. ``existing`` says
+    what to do if the identifier is taken: "raise", "return" the existing
+    Instance, or "redrive" it if it has FAILED.
+    """
+
+    priority: int = 0
+    collection: str = ""
+    run_after: datetime | timedelta | None = None
+    start_before: datetime | None = None
+    identifier: str | None = None
+    existing: str = "raise"
+    created_by: str = ""
+
+
+_OPTION_NAMES = [f.name for f in fields(Options)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class TaskType:
+    """A Type as it is declared: a handler, its parameters, and how to enqueue it.
+
+    Calling it calls the handler, for tests and for handlers that share code.
+    """
+
+    handler: object = field(compare=False)
+    identifier: str
+    timeout: object = _Setting("TIMEOUT")
+    max_restarts: object = _Setting("MAX_RESTARTS")
+    max_retries: object = _Setting("MAX_RETRIES")
+    backoff: object = _Setting("BACKOFF")
+    backoff_max: object = _Setting("BACKOFF_MAX")
+    retention: object = _Setting("RETENTION")
+    serializer: str = codec.JSON
+    options: Options = Options()
+
+    def __call__(self, *args, **kwargs):
+        return self.handler(*args, **kwargs)
+
+    def __str__(self):
+        return self.identifier
+
+    @cached_property
+    def signature(self):
+        """The handler's signature without the context."""
+        return binding.signature_of(self.handler)
+
+    @property
+    def handler_path(self):
+        """Where the handler is found, for display."""
+        return f"{self.handler.__module__}.{self.handler.__qualname__}"
+
+    def using(self, **changes):
+        """Return this Type with other :class:`Options` for what is enqueued through it."""
+        for name in changes:
+            if name not in _OPTION_NAMES:
+                raise InvalidOption(
+                    f"using() has no option {name!r}.{did_you_mean(name, _OPTION_NAMES)}"
+                )
+        return replace(self, options=replace(self.options, **changes))
+
+    def enqueue(self, *args, **kwargs):
+        """Enqueue one Instance with these inputs and return it, ACCEPTED.
+
+        It is part of the caller's transaction. Raises InvalidInputs,
+        NotSerializable, TooLarge, InvalidOption or DuplicateIdentifier.
+        """
+        from . import queue  # the one import upwards: see tests/test_layers.py
+
+        return queue.enqueue(self, *args, **kwargs)
+
+    def enqueue_many(self, inputs, *, identifiers=None):
+        """Enqueue one Instance for each of ``inputs``, all or none; returns them in order.
+
+        Each is a mapping of keyword arguments, or a tuple of positional ones.
+        ``identifiers`` gives each its own.
+        """
+        from . import queue
+
+        return queue.enqueue_many(self, inputs, identifiers=identifiers)
+
+    def registration(self):
+        """Return the parameters as they are to be registered, settings filled in."""
+        given = {
+            name: getattr(settings, value.name) if isinstance(value, _Setting) else value
+            for name, value in ((f, getattr(self, f)) for f in _PARAMETERS)
+        }
+        for name in _DURATIONS:
+            given[name] = seconds(given[name])
+        return Registration(
+            identifier=self.identifier,
+            handler=self.handler_path[-255:],
+            serializer=self.serializer,
+            **given,
+        )
+
+
+_DURATIONS = ("timeout", "backoff", "backoff_max", "retention")
+_COUNTS = ("max_restarts", "max_retries")
+_PARAMETERS = (*_DURATIONS, *_COUNTS)
+_MAY_BE_NONE = ("timeout", "retention")
+
+
+class Registry:
+    """The Types that this process has handlers for, by identifier."""
+
+    def __init__(self):
+        self._types = {}
+
+    def __iter__(self):
+        return iter(list(self._types.values()))
+
+    def __contains__(self, identifier):
+        return identifier in self._types
+
+    def add(self, task_type):
+        """Add a Type. Raises InvalidType if another function has its identifier."""
+        other = self._types.get(task_type.identifier)
+        if other is not None and other.handler_path != task_type.handler_path:
+            raise InvalidType(
+                f"Type {task_type.identifier!r} is declared twice: by {other.handler_path} "
+                f"and by {task_type.handler_path}."
+            )
+        self._types[task_type.identifier] = task_type
+
+    def remove(self, identifier):
+        """Forget a Type; no error if there is none."""
+        self._types.pop(identifier, None)
+
+    def get(self, identifier):
+        """Return the Type. Raises UnknownType, with the closest identifier that there is."""
+        try:
+            return self._types[identifier]
+        except KeyError:
+            raise UnknownType(
+                f"No Type {identifier!r} is declared.{did_you_mean(identifier, self._types)}"
+            ) from None
+
+    def handler_of(self, identifier):
+        """Return the Type to run. Raises UnregisteredHandler."""
+        if identifier not in self._types:
+            raise UnregisteredHandler(f"This process has no handler for Type {identifier!r}.")
+        return self._types[identifier]
+
+
+registry = Registry()
+
+
+def task_type(identifier, **parameters):
+    """Declare the decorated function as the handler of a Type.
+
+    Parameters (RFC 14's, and the retries of Dropbox ATF): ``timeout``,
+    ``max_restarts``, ``max_retries``, ``backoff``, ``backoff_max``,
+    ``retention`` and ``serializer``; times in seconds or as timedeltas,
+    ``timeout`` and ``retention`` may be None, for never and for ever. What is
+    not given comes from ``settings.ATP``. ``priority`` and ``collection``
+    become the defaults of :class:`Options`.
+
+    Raises InvalidType.
+    """
+    _check_parameters(identifier, parameters)
+
+    def decorate(handler):
+        options = Options(
+            **{
+                name: parameters.pop(name)
+                for name in ("priority", "collection")
+                if name in parameters
+            }
+        )
+        declared = TaskType(handler=handler, identifier=identifier, options=options, **parameters)
+        _ = declared.signature
+        registry.add(declared)
+        for name in ("__doc__", "__name__", "__qualname__", "__module__"):
+            object.__setattr__(declared, name, getattr(handler, name))
+        return declared
+
+    return decorate
+
+
+def _check_parameters(identifier, parameters):
+    if not isinstance(identifier, str) or not _IDENTIFIER.fullmatch(identifier):
+        raise InvalidType(
+            f"task_type({identifier!r}): an identifier is 1 to 200 letters, digits, '_', '.', ':' "
+            "or '-', as in \"dem.hillshade\"."
+        )
+    known = (*_PARAMETERS, "serializer", "priority", "collection")
+    for name, value in parameters.items():
+        if name not in known:
+            raise InvalidType(
+                f"task_type({identifier!r}) has no parameter {name!r}.{did_you_mean(name, known)}"
+            )
+        if value is None and name in _MAY_BE_NONE:
+            continue
+        if name in _DURATIONS:
+            number = value.total_seconds() if isinstance(value, timedelta) else value
+            if isinstance(number, bool) or not isinstance(number, (int, float)):
+                raise InvalidType(
+                    f"task_type({identifier!r}): {name} must be seconds or a timedelta, not {value!r}."
+                )
+            least_excluded = name == "timeout"
+            if not 0 <= number < 1e9 or (least_excluded and number == 0):
+                raise InvalidType(f"task_type({identifier!r}): {name}={value!r} is out of range.")
+        if name in _COUNTS and (
+            isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= 1_000_000
+        ):
+            raise InvalidType(
+                f"task_type({identifier!r}): {name} must be a whole number, 0 or more, not {value!r}."
+            )
+    codec.check_format(parameters.get("serializer", codec.JSON))

@@ -1,0 +1,180 @@
+"""The states of an Instance and the one table of legal transitions.
+
+The six states are those of RFC 14, figure 1. Everything that has to know
+which move is legal (the stores' guard, the documentation page, the product
+test) reads :data:`TRANSITIONS`; nothing repeats it.
+"""
+
+from dataclasses import dataclass
+from enum import Enum
+
+from django.db.models import TextChoices
+
+
+class State(TextChoices):
+    """The state of an Instance (RFC 14)."""
+
+    ACCEPTED = "ACCEPTED", "accepted"
+    SCHEDULED = "SCHEDULED", "scheduled"
+    RUNNING = "RUNNING", "running"
+    PAUSED = "PAUSED", "paused"
+    FINISHED = "FINISHED", "finished"
+    FAILED = "FAILED", "failed"
+
+
+TERMINAL = frozenset({State.FINISHED, State.FAILED})
+LIVE = frozenset(State) - TERMINAL
+CLAIMED = frozenset({State.SCHEDULED, State.RUNNING, State.PAUSED})
+
+
+class Reason(TextChoices):
+    """Why a FAILED Instance failed."""
+
+    ERROR = "ERROR", "the handler raised and its retries are used up"
+    FATAL = "FATAL", "the handler said that trying again is no use"
+    STALE = "STALE", "its attempts were lost more often than allowed"
+    CANCELLED = "CANCELLED", "somebody asked for it"
+    DROPPED = "DROPPED", "a gate dropped it"
+    MISSED = "MISSED", "not started before its start_before"
+    UPSTREAM = "UPSTREAM", "what it depends on failed"
+
+
+DEAD_LETTER = frozenset({Reason.ERROR, Reason.FATAL, Reason.STALE})
+
+
+class Event(TextChoices):
+    """What moves an Instance from one state to another."""
+
+    ENQUEUE = "enqueue"
+    CLAIM = "claim"
+    START = "start"
+    PAUSE = "pause"
+    RESUME = "resume"
+    FINISH = "finish"
+    RETRY = "retry"
+    DEFER = "defer"
+    RELEASE = "release"
+    EXPIRE = "expire"
+    FAIL = "fail"
+    REDRIVE = "redrive"
+
+
+class Actor(Enum):
+    """Who may cause an event."""
+
+    ANYONE = "anyone allowed to"
+    DAEMON = "a daemon with a live lease"
+    HOLDER = "the daemon that holds the Task"
+    SWEEPER = "any daemon, once the holder's lease is over"
+
+
+class Row(Enum):
+    """What an event does to the Task row."""
+
+    CREATED = "created"
+    HELD = "held by the daemon"
+    KEPT = "unchanged"
+    FREED = "freed"
+    DELETED = "deleted"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Transition:
+    """One row of the table: an event, where it leads and what it counts.
+
+    ``counts`` are the counters of the Instance that go up by one, ``resets``
+    those that go back to zero. ``sources`` is empty for the event that
+    creates the Instance.
+    """
+
+    event: Event
+    sources: frozenset[State]
+    target: State
+    actors: frozenset[Actor]
+    row: Row
+    counts: tuple[str, ...] = ()
+    resets: tuple[str, ...] = ()
+
+
+def _row(event, sources, target, actors, row, counts=(), resets=()):
+    return Transition(
+        event=event,
+        sources=frozenset(sources),
+        target=target,
+        actors=frozenset(actors),
+        row=row,
+        counts=counts,
+        resets=resets,
+    )
+
+
+_S, _E, _A, _R = State, Event, Actor, Row
+
+TRANSITIONS = (
+    _row(_E.ENQUEUE, [], _S.ACCEPTED, [_A.ANYONE], _R.CREATED),
+    _row(_E.CLAIM, [_S.ACCEPTED], _S.SCHEDULED, [_A.DAEMON], _R.HELD, ("attempt",)),
+    _row(_E.START, [_S.SCHEDULED], _S.RUNNING, [_A.HOLDER], _R.KEPT),
+    _row(_E.PAUSE, [_S.RUNNING], _S.PAUSED, [_A.HOLDER], _R.KEPT),
+    _row(_E.RESUME, [_S.PAUSED], _S.RUNNING, [_A.HOLDER], _R.KEPT),
+    _row(_E.FINISH, [_S.RUNNING], _S.FINISHED, [_A.HOLDER], _R.DELETED),
+    _row(_E.RETRY, [_S.RUNNING], _S.ACCEPTED, [_A.HOLDER], _R.FREED, ("retries",)),
+    _row(_E.DEFER, [_S.RUNNING], _S.ACCEPTED, [_A.HOLDER], _R.FREED),
+    _row(_E.RELEASE, CLAIMED, _S.ACCEPTED, [_A.HOLDER], _R.FREED),
+    _row(_E.EXPIRE, [_S.SCHEDULED], _S.ACCEPTED, [_A.HOLDER, _A.SWEEPER], _R.FREED, ("lost",)),
+    _row(
+        _E.EXPIRE,
+        [_S.RUNNING, _S.PAUSED],
+        _S.ACCEPTED,
+        [_A.HOLDER, _A.SWEEPER],
+        _R.FREED,
+        ("lost", "restarts"),
+    ),
+    _row(_E.FAIL, [_S.RUNNING], _S.FAILED, [_A.HOLDER], _R.DELETED),
+    _row(_E.FAIL, [_S.ACCEPTED], _S.FAILED, [_A.ANYONE], _R.DELETED),
+    _row(
+        _E.REDRIVE,
+        [_S.FAILED],
+        _S.ACCEPTED,
+        [_A.ANYONE],
+        _R.CREATED,
+        resets=("restarts", "retries", "lost"),
+    ),
+)
+
+_BY_EVENT_AND_SOURCE = {
+    (transition.event, source): transition
+    for transition in TRANSITIONS
+    for source in (transition.sources or {None})
+}
+
+
+def transition(event, source):
+    """Return the :class:`Transition` for ``event`` from ``source``, or None if illegal."""
+    return _BY_EVENT_AND_SOURCE.get((event, source))
+
+
+def allowed_events(source, actor=None):
+    """Return the events that are legal from ``source``, in the order of the table.
+
+    With ``actor`` only those that this :class:`Actor` may cause.
+    """
+    return [
+        row.event
+        for row in TRANSITIONS
+        if source in row.sources and (actor is None or actor in row.actors)
+    ]
+
+
+# An attempt that is lost before it was seen running is not its own fault, but
+# it must not go on for ever either: beyond this many unexplained losses more
+# than its restarts, an Instance is given up.
+UNEXPLAINED_LOSSES = 10
+
+
+def is_stale(*, restarts, lost, max_restarts):
+    """Tell whether the losses of an Instance have used up its budget.
+
+    RFC 14: "once the allowed restart's count is exceeded the task is marked
+    as FAILED".
+    """
+    return restarts > max_restarts or lost > max_restarts + UNEXPLAINED_LOSSES

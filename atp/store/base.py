@@ -1,0 +1,280 @@
+"""The store contract: every write to the queue, as verbs on batches.
+
+A store is the only code that writes Task, Instance.state or LogRecord. All
+stores pass the same contract tests. Each verb is one transaction; inside a
+caller's transaction it is part of that.
+
+Values that cross this boundary are the frozen dataclasses below. Times are
+aware datetimes. A daemon is named by its uuid, an Instance by its integer
+key.
+"""
+
+import logging
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from uuid import UUID
+
+from ..codec import Payload
+from ..states import Event, Reason
+
+
+@dataclass(frozen=True, kw_only=True)
+class Registration:
+    """The parameters of a Type, as registration writes them."""
+
+    identifier: str
+    handler: str
+    timeout: timedelta | None
+    max_restarts: int
+    max_retries: int
+    backoff: timedelta
+    backoff_max: timedelta
+    retention: timedelta | None
+    serializer: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Request:
+    """One Instance to be enqueued, checked and serialized.
+
+    ``due`` None means now; ``existing`` is what to do where the identifier is
+    taken: "raise", "return" or "redrive".
+    """
+
+    inputs: Payload
+    identifier: str | None = None
+    collection: str = ""
+    priority: int = 0
+    due: datetime | None = None
+    start_before: datetime | None = None
+    created_by: str = ""
+    existing: str = "raise"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Claimed:
+    """A Task that a daemon has just claimed, with all that its attempt needs."""
+
+    instance: int
+    uuid: UUID
+    type: str
+    attempt: int
+    inputs: Payload
+    identifier: str | None
+    collection: str
+    priority: int
+    timeout: timedelta | None
+    max_retries: int
+    retries: int
+    backoff: timedelta
+    backoff_max: timedelta
+    lost: int
+    time: datetime
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ResponseData:
+    """What a finished attempt answers. ``data`` is None where it is stored as ``file``."""
+
+    content_type: str
+    data: bytes | None
+    file: str = ""
+    size: int = 0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Change:
+    """An event that happened to an Instance under an attempt.
+
+    ``time`` None is the database's now. ``delay`` says when a retry or a
+    deferred Task is due, from now. ``reason`` goes with ``fail``, ``response``
+    with ``finish``. RFC 14 calls this "changing of the task status".
+    """
+
+    event: Event
+    instance: int
+    attempt: int | None = None
+    time: datetime | None = None
+    who: str = ""
+    message: str = ""
+    level: int = logging.INFO
+    reason: Reason | str = ""
+    delay: timedelta | None = None
+    response: ResponseData | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Message:
+    """One line of an Instance's log that is not a transition."""
+
+    time: datetime
+    level: int
+    text: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Note:
+    """What a running attempt says about itself between its transitions."""
+
+    instance: int
+    attempt: int
+    who: str = ""
+    progress: float | None = None
+    progress_message: str | None = None
+    messages: tuple[Message, ...] = ()
+    files: tuple[dict, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class DaemonFacts:
+    """What a daemon says of itself when it takes a row. ``lock`` as in the model."""
+
+    uuid: UUID
+    host: str
+    pid: int
+    version: str
+    types: tuple[str, ...]
+    lock: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Renewal:
+    """The answer to a renewal: the database's time, and the daemon's request if any."""
+
+    time: datetime
+    request: str = ""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Asked:
+    """A request on a claimed Task: who holds it has to act."""
+
+    instance: int
+    attempt: int
+    request: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Swept:
+    """What a sweep did: the daemons found lost, and how many Instances it moved."""
+
+    daemons: tuple[str, ...] = ()
+    expired: int = 0
+    missed: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reconciled:
+    """What a new identity holds: ``kept`` are pairs of Instance and attempt."""
+
+    time: datetime
+    kept: frozenset = field(default_factory=frozenset)
+    expired: int = 0
+
+
+RELEASE = "release"
+REQUESTS = (RELEASE,)
+
+
+class Store(ABC):
+    """The verbs. ``alias`` is the database that holds the queue."""
+
+    def __init__(self, alias):
+        self.alias = alias
+
+    @property
+    @abstractmethod
+    def leases_by_file(self):
+        """Whether a daemon's lease is a file lock instead of a time.
+
+        So on SQLite: its daemons share a host, and any open transaction
+        keeps all writers waiting, so a renewed row would lapse innocently.
+        """
+
+    @abstractmethod
+    def now(self):
+        """The database's clock, which leases and due times are compared with."""
+
+    @abstractmethod
+    def register(self, registrations, *, who="", update=True):
+        """Write Types; again is an update (RFC 14). Changes are logged.
+
+        With ``update=False`` only what is missing is written.
+        """
+
+    @abstractmethod
+    def unregister(self, identifier, *, who=""):
+        """Remove a Type. Raises UnknownType, or TypeInUse while Instances of it exist."""
+
+    @abstractmethod
+    def enqueue(self, registration, requests, *, who=""):
+        """Write Instances with Inputs, LogRecord and Task, all or none.
+
+        Returns the Instances in the order of ``requests``, among them those
+        that existed. Raises DuplicateIdentifier.
+        """
+
+    @abstractmethod
+    def join(self, facts, *, lease, old=None, holding=()):
+        """Give a daemon a row and thereby an identity.
+
+        With ``old`` (a uuid) it takes that identity over: nothing can be
+        claimed under the old one any more, ``holding`` (pairs of Instance and
+        attempt) is moved to the new one, and whatever else the old one held
+        is expired. Returns :class:`Reconciled`.
+        """
+
+    @abstractmethod
+    def renew(self, daemon, *, lease, workers=(), idle=False):
+        """Extend the daemon's lease; returns :class:`Renewal`. Raises LeaseLost."""
+
+    @abstractmethod
+    def leave(self, daemon):
+        """Remove the daemon's row. Whatever it still held is released."""
+
+    @abstractmethod
+    def claim(self, daemon, types, limit):
+        """Claim up to ``limit`` due Tasks of the Types named, in order within each lane.
+
+        Returns a list of :class:`Claimed`. Raises LeaseLost. RFC 14's dequeue.
+        """
+
+    @abstractmethod
+    def record(self, changes, *, daemon=None):
+        """Apply events, each with its LogRecord, those of one Instance in order.
+
+        With ``daemon`` they are its holder's, fenced by holder and attempt;
+        without, they are somebody's who holds nothing. Returns the changes
+        that were refused, of which nothing was written.
+        """
+
+    @abstractmethod
+    def note(self, notes, *, daemon):
+        """Write progress, messages and published files, fenced. Returns the refused notes."""
+
+    @abstractmethod
+    def request(self, instance, request, *, who, message=""):
+        """Ask the holder of a claimed Task for something, and log who asked.
+
+        Returns False, with nothing written, if the Task is not claimed.
+        """
+
+    @abstractmethod
+    def asked(self, daemon):
+        """The requests on the Tasks that the daemon holds, as a list of :class:`Asked`."""
+
+    @abstractmethod
+    def sweep(self, *, daemon=None, limit=500):
+        """Expire what lost daemons hold, and fail what was not started in time.
+
+        ``daemon`` is who sweeps: it never sweeps itself. Returns :class:`Swept`.
+        """
+
+    @abstractmethod
+    def purge(self, *, type=None, instances=None, limit=500):
+        """Remove up to ``limit`` terminal Instances and return how many.
+
+        By retention: those that ended longer ago than their Type keeps them,
+        of one Type if ``type`` is given. Or those given by key.
+        """

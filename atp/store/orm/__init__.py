@@ -1,0 +1,16 @@
+"""The portable store: Django's ORM, on any database that Django supports.
+
+One mixin a noun; what they share is in :mod:`.base`, and the one place that
+applies the transition table in :mod:`.moves`.
+"""
+
+from .claims import Claims
+from .daemons import Daemons
+from .enqueueing import Enqueueing
+from .records import Records
+from .removal import Removal
+from .types import Types
+
+
+class ORMStore(Types, Enqueueing, Daemons, Claims, Records, Removal):
+    """The store contract in portable Django ORM."""

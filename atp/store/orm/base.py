@@ -1,0 +1,40 @@
+"""What all parts of the portable store share."""
+
+import logging
+from datetime import UTC, datetime
+
+from django.db import connections, transaction
+
+from ...models import LogRecord
+from ..base import Store
+
+
+class ORMBase(Store):
+    @property
+    def connection(self):
+        return connections[self.alias]
+
+    @property
+    def leases_by_file(self):
+        return self.connection.vendor == "sqlite"
+
+    def now(self):
+        if self.connection.vendor != "postgresql":
+            return datetime.now(UTC)
+        with self.connection.cursor() as cursor:
+            # As text: psycopg2 gives naive times where USE_TZ is off.
+            cursor.execute("SELECT extract(epoch FROM clock_timestamp())::text")
+            return datetime.fromtimestamp(float(cursor.fetchone()[0]), UTC)
+
+    def atomic(self):
+        return transaction.atomic(using=self.alias)
+
+    def rows(self, model):
+        """All rows of ``model`` in the queue's database."""
+        return model.objects.using(self.alias)
+
+    def log(self, *, subject, time, who, message, level=logging.INFO):
+        """Write one LogRecord about a Type, a lane or a daemon."""
+        self.rows(LogRecord).create(
+            subject=subject, time=time, who=who, message=message, level=level
+        )

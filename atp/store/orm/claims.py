@@ -1,0 +1,111 @@
+"""Claiming in the portable store."""
+
+import logging
+
+from django.db.models import Exists, F, OuterRef
+
+from ...codec import Payload
+from ...exceptions import LeaseLost
+from ...models import Daemon, Instance, LogRecord, Task, Type
+from ...states import Actor, Event, State
+from ..base import Claimed
+from .base import ORMBase
+from .daemons import missed
+from .moves import Moves
+
+
+class Claims(ORMBase):
+    # Which Type the next claim starts with, so that none starves another.
+    _turn = 0
+
+    def claim(self, daemon, types, limit):
+        with self.atomic():
+            row = self._leased(daemon)
+            now = self.now()
+            if not row.lock and row.lease_until <= now:
+                raise LeaseLost("The daemon's lease has run out.")
+            tasks = self._due(types, now, limit)
+            late = [task for task in tasks if task.start_before and task.start_before <= now]
+            if late:
+                moves = Moves(self, now).load([task.pk for task in late])
+                for task in late:
+                    moves.apply(missed(task.pk, str(row)), actor=Actor.ANYONE)
+                moves.write()
+                tasks = [task for task in tasks if task not in late]
+            return self._take(tasks, row, now) if tasks else []
+
+    def _leased(self, daemon):
+        """Lock the daemon's row, so that its identity cannot end meanwhile."""
+        row = self.rows(Daemon).select_for_update(no_key=True).filter(uuid=daemon).first()
+        if row is None:
+            raise LeaseLost("The daemon's row is gone: another daemon has taken its Tasks away.")
+        return row
+
+    def _due(self, types, now, limit):
+        """Lock due Tasks: an even share of each Type first, then whatever fits."""
+        due = self.rows(Task).due(now)
+        served = self.rows(Type).filter(identifier__in=types)
+        ready = list(
+            served.filter(Exists(due.filter(type=OuterRef("pk"))))
+            .order_by("pk")
+            .values_list("pk", flat=True)
+        )
+        if not ready:
+            return []
+        self._turn = (self._turn + 1) % len(ready)
+        ready = ready[self._turn :] + ready[: self._turn]
+        tasks = []
+        for share in (-(-limit // len(ready)), limit):
+            for type_id in ready:
+                wanted = min(share, limit - len(tasks))
+                if wanted <= 0:
+                    return tasks
+                lane = due.filter(type=type_id).exclude(pk__in=[task.pk for task in tasks])
+                locked = lane.select_for_update(skip_locked=True).in_claiming_order()[:wanted]
+                tasks.extend(locked)
+        return tasks
+
+    def _take(self, tasks, row, now):
+        keys = [task.pk for task in tasks]
+        self.rows(Task).filter(pk__in=keys, daemon__isnull=True).update(
+            daemon=row, attempt=F("attempt") + 1, request=""
+        )
+        moved = self.rows(Instance).filter(pk__in=keys, state=State.ACCEPTED)
+        if moved.update(state=State.SCHEDULED, attempt=F("attempt") + 1) != len(keys):
+            raise AssertionError("a waiting Task belongs to an Instance that is not ACCEPTED")
+        instances = self.rows(Instance).select_related("type", "inputs").in_bulk(keys)
+        self.rows(LogRecord).bulk_create(
+            [
+                LogRecord(
+                    instance_id=key,
+                    time=now,
+                    event=Event.CLAIM,
+                    state=State.SCHEDULED,
+                    attempt=instances[key].attempt,
+                    level=logging.INFO,
+                    who=str(row),
+                )
+                for key in keys
+            ]
+        )
+        return [_claimed(instances[key], now) for key in keys]
+
+
+def _claimed(instance, now):
+    return Claimed(
+        instance=instance.pk,
+        uuid=instance.uuid,
+        type=instance.type.identifier,
+        attempt=instance.attempt,
+        inputs=Payload(instance.inputs.format, instance.inputs.data),
+        identifier=instance.identifier,
+        collection=instance.collection,
+        priority=instance.priority,
+        timeout=instance.type.timeout,
+        max_retries=instance.type.max_retries,
+        retries=instance.retries,
+        backoff=instance.type.backoff,
+        backoff_max=instance.type.backoff_max,
+        lost=instance.lost,
+        time=now,
+    )

@@ -1,0 +1,171 @@
+"""Daemons in the portable store: identity, lease, expiry."""
+
+import logging
+from dataclasses import asdict
+from datetime import timedelta
+
+from ... import filelock
+from ...exceptions import LeaseLost
+from ...models import Daemon, Task
+from ...states import Actor, Event, Reason
+from ..base import Asked, Change, Reconciled, Renewal, Swept
+from .base import ORMBase
+from .moves import Moves
+
+
+class Daemons(ORMBase):
+    def join(self, facts, *, lease, old=None, holding=()):
+        with self.atomic():
+            # Whoever claims under the old identity locks its row first: such a
+            # claim has finished before this, or will find the row gone.
+            previous = self._locked(old) if old is not None else None
+            now = self.now()
+            columns = asdict(facts) | {"types": list(facts.types)}
+            row = self.rows(Daemon).create(
+                **columns, lease_until=now + timedelta(seconds=lease), started=now, seen=now
+            )
+            if previous is None:
+                self._log_daemon(row, now, "started")
+                return Reconciled(time=now)
+            kept = self._move(previous, row, holding)
+            expired = self._end(
+                previous, now, Event.EXPIRE, str(row), "its dispatcher was replaced"
+            )
+            previous.delete(using=self.alias)
+            return Reconciled(time=now, kept=frozenset(kept), expired=expired)
+
+    def _locked(self, uuid):
+        return self.rows(Daemon).select_for_update().filter(uuid=uuid).first()
+
+    def _move(self, previous, row, holding):
+        """Hand what is still in the daemon's hands to its new identity."""
+        held = self.rows(Task).filter(daemon=previous, pk__in=[key for key, _ in holding])
+        kept = set(held.values_list("pk", "attempt")) & set(holding)
+        self.rows(Task).filter(pk__in=[key for key, _ in kept]).update(daemon=row)
+        return kept
+
+    def _end(self, row, now, event, who, why, limit=None):
+        """Take away what the daemon holds. Returns how many."""
+        held = list(self.rows(Task).filter(daemon=row).values_list("pk", "attempt")[:limit])
+        if not held:
+            return 0
+        moves = Moves(self, now).load([key for key, _ in held])
+        level = logging.WARNING if event == Event.EXPIRE else logging.INFO
+        actor = Actor.SWEEPER if event == Event.EXPIRE else Actor.HOLDER
+        for key, attempt in held:
+            moves.apply(
+                Change(
+                    event=event, instance=key, attempt=attempt, who=who, message=why, level=level
+                ),
+                actor=actor,
+                holder=row.pk,
+            )
+        moves.write()
+        return len(held)
+
+    def renew(self, daemon, *, lease, workers=(), idle=False):
+        with self.atomic():
+            now = self.now()
+            row = self.rows(Daemon).filter(uuid=daemon)
+            renewed = row.update(
+                lease_until=now + timedelta(seconds=lease),
+                seen=now,
+                workers=list(workers),
+                idle=idle,
+            )
+            if not renewed:
+                raise LeaseLost(
+                    "The daemon's row is gone: another daemon has taken its Tasks away."
+                )
+            return Renewal(time=now, request=row.values_list("request", flat=True).get())
+
+    def leave(self, daemon):
+        with self.atomic():
+            row = self._locked(daemon)
+            if row is None:
+                return
+            now = self.now()
+            self._end(row, now, Event.RELEASE, str(row), "the daemon stopped")
+            row.delete(using=self.alias)
+            self._log_daemon(row, now, "stopped")
+
+    def asked(self, daemon):
+        held = self.rows(Task).held_by(daemon).exclude(request="")
+        return [
+            Asked(instance=key, attempt=attempt, request=request)
+            for key, attempt, request in held.values_list("pk", "attempt", "request")
+        ]
+
+    def sweep(self, *, daemon=None, limit=500):
+        lost, expired = [], 0
+        others = self.rows(Daemon).exclude(uuid=daemon) if daemon else self.rows(Daemon).all()
+        now = self.now()
+        who = self._name(daemon)
+        for row in [row for row in others if self._is_over(row, now)]:
+            gone, count = self._expire(row, who, limit - expired)
+            expired += count
+            if gone:
+                lost.append(str(row))
+        missed = self._miss(who, limit)
+        return Swept(daemons=tuple(lost), expired=expired, missed=missed)
+
+    def _name(self, daemon):
+        row = self.rows(Daemon).filter(uuid=daemon).first() if daemon else None
+        return str(row or "")
+
+    @staticmethod
+    def _is_over(row, now):
+        if row.lock:
+            return filelock.is_free(row.lock)
+        return row.lease_until <= now
+
+    def _expire(self, candidate, who, limit):
+        """Expire what a lost daemon holds; returns whether its row is gone, and how many."""
+        with self.atomic():
+            rows = self.rows(Daemon).select_for_update(skip_locked=True)
+            row = rows.filter(pk=candidate.pk).first()
+            now = self.now()
+            if row is None or not self._is_over(row, now):
+                return False, 0
+            expired = self._end(row, now, Event.EXPIRE, who, f"daemon {row} was lost", limit)
+            if self.rows(Task).filter(daemon=row).exists():
+                return False, expired
+            row.delete(using=self.alias)
+            self._log_daemon(
+                row, now, f"lost; {expired} of its Tasks were taken away", logging.WARNING, who
+            )
+        if row.lock:
+            filelock.remove(row.lock)
+        return True, expired
+
+    def _miss(self, who, limit):
+        """Fail what was not started before its start_before."""
+        now = self.now()
+        late = self.rows(Task).waiting().filter(start_before__lte=now)
+        if not late.exists():
+            return 0
+        with self.atomic():
+            locked = late.select_for_update(skip_locked=True).order_by("pk")[:limit]
+            keys = [task.pk for task in locked]
+            moves = Moves(self, now).load(keys)
+            for key in keys:
+                moves.apply(missed(key, who), actor=Actor.ANYONE)
+            moves.write()
+        return len(keys)
+
+    def _log_daemon(self, row, now, message, level=logging.INFO, who=""):
+        self.log(
+            subject=f"daemon:{row}", time=now, who=who or str(row), message=message, level=level
+        )
+
+
+def missed(key, who):
+    """The change of a Task that is too late to be started."""
+    return Change(
+        event=Event.FAIL,
+        instance=key,
+        who=who,
+        message="not started before its start_before",
+        level=logging.WARNING,
+        reason=Reason.MISSED,
+    )

@@ -1,0 +1,192 @@
+"""A batch of transitions on its way into the database: the guard and the fence."""
+
+import logging
+
+from ... import states
+from ...models import Instance, LogRecord, Response, Task
+from ...states import Actor, Event, Reason, Row, State
+from ..base import RELEASE, Change
+
+
+class Moves:
+    """Loads what the changes touch, applies the transition table, writes once.
+
+    To be used inside one transaction. ``now`` is the database's time. Task
+    rows are locked in the order of their keys, so that batches which overlap
+    never wait for each other in a circle.
+    """
+
+    def __init__(self, store, now):
+        self._store = store
+        self._now = now
+        self._instances = {}
+        self._tasks = {}
+        self._changed_fields = set()
+        self._touched = {}
+        self._created = {}
+        self._freed = {}
+        self._deleted = set()
+        self._logs = []
+        self._responses = {}
+
+    def load(self, keys):
+        """Lock and read the Instances of these keys, and their Tasks."""
+        tasks = self._store.rows(Task).select_for_update().filter(pk__in=keys).order_by("pk")
+        self._tasks.update((task.pk, task) for task in tasks)
+        # A live Instance is guarded by its Task row; a terminal one has none.
+        without = [key for key in keys if key not in self._tasks]
+        instances = self._store.rows(Instance).select_related("type")
+        self._instances.update(instances.in_bulk([k for k in keys if k in self._tasks]))
+        if without:
+            locked = instances.select_for_update(of=("self",)).filter(pk__in=without)
+            self._instances.update((i.pk, i) for i in locked.order_by("pk"))
+        return self
+
+    def apply(self, change, *, actor, holder=None):
+        """Apply one change in memory; returns False if it is refused.
+
+        ``holder`` is the key of the daemon's row where the actor is a HOLDER,
+        or where a SWEEPER acts on what that daemon holds.
+        """
+        instance = self._instances.get(change.instance)
+        if instance is None:
+            return False
+        transition = states.transition(change.event, State(instance.state))
+        if transition is None or actor not in transition.actors:
+            return False
+        task = self._tasks.get(instance.pk)
+        if not self._may(change, actor, holder, task):
+            return False
+        time = change.time or self._now
+        self._count(instance, transition)
+        self._set(instance, state=transition.target)
+        self._date(instance, change, time)
+        self._row(instance, task, transition.row, change)
+        self._write_log(instance, change, time)
+        if change.response is not None:
+            self._responses[instance.pk] = change.response
+        if change.event == Event.EXPIRE:
+            self._give_up_if_stale(instance, change)
+        return True
+
+    @staticmethod
+    def _may(change, actor, holder, task):
+        """The fence: who holds the Task under this attempt, and nobody else."""
+        if actor is Actor.ANYONE:
+            return task is None or task.daemon_id is None
+        if task is None or task.daemon_id is None or task.daemon_id != holder:
+            return False
+        return change.attempt == task.attempt
+
+    def _set(self, instance, **values):
+        for name, value in values.items():
+            setattr(instance, name, value)
+            self._changed_fields.add(name)
+        self._touched[instance.pk] = instance
+
+    def _count(self, instance, transition):
+        for counter in transition.counts:
+            self._set(instance, **{counter: getattr(instance, counter) + 1})
+        for counter in transition.resets:
+            self._set(instance, **{counter: 0})
+
+    def _date(self, instance, change, time):
+        if change.event == Event.START:
+            self._set(instance, started=time, progress=None, progress_message="")
+        elif instance.is_terminal:
+            self._set(instance, finished=time, reason=change.reason)
+            if change.event == Event.FINISH:
+                self._set(instance, progress=1.0)
+        elif instance.finished is not None:
+            self._set(instance, finished=None, reason="")
+
+    def _row(self, instance, task, effect, change):
+        if effect is Row.DELETED:
+            self._deleted.add(instance.pk)
+            self._freed.pop(instance.pk, None)
+            self._tasks.pop(instance.pk, None)
+        elif effect is Row.FREED:
+            if change.delay is not None:
+                task.due_at = self._now + change.delay
+            # The move back honours a request to release (house plan, section 2).
+            if task.request == RELEASE:
+                task.request = ""
+            task.daemon = None
+            self._freed[instance.pk] = task
+        elif effect is Row.CREATED:
+            task = Task(
+                instance=instance,
+                type_id=instance.type_id,
+                collection=instance.collection,
+                priority=instance.priority,
+                due_at=self._now,
+                attempt=instance.attempt,
+            )
+            self._created[instance.pk] = self._tasks[instance.pk] = task
+
+    def _write_log(self, instance, change, time):
+        self._logs.append(
+            LogRecord(
+                instance=instance,
+                time=time,
+                event=change.event,
+                state=instance.state,
+                attempt=instance.attempt,
+                level=change.level,
+                who=change.who,
+                message=change.message,
+            )
+        )
+
+    def _give_up_if_stale(self, instance, change):
+        budget = instance.type.max_restarts
+        if not states.is_stale(restarts=instance.restarts, lost=instance.lost, max_restarts=budget):
+            return
+        if instance.restarts > budget:
+            told = f"lost while running {instance.restarts} times, {budget} restarts are allowed"
+        else:
+            told = f"lost {instance.lost} times before it was seen running"
+        fail = Change(
+            event=Event.FAIL,
+            instance=instance.pk,
+            who=change.who,
+            message=f"given up: {told}",
+            level=logging.ERROR,
+            reason=Reason.STALE,
+        )
+        if not self.apply(fail, actor=Actor.ANYONE):
+            raise AssertionError(f"a stale Instance could not be failed: {instance.pk}")
+
+    def write(self):
+        """Write all that was applied."""
+        store = self._store
+        if self._touched:
+            store.rows(Instance).bulk_update(
+                self._touched.values(), sorted(self._changed_fields), batch_size=200
+            )
+        if self._freed:
+            store.rows(Task).bulk_update(
+                self._freed.values(), ["daemon", "due_at", "request"], batch_size=200
+            )
+        if self._created:
+            store.rows(Task).bulk_create(self._created.values())
+        if self._deleted:
+            store.rows(Task).filter(pk__in=self._deleted).delete()
+        if self._responses:
+            self._write_responses()
+        store.rows(LogRecord).bulk_create(self._logs)
+
+    def _write_responses(self):
+        fields = ["content_type", "data", "file", "size"]
+        self._store.rows(Response).bulk_create(
+            [
+                Response(
+                    instance_id=key,
+                    **{name: getattr(response, name) for name in fields},
+                )
+                for key, response in self._responses.items()
+            ],
+            update_conflicts=True,
+            unique_fields=["instance"],
+            update_fields=fields,
+        )

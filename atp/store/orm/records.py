@@ -1,0 +1,96 @@
+"""Recording what happened, in the portable store."""
+
+import logging
+
+from ...models import Daemon, Instance, LogRecord, Response, Task
+from ...states import Actor
+from .base import ORMBase
+from .moves import Moves
+
+
+class Records(ORMBase):
+    def record(self, changes, *, daemon=None):
+        if not changes:
+            return []
+        with self.atomic():
+            moves = Moves(self, self.now()).load(sorted({c.instance for c in changes}))
+            actor, holder = Actor.ANYONE, None
+            if daemon is not None:
+                actor, holder = Actor.HOLDER, self._key(daemon)
+            refused = [
+                change for change in changes if not moves.apply(change, actor=actor, holder=holder)
+            ]
+            moves.write()
+            return refused
+
+    def _key(self, daemon):
+        """The key of the daemon's row; 0, which holds nothing, if it is gone."""
+        return self.rows(Daemon).filter(uuid=daemon).values_list("pk", flat=True).first() or 0
+
+    def note(self, notes, *, daemon):
+        if not notes:
+            return []
+        with self.atomic():
+            locked = self.rows(Task).select_for_update(of=("self",)).held_by(daemon).order_by("pk")
+            held = dict(
+                locked.filter(pk__in=[n.instance for n in notes]).values_list("pk", "attempt")
+            )
+            accepted = [n for n in notes if held.get(n.instance) == n.attempt]
+            states = dict(
+                self.rows(Instance)
+                .filter(pk__in=[n.instance for n in accepted])
+                .values_list("pk", "state")
+            )
+            self._write_progress(accepted)
+            self._write_messages(accepted, states)
+            self._write_files(accepted)
+            return [n for n in notes if held.get(n.instance) != n.attempt]
+
+    def _write_progress(self, notes):
+        for note in notes:
+            if note.progress_message is not None:
+                self.rows(Instance).filter(pk=note.instance).update(
+                    progress=note.progress, progress_message=note.progress_message
+                )
+
+    def _write_messages(self, notes, states):
+        self.rows(LogRecord).bulk_create(
+            [
+                LogRecord(
+                    instance_id=note.instance,
+                    time=message.time,
+                    state=states[note.instance],
+                    attempt=note.attempt,
+                    level=message.level,
+                    who=note.who,
+                    message=message.text,
+                )
+                for note in notes
+                for message in note.messages
+            ]
+        )
+
+    def _write_files(self, notes):
+        for note in notes:
+            if note.files:
+                response, _ = self.rows(Response).get_or_create(instance_id=note.instance)
+                response.files = [*response.files, *note.files]
+                response.save(using=self.alias, update_fields=["files"])
+
+    def request(self, instance, request, *, who, message=""):
+        with self.atomic():
+            tasks = self.rows(Task).select_for_update().filter(pk=instance)
+            task = tasks.filter(daemon__isnull=False).first()
+            if task is None:
+                return False
+            tasks.update(request=request)
+            self.rows(LogRecord).create(
+                instance_id=instance,
+                time=self.now(),
+                state=self.rows(Instance).values_list("state", flat=True).get(pk=instance),
+                attempt=task.attempt,
+                level=logging.INFO,
+                who=who,
+                message=message or f"{request} requested",
+            )
+            return True

@@ -1,0 +1,68 @@
+"""Removing terminal Instances, in the portable store (RFC 14's retention)."""
+
+import logging
+import posixpath
+
+from django.core.files.storage import FileSystemStorage, storages
+
+from ...conf import settings
+from ...models import Instance, Response, Type
+from .base import ORMBase
+
+logger = logging.getLogger("atp.store")
+
+
+class Removal(ORMBase):
+    def purge(self, *, type=None, instances=None, limit=500):
+        if instances is not None:
+            return self._remove(self.rows(Instance).filter(pk__in=instances), limit)
+        now = self.now()
+        removed = 0
+        types = self.rows(Type).filter(retention__isnull=False)
+        if type is not None:
+            types = types.filter(identifier=type)
+        for row in types:
+            over = self.rows(Instance).filter(type=row, finished__lt=now - row.retention)
+            removed += self._remove(over.order_by("finished"), limit - removed)
+            if removed >= limit:
+                break
+        return removed
+
+    def _remove(self, selected, limit):
+        if limit <= 0:
+            return 0
+        with self.atomic():
+            # A redrive locks the Instance too: one of the two comes first.
+            locked = selected.terminal().select_for_update(skip_locked=True)
+            keys = [instance.pk for instance in locked.only("pk")[:limit]]
+            kept = self._remove_files(keys)
+            keys = [key for key in keys if key not in kept]
+            self.rows(Instance).filter(pk__in=keys).delete()
+        return len(keys)
+
+    def _remove_files(self, keys):
+        """Remove stored files before the rows that name them, so that none is forgotten.
+
+        Returns the keys of the Instances whose files could not be removed.
+        """
+        storage = storages[settings.STORAGE]
+        kept = set()
+        for response in self.rows(Response).filter(pk__in=keys):
+            try:
+                for path in response.stored_paths:
+                    storage.delete(path)
+                    _remove_folder(storage, posixpath.dirname(path))
+            except OSError as error:
+                logger.warning("files of Instance %s cannot be removed: %s", response.pk, error)
+                kept.add(response.pk)
+        return kept
+
+
+def _remove_folder(storage, folder):
+    """Remove the folder of an Instance when it is empty; object stores have none."""
+    if not isinstance(storage, FileSystemStorage):
+        return
+    try:
+        storage.delete(folder)
+    except OSError:
+        pass  # not empty yet

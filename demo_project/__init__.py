@@ -1,0 +1,1 @@
+"""A Django project that uses ATP on a real digital elevation model."""

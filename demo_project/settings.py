@@ -1,0 +1,77 @@
+"""Settings of the demo: SQLite by default, any database by DATABASE_URL."""
+
+from pathlib import Path
+
+import environ
+
+env = environ.Env()
+
+BASE_DIR = Path(__file__).resolve().parent.parent
+# Everything that the demo writes: database, pictures, log.
+DEMO_DIR = Path(env("DEMO_DIR", default=str(BASE_DIR / ".demo")))
+
+SECRET_KEY = env("SECRET_KEY", default="for the demo on your own machine only")
+DEBUG = env.bool("DEBUG", default=True)
+ALLOWED_HOSTS = ["localhost", "127.0.0.1", "[::1]"]
+
+INSTALLED_APPS = [
+    "django.contrib.admin",
+    "django.contrib.auth",
+    "django.contrib.contenttypes",
+    "django.contrib.sessions",
+    "django.contrib.messages",
+    "django.contrib.staticfiles",
+    "atp",
+    "demo_project",
+]
+
+MIDDLEWARE = [
+    "django.middleware.security.SecurityMiddleware",
+    "django.contrib.sessions.middleware.SessionMiddleware",
+    "django.middleware.common.CommonMiddleware",
+    "django.middleware.csrf.CsrfViewMiddleware",
+    "django.contrib.auth.middleware.AuthenticationMiddleware",
+    "django.contrib.messages.middleware.MessageMiddleware",
+    "django.middleware.clickjacking.XFrameOptionsMiddleware",
+]
+
+ROOT_URLCONF = "demo_project.urls"
+
+TEMPLATES = [
+    {
+        "BACKEND": "django.template.backends.django.DjangoTemplates",
+        "APP_DIRS": True,
+        "OPTIONS": {
+            "context_processors": [
+                "django.template.context_processors.request",
+                "django.contrib.auth.context_processors.auth",
+                "django.contrib.messages.context_processors.messages",
+            ]
+        },
+    }
+]
+
+WSGI_APPLICATION = "demo_project.wsgi.application"
+
+DATABASES = {"default": env.db("DATABASE_URL", default=f"sqlite:///{DEMO_DIR}/db.sqlite3")}
+if DATABASES["default"]["ENGINE"].endswith("sqlite3"):
+    # SQLite as a queue: readers beside the one writer (WAL), every transaction
+    # takes the write lock when it begins, and waits for it instead of failing.
+    DATABASES["default"]["OPTIONS"] = {
+        "transaction_mode": "IMMEDIATE",
+        "timeout": 20,
+        "init_command": "PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL;",
+    }
+else:
+    # A server that loses its client stops what it was doing for it within a second.
+    DATABASES["default"].setdefault("OPTIONS", {})["options"] = (
+        "-c client_connection_check_interval=1000"
+    )
+DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
+
+MEDIA_ROOT = DEMO_DIR / "media"
+MEDIA_URL = "media/"
+STATIC_URL = "static/"
+
+USE_TZ = True
+TIME_ZONE = "UTC"
