@@ -131,6 +131,10 @@ _DURATIONS = ("timeout", "backoff", "backoff_max", "retention")
 _COUNTS = ("max_restarts", "max_retries")
 _PARAMETERS = (*_DURATIONS, *_COUNTS)
 _MAY_BE_NONE = ("timeout", "retention")
+_OPTIONS = ("priority", "collection")
+_KNOWN = (*_PARAMETERS, "serializer", *_OPTIONS)
+_LONGEST = timedelta(days=3650).total_seconds()
+_MOST = 1_000_000
 
 
 class Registry:
@@ -193,14 +197,11 @@ def task_type(identifier, **parameters):
     _check_parameters(identifier, parameters)
 
     def decorate(handler):
-        options = Options(
-            **{
-                name: parameters.pop(name)
-                for name in ("priority", "collection")
-                if name in parameters
-            }
+        given = dict(parameters)
+        defaults = {name: given.pop(name) for name in _OPTIONS if name in given}
+        declared = TaskType(
+            handler=handler, identifier=identifier, options=Options(**defaults), **given
         )
-        declared = TaskType(handler=handler, identifier=identifier, options=options, **parameters)
         _ = declared.signature
         registry.add(declared)
         for name in ("__doc__", "__name__", "__qualname__", "__module__"):
@@ -211,32 +212,34 @@ def task_type(identifier, **parameters):
 
 
 def _check_parameters(identifier, parameters):
+    told = f"task_type({identifier!r})"
     if not isinstance(identifier, str) or not _IDENTIFIER.fullmatch(identifier):
         raise InvalidType(
-            f"task_type({identifier!r}): an identifier is 1 to 200 letters, digits, '_', '.', ':' "
-            "or '-', as in \"dem.hillshade\"."
+            f"{told}: an identifier is 1 to 200 letters, digits, '_', '.', ':' or '-', "
+            "as in 'dem.hillshade'."
         )
-    known = (*_PARAMETERS, "serializer", "priority", "collection")
     for name, value in parameters.items():
-        if name not in known:
-            raise InvalidType(
-                f"task_type({identifier!r}) has no parameter {name!r}.{did_you_mean(name, known)}"
-            )
+        if name not in _KNOWN:
+            raise InvalidType(f"{told} has no parameter {name!r}.{did_you_mean(name, _KNOWN)}")
         if value is None and name in _MAY_BE_NONE:
             continue
         if name in _DURATIONS:
-            number = value.total_seconds() if isinstance(value, timedelta) else value
-            if isinstance(number, bool) or not isinstance(number, (int, float)):
-                raise InvalidType(
-                    f"task_type({identifier!r}): {name} must be seconds or a timedelta, not {value!r}."
-                )
-            least_excluded = name == "timeout"
-            if not 0 <= number < 1e9 or (least_excluded and number == 0):
-                raise InvalidType(f"task_type({identifier!r}): {name}={value!r} is out of range.")
-        if name in _COUNTS and (
-            isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= 1_000_000
-        ):
-            raise InvalidType(
-                f"task_type({identifier!r}): {name} must be a whole number, 0 or more, not {value!r}."
-            )
+            _check_duration(told, name, value)
+        elif name in _COUNTS:
+            _check_count(told, name, value)
     codec.check_format(parameters.get("serializer", codec.JSON))
+
+
+def _check_duration(told, name, value):
+    number = value.total_seconds() if isinstance(value, timedelta) else value
+    if isinstance(number, bool) or not isinstance(number, (int, float)):
+        raise InvalidType(f"{told}: {name} must be seconds or a timedelta, not {value!r}.")
+    if not 0 <= number < _LONGEST or (name == "timeout" and number == 0):
+        raise InvalidType(f"{told}: {name}={value!r} is out of range.")
+
+
+def _check_count(told, name, value):
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= _MOST:
+        raise InvalidType(
+            f"{told}: {name} must be a whole number from 0 to {_MOST}, not {value!r}."
+        )

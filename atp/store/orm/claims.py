@@ -38,7 +38,7 @@ class Claims(ORMBase):
         """Lock the daemon's row, so that its identity cannot end meanwhile."""
         row = self.rows(Daemon).select_for_update(no_key=True).filter(uuid=daemon).first()
         if row is None:
-            raise LeaseLost("The daemon's row is gone: another daemon has taken its Tasks away.")
+            raise LeaseLost("The daemon's row is gone: its Tasks were taken away.")
         return row
 
     def _due(self, types, now, limit):

@@ -28,9 +28,7 @@ class Daemons(ORMBase):
                 self._log_daemon(row, now, "started")
                 return Reconciled(time=now)
             kept = self._move(previous, row, holding)
-            expired = self._end(
-                previous, now, Event.EXPIRE, str(row), "its dispatcher was replaced"
-            )
+            expired = self._end(previous, now, Event.EXPIRE, str(row), "its dispatcher ended")
             previous.delete(using=self.alias)
             return Reconciled(time=now, kept=frozenset(kept), expired=expired)
 
@@ -74,9 +72,7 @@ class Daemons(ORMBase):
                 idle=idle,
             )
             if not renewed:
-                raise LeaseLost(
-                    "The daemon's row is gone: another daemon has taken its Tasks away."
-                )
+                raise LeaseLost("The daemon's row is gone: its Tasks were taken away.")
             return Renewal(time=now, request=row.values_list("request", flat=True).get())
 
     def leave(self, daemon):

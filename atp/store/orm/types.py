@@ -52,7 +52,7 @@ class Types(ORMBase):
                 )
             if self.rows(Instance).filter(type=row).exists():
                 raise TypeInUse(
-                    f"Type {identifier!r} cannot be removed: Instances of it exist. Remove them first."
+                    f"Type {identifier!r} cannot be removed: there are Instances of it."
                 )
             row.delete(using=self.alias)
             self._log_type(identifier, self.now(), who, "unregistered")
