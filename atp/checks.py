@@ -1,0 +1,82 @@
+"""System checks: what is wrong with a project's settings, before it costs anything."""
+
+from django.core import checks
+from django.core.checks import Error, Tags, register
+from django.db import connections
+from django.db.utils import ConnectionDoesNotExist
+
+from . import conf
+from .conf import settings
+
+
+@register(Tags.compatibility)
+def check_settings(app_configs, **kwargs):
+    """ATP's own settings: unknown keys, wrong types, a lease that breaks G3."""
+    return [Error(problem, id="atp.E001") for problem in conf.problems()]
+
+
+@register(Tags.database)
+def check_database(app_configs, databases, **kwargs):
+    """The settings of the queue's database."""
+    return _check_alias()
+
+
+@register(Tags.compatibility)
+def check_queue_database(app_configs, **kwargs):
+    """The same, where no database is named: these checks only read settings."""
+    return _check_alias()
+
+
+def _check_alias():
+    if conf.problems():
+        return []
+    try:
+        connection = connections[settings.DATABASE]
+    except ConnectionDoesNotExist:
+        return [
+            Error(
+                f"ATP['DATABASE'] is {settings.DATABASE!r}, which is not in DATABASES."
+                f"{conf.did_you_mean(settings.DATABASE, list(connections))}",
+                id="atp.E002",
+            )
+        ]
+    return _check_sqlite(connection) if connection.vendor == "sqlite" else []
+
+
+_OPTIONS = "DATABASES[{alias!r}]['OPTIONS']"
+
+
+def _check_sqlite(connection):
+    """SQLite as a queue: WAL, immediate transactions and a busy time-out."""
+    options = connection.settings_dict.get("OPTIONS", {})
+    where = _OPTIONS.format(alias=connection.alias)
+    found = []
+    if str(options.get("transaction_mode") or "").upper() not in ("IMMEDIATE", "EXCLUSIVE"):
+        found.append(
+            checks.Warning(
+                f"{where}['transaction_mode'] is not 'IMMEDIATE'.",
+                hint="A transaction that reads first and writes later fails with 'database is "
+                "locked' when another process has written in between.",
+                id="atp.W001",
+            )
+        )
+    pragmas = "".join(str(options.get("init_command") or "").lower().split())
+    if "journal_mode=wal" not in pragmas:
+        found.append(
+            checks.Warning(
+                f"{where}['init_command'] does not set 'PRAGMA journal_mode=WAL'.",
+                hint="Without a write-ahead log every reader keeps the daemon waiting, and the "
+                "daemon every reader.",
+                id="atp.W002",
+            )
+        )
+    if float(options.get("timeout", 5)) < 10:
+        found.append(
+            checks.Warning(
+                f"{where}['timeout'] is less than 10 seconds.",
+                hint="SQLite has one writer at a time: the others wait this long for their turn "
+                "before they fail.",
+                id="atp.W003",
+            )
+        )
+    return found

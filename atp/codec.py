@@ -21,6 +21,9 @@ from django.core import signing
 from .conf import settings
 from .exceptions import CorruptData, InvalidType, NotSerializable, TooLarge
 
+# Deep enough for data, and far from where reading it back exhausts the stack.
+MAX_DEPTH = 100
+
 JSON = "json"
 PICKLE = "pickle"
 FORMATS = (JSON, PICKLE)
@@ -82,7 +85,8 @@ def to_json(value, what="The value"):
         raise NotSerializable(f"{what} has text that is not valid Unicode: {error}.") from None
     except NotSerializable:
         raise
-    except ValueError as error:  # an integer of more digits than Python converts
+    except (ValueError, RecursionError) as error:
+        # An integer of more digits than Python converts, or a stack that was deep already.
         raise NotSerializable(f"{what} cannot be serialized: {error}.") from None
     return text
 
@@ -91,7 +95,7 @@ def from_json(text):
     """Return the value of what :func:`to_json` wrote. Raises CorruptData."""
     try:
         return json.loads(text, object_hook=_from_tagged)
-    except (ValueError, TypeError, ArithmeticError, RecursionError) as error:
+    except (ValueError, TypeError, AttributeError, ArithmeticError, RecursionError) as error:
         raise CorruptData(f"Not the JSON that ATP writes: {error}.") from error
 
 
@@ -105,8 +109,7 @@ def _to_plain(value, what, path):
     if kind is dict:
         return _plain_dict(value, what, path)
     if kind in (list, tuple):
-        if len(path) > 500:
-            raise NotSerializable(f"{what} is nested more than 500 levels deep.")
+        _check_depth(path, what)
         return [_to_plain(item, what, (*path, index)) for index, item in enumerate(value)]
     for base, tag, write in _WRITERS:
         if isinstance(value, base):
@@ -127,8 +130,7 @@ def _to_plain(value, what, path):
 
 
 def _plain_dict(value, what, path):
-    if len(path) > 500:
-        raise NotSerializable(f"{what} is nested more than 500 levels deep.")
+    _check_depth(path, what)
     plain = {}
     for key, item in value.items():
         if not isinstance(key, str):
@@ -139,6 +141,11 @@ def _plain_dict(value, what, path):
     if len(plain) == 1 and next(iter(plain)).startswith("$"):
         return {"$object": [[key, item] for key, item in plain.items()]}
     return plain
+
+
+def _check_depth(path, what):
+    if len(path) >= MAX_DEPTH:
+        raise NotSerializable(f"{what} is nested more than {MAX_DEPTH} levels deep.")
 
 
 def _at(path):
@@ -201,4 +208,7 @@ def _unpickle(text):
         raw = base64.b64decode(signing.Signer(salt=_SALT).unsign(text))
     except signing.BadSignature as error:
         raise CorruptData(f"The signature of a pickle is wrong: {error}") from error
-    return pickle.loads(raw)  # noqa: S301 (its signature was checked)
+    try:
+        return pickle.loads(raw)  # noqa: S301 (its signature was checked)
+    except Exception as error:
+        raise CorruptData(f"A pickle cannot be loaded: {error!r}.") from error

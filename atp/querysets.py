@@ -1,5 +1,7 @@
 """Selections, as QuerySet verbs that chain. They read; only the store writes."""
 
+from uuid import UUID
+
 from django.db import models
 from django.db.models import Q
 
@@ -35,6 +37,16 @@ class InstanceQuerySet(models.QuerySet):
     def dead_letter(self):
         """FAILED in a way that a redrive may mend."""
         return self.failed(*DEAD_LETTER)
+
+    def queued(self):
+        """Live ones, found through Task: quick, however long the history is."""
+        return self.filter(task__isnull=False)
+
+    def named(self, prefix):
+        """Those whose uuid starts with these hexadecimal digits; hyphens do not count."""
+        digits = prefix.replace("-", "")
+        first, last = (UUID(digits.ljust(32, filler)) for filler in "0f")
+        return self.filter(uuid__gte=first, uuid__lte=last)
 
     def newest_first(self):
         return self.order_by("-pk")

@@ -248,18 +248,19 @@ def release(instance, by=""):
     return asked
 
 
-def purge(type=None):
+def purge(type=None, by=""):
     """Remove terminal Instances that are older than their Type's retention; returns how many."""
     removed = 0
-    while count := get_store().purge(type=type, limit=CHUNK):
+    while count := get_store().purge(type=type, limit=CHUNK, who=by):
         removed += count
     return removed
 
 
-def delete(*instances):
+def delete(*instances, by=""):
     """Remove terminal Instances, with inputs, response, files and log (RFC 14).
 
-    Raises IllegalTransition, with nothing removed, if one is live.
+    Returns how many. That it was done stays in the log of their Type. Raises
+    IllegalTransition, with nothing removed, if one is live.
     """
     _refresh(instances)
     for instance in instances:
@@ -271,11 +272,14 @@ def delete(*instances):
     keys = [instance.pk for instance in instances]
     store = get_store()
     return sum(
-        store.purge(instances=keys[start : start + CHUNK], limit=CHUNK)
+        store.purge(instances=keys[start : start + CHUNK], limit=CHUNK, who=by)
         for start in range(0, len(keys), CHUNK)
     )
 
 
 def _refresh(instances):
     for instance in instances:
-        instance.refresh_from_db(using=settings.DATABASE)
+        try:
+            instance.refresh_from_db(using=settings.DATABASE)
+        except Instance.DoesNotExist:
+            raise UnknownInstance(f"There is no Instance {instance.uuid} any more.") from None

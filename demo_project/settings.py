@@ -7,8 +7,9 @@ import environ
 env = environ.Env()
 
 BASE_DIR = Path(__file__).resolve().parent.parent
-# Everything that the demo writes: database, pictures, log.
-DEMO_DIR = Path(env("DEMO_DIR", default=str(BASE_DIR / ".demo")))
+# Everything that the demo writes: database, results, pictures, logs.
+DEMO_DIR = Path(env("DEMO_DIR", default=str(BASE_DIR / ".demo"))).absolute()
+DEMO_DIR.mkdir(parents=True, exist_ok=True)
 
 SECRET_KEY = env("SECRET_KEY", default="for the demo on your own machine only")
 DEBUG = env.bool("DEBUG", default=True)
@@ -53,20 +54,25 @@ TEMPLATES = [
 
 WSGI_APPLICATION = "demo_project.wsgi.application"
 
-DATABASES = {"default": env.db("DATABASE_URL", default=f"sqlite:///{DEMO_DIR}/db.sqlite3")}
-if DATABASES["default"]["ENGINE"].endswith("sqlite3"):
+if env("DATABASE_URL", default=""):
+    DATABASES = {"default": env.db("DATABASE_URL")}
+else:
+    DATABASES = {
+        "default": {"ENGINE": "django.db.backends.sqlite3", "NAME": DEMO_DIR / "db.sqlite3"}
+    }
+_engine = DATABASES["default"]["ENGINE"].rpartition(".")[2]
+_options = DATABASES["default"].setdefault("OPTIONS", {})
+if _engine == "sqlite3":
     # SQLite as a queue: readers beside the one writer (WAL), every transaction
     # takes the write lock when it begins, and waits for it instead of failing.
-    DATABASES["default"]["OPTIONS"] = {
-        "transaction_mode": "IMMEDIATE",
-        "timeout": 20,
-        "init_command": "PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL;",
-    }
-else:
-    # A server that loses its client stops what it was doing for it within a second.
-    DATABASES["default"].setdefault("OPTIONS", {})["options"] = (
-        "-c client_connection_check_interval=1000"
+    _options.update(
+        transaction_mode="IMMEDIATE",
+        timeout=20,
+        init_command="PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL;",
     )
+elif _engine == "postgresql":
+    # A server that loses its client stops what it was doing for it within a second.
+    _options.setdefault("options", "-c client_connection_check_interval=1000")
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 
 MEDIA_ROOT = DEMO_DIR / "media"

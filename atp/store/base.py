@@ -166,10 +166,10 @@ class Swept:
 
 @dataclass(frozen=True, kw_only=True)
 class Reconciled:
-    """What a new identity holds: ``kept`` are pairs of Instance and attempt."""
+    """What a new identity holds: the state by pair of Instance and attempt."""
 
     time: datetime
-    kept: frozenset = field(default_factory=frozenset)
+    kept: dict = field(default_factory=dict)
     expired: int = 0
 
 
@@ -185,8 +185,8 @@ class Store(ABC):
 
     @property
     @abstractmethod
-    def leases_by_file(self):
-        """Whether a daemon's lease is a file lock instead of a time.
+    def lock_folder(self):
+        """Where daemons' leases are file locks instead of times: the Path of their folder, or None.
 
         So on SQLite: its daemons share a host, and any open transaction
         keeps all writers waiting, so a renewed row would lapse innocently.
@@ -222,7 +222,8 @@ class Store(ABC):
         With ``old`` (a uuid) it takes that identity over: nothing can be
         claimed under the old one any more, ``holding`` (pairs of Instance and
         attempt) is moved to the new one, and whatever else the old one held
-        is expired. Returns :class:`Reconciled`.
+        is expired. Returns :class:`Reconciled`. Joining again under the same
+        uuid, because the answer got lost, does no harm.
         """
 
     @abstractmethod
@@ -272,9 +273,10 @@ class Store(ABC):
         """
 
     @abstractmethod
-    def purge(self, *, type=None, instances=None, limit=500):
+    def purge(self, *, type=None, instances=None, limit=500, who=""):
         """Remove up to ``limit`` terminal Instances and return how many.
 
         By retention: those that ended longer ago than their Type keeps them,
-        of one Type if ``type`` is given. Or those given by key.
+        of one Type if ``type`` is given. Or those given by key. If somebody
+        asked for it, ``who``, that is logged about the Type.
         """

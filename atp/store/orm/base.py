@@ -2,6 +2,7 @@
 
 import logging
 from datetime import UTC, datetime
+from pathlib import Path
 
 from django.db import connections, transaction
 
@@ -15,8 +16,10 @@ class ORMBase(Store):
         return connections[self.alias]
 
     @property
-    def leases_by_file(self):
-        return self.connection.vendor == "sqlite"
+    def lock_folder(self):
+        if self.connection.vendor != "sqlite":
+            return None
+        return Path(f"{self.connection.settings_dict['NAME']}-atpd").absolute()
 
     def now(self):
         if self.connection.vendor != "postgresql":

@@ -7,7 +7,7 @@ from datetime import timedelta
 from ... import filelock
 from ...exceptions import LeaseLost
 from ...models import Daemon, Task
-from ...states import Actor, Event, Reason
+from ...states import Actor, Event, Reason, State
 from ..base import Asked, Change, Reconciled, Renewal, Swept
 from .base import ORMBase
 from .moves import Moves
@@ -20,27 +20,39 @@ class Daemons(ORMBase):
             # claim has finished before this, or will find the row gone.
             previous = self._locked(old) if old is not None else None
             now = self.now()
-            columns = asdict(facts) | {"types": list(facts.types)}
-            row = self.rows(Daemon).create(
-                **columns, lease_until=now + timedelta(seconds=lease), started=now, seen=now
+            row = self._row(facts, now, now + timedelta(seconds=lease))
+            expired = 0
+            if previous is not None:
+                self._move(previous, row, holding)
+                expired = self._end(previous, now, Event.EXPIRE, str(row), "its dispatcher ended")
+                previous.delete(using=self.alias)
+            held = (
+                self.rows(Task).filter(daemon=row).values_list("pk", "attempt", "instance__state")
             )
-            if previous is None:
-                self._log_daemon(row, now, "started")
-                return Reconciled(time=now)
-            kept = self._move(previous, row, holding)
-            expired = self._end(previous, now, Event.EXPIRE, str(row), "its dispatcher ended")
-            previous.delete(using=self.alias)
-            return Reconciled(time=now, kept=frozenset(kept), expired=expired)
+            kept = {(key, attempt): State(state) for key, attempt, state in held}
+            return Reconciled(time=now, kept=kept, expired=expired)
+
+    def _row(self, facts, now, until):
+        """Return the daemon's row, which is there already if an answer got lost."""
+        columns = asdict(facts) | {"types": list(facts.types), "lease_until": until, "seen": now}
+        row, created = self.rows(Daemon).update_or_create(
+            uuid=facts.uuid, defaults=columns, create_defaults=columns | {"started": now}
+        )
+        if created:
+            self._log_daemon(row, now, "started")
+        return row
 
     def _locked(self, uuid):
         return self.rows(Daemon).select_for_update().filter(uuid=uuid).first()
 
     def _move(self, previous, row, holding):
         """Hand what is still in the daemon's hands to its new identity."""
-        held = self.rows(Task).filter(daemon=previous, pk__in=[key for key, _ in holding])
-        kept = set(held.values_list("pk", "attempt")) & set(holding)
-        self.rows(Task).filter(pk__in=[key for key, _ in kept]).update(daemon=row)
-        return kept
+        wanted = set(holding)
+        held = self.rows(Task).filter(daemon=previous, pk__in=[key for key, _ in wanted])
+        kept = [
+            key for key, attempt in held.values_list("pk", "attempt") if (key, attempt) in wanted
+        ]
+        self.rows(Task).filter(pk__in=kept).update(daemon=row)
 
     def _end(self, row, now, event, who, why, limit=None):
         """Take away what the daemon holds. Returns how many."""

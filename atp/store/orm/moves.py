@@ -143,9 +143,9 @@ class Moves:
         if not states.is_stale(restarts=instance.restarts, lost=instance.lost, max_restarts=budget):
             return
         if instance.restarts > budget:
-            told = f"lost while running {instance.restarts} times, {budget} restarts are allowed"
+            told = f"attempts lost while running: {instance.restarts}, restarts allowed: {budget}"
         else:
-            told = f"lost {instance.lost} times before it was seen running"
+            told = f"attempts lost before they were seen running: {instance.lost}"
         fail = Change(
             event=Event.FAIL,
             instance=instance.pk,

@@ -11,11 +11,14 @@ from .base import ORMBase
 
 logger = logging.getLogger("atp.store")
 
+# How many of the Instances that one statement removes are named in the log.
+NAMED = 100
+
 
 class Removal(ORMBase):
-    def purge(self, *, type=None, instances=None, limit=500):
+    def purge(self, *, type=None, instances=None, limit=500, who=""):
         if instances is not None:
-            return self._remove(self.rows(Instance).filter(pk__in=instances), limit)
+            return self._remove(self.rows(Instance).filter(pk__in=instances), limit, who)
         now = self.now()
         removed = 0
         types = self.rows(Type).filter(retention__isnull=False)
@@ -23,12 +26,12 @@ class Removal(ORMBase):
             types = types.filter(identifier=type)
         for row in types:
             over = self.rows(Instance).filter(type=row, finished__lt=now - row.retention)
-            removed += self._remove(over.order_by("finished"), limit - removed)
+            removed += self._remove(over.order_by("finished"), limit - removed, who)
             if removed >= limit:
                 break
         return removed
 
-    def _remove(self, selected, limit):
+    def _remove(self, selected, limit, who):
         if limit <= 0:
             return 0
         with self.atomic():
@@ -37,8 +40,21 @@ class Removal(ORMBase):
             keys = [instance.pk for instance in locked.only("pk")[:limit]]
             kept = self._remove_files(keys)
             keys = [key for key in keys if key not in kept]
-            self.rows(Instance).filter(pk__in=keys).delete()
+            removed = self.rows(Instance).filter(pk__in=keys)
+            if who:
+                self._log_removal(removed, who)
+            removed.delete()
         return len(keys)
+
+    def _log_removal(self, removed, who):
+        """Say of each Type what is removed: the Instances' own logs go with them."""
+        uuids = {}
+        for identifier, uuid in removed.values_list("type__identifier", "uuid").order_by("pk"):
+            uuids.setdefault(identifier, []).append(str(uuid))
+        for identifier, gone in uuids.items():
+            named = ", ".join(gone[:NAMED]) + (", …" if len(gone) > NAMED else "")
+            message = f"Instances removed: {len(gone)} ({named})"
+            self.log(subject=f"type:{identifier}", time=self.now(), who=who, message=message)
 
     def _remove_files(self, keys):
         """Remove stored files before the rows that name them, so that none is forgotten.

@@ -1,0 +1,72 @@
+# Every target makes its own .venv and installs what it needs into it; the
+# machine needs only Python 3.11 or later with pip and venv, and make.
+
+PYTHON ?= python3
+ARGS ?=
+
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed-
+PYENV := $(or $(PYENV_ROOT),$(HOME)/.pyenv)
+INTERPRETERS := $(foreach minor,11 12 13,$(wildcard $(PYENV)/versions/3.$(minor).*/bin))
+
+# What each target installs: extras of setup.cfg.
+EXTRAS_demo := demo,postgres
+EXTRAS_embedded := embedded
+EXTRAS_test := test,postgres
+EXTRAS_lint := lint
+EXTRAS_tox := tox
+
+empty :=
+space := $(empty) $(empty)
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test lint format bench tox clean
+# Two installations into one .venv would disturb each other.
+.NOTPARALLEL:
+
+help: ## say what there is
+	@echo "Usage: make TARGET [ARGS=…] [PYTHON=python3.12]"
+	@echo
+	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1|\2/p' Makefile | \
+	    while IFS='|' read -r target what; do printf '%-14s %s\n' "$$target" "$$what"; done
+
+# Only with --postgres is the embedded server installed.
+EMBEDDED = $(if $(findstring --postgres,$(ARGS)),$(STAMP)embedded)
+
+demo: $(STAMP)demo $(EMBEDDED) ## run tasks on real terrain until Ctrl-C; ARGS: --exit, --postgres, --help
+	@$(BIN)/python -m demo_project $(ARGS)
+
+test: $(STAMP)test ## run the tests on SQLite and PostgreSQL; ARGS go on to pytest
+	@$(BIN)/python -m tests.run $(ARGS)
+
+lint: $(STAMP)lint ## check style and format
+	$(BIN)/ruff check $(ARGS)
+	$(BIN)/ruff format --check
+
+format: $(STAMP)lint ## mend style and format
+	$(BIN)/ruff check --fix $(ARGS)
+	$(BIN)/ruff format
+
+bench: $(STAMP)demo $(EMBEDDED) ## measure; ARGS: --postgres, --help
+	@$(BIN)/python -m benchmarks $(ARGS)
+
+tox: $(STAMP)tox ## run the tests on every supported Python and Django; ARGS: -e py312-django60
+	@PATH="$(subst $(space),:,$(INTERPRETERS)):$$PATH" $(BIN)/tox run $(ARGS)
+
+clean: ## remove all that the other targets made
+	rm -rf $(VENV) .tox .demo build dist *.egg-info .pytest_cache .ruff_cache .hypothesis .coverage
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(STAMP)%: setup.cfg pyproject.toml | $(BIN)/python
+	@echo "Installing into $(VENV): $(EXTRAS_$*)"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[$(EXTRAS_$*)]'
+	@touch $@
+
+$(BIN)/python:
+	@command -v $(PYTHON) >/dev/null || \
+	    { echo "There is no $(PYTHON). Name an interpreter: make PYTHON=python3.12 …" >&2; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	    { echo "ATP needs Python 3.11 or later; $(PYTHON) is $$($(PYTHON) --version 2>&1)." \
+	           "Name another: make PYTHON=python3.12 …" >&2; exit 1; }
+	@$(PYTHON) -m venv $(VENV)

@@ -1,0 +1,9 @@
+"""The admin: everything to be seen, nothing to be edited.
+
+A state is never assigned; the two actions are verbs of the queue. What is
+stored is shown as text and never as HTML (G14).
+"""
+
+from . import instances, rows
+
+__all__ = ["instances", "rows"]

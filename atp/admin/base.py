@@ -1,0 +1,82 @@
+"""What all pages of the admin share: they show, and have no form that writes."""
+
+from django.contrib import admin
+from django.contrib.admin.utils import quote
+from django.core.paginator import Paginator
+from django.urls import reverse
+from django.utils.functional import cached_property
+from django.utils.html import format_html
+from django.utils.http import urlencode
+
+from ..conf import settings
+from .filters import matching
+
+# Rows that a list counts and pages through; narrower filters lead to the others.
+COUNTED = 10_000
+
+
+class BoundedPaginator(Paginator):
+    """Counts up to COUNTED: counting a long history takes longer than reading a page of it."""
+
+    @cached_property
+    def count(self):
+        return self.object_list.order_by()[:COUNTED].count()
+
+
+class ReadOnlyAdmin(admin.ModelAdmin):
+    """Lists and pages of what is in the queue's database; no form that writes."""
+
+    ordering = ("-pk",)
+    # Sorting a long history by anything else would read all of it.
+    sortable_by = ()
+    show_full_result_count = False
+    paginator = BoundedPaginator
+    list_per_page = 50
+
+    def get_queryset(self, request):
+        return super().get_queryset(request).using(settings.DATABASE)
+
+    def has_add_permission(self, request, obj=None):
+        return False
+
+    def has_change_permission(self, request, obj=None):
+        return False
+
+    def has_delete_permission(self, request, obj=None):
+        return False
+
+    def link(self, row, text=None):
+        """A link to the page of a row; None if there is none."""
+        if row is None:
+            return None
+        return format_html(
+            '<a href="{}">{}</a>',
+            self.address(type(row), "change", quote(row.pk)),
+            str(row) if text is None else text,
+        )
+
+    def address(self, model, page, *args, **query):
+        name = f"admin:{model._meta.app_label}_{model._meta.model_name}_{page}"
+        url = reverse(name, args=args, current_app=self.admin_site.name)
+        return f"{url}?{urlencode(query)}" if query else url
+
+
+class OfInstanceAdmin(ReadOnlyAdmin):
+    """Rows that belong to an Instance, found by its identifier or uuid."""
+
+    list_select_related = ("instance__type",)
+    search_fields = ("instance__uuid", "instance__identifier")
+    search_help_text = "identifier or uuid of the Instance, or their beginning"
+
+    def get_search_results(self, request, queryset, search_term):
+        if not search_term:
+            return queryset, False
+        return queryset.filter(instance__in=matching(search_term)), False
+
+    @admin.display(description="instance")
+    def instance_link(self, row):
+        return self.link(row.instance)
+
+    @admin.display(description="type")
+    def instance_type(self, row):
+        return None if row.instance is None else self.link(row.instance.type)

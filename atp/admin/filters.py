@@ -1,0 +1,95 @@
+"""How the admin's lists are filtered and searched: in the queue's own database."""
+
+import logging
+import re
+
+from django.contrib import admin
+from django.db.models import Q
+
+from ..conf import settings
+from ..models import Instance, Type
+from ..states import LIVE, Event, Reason, State
+
+_PREFIX = re.compile(r"[0-9a-f]{8,32}")
+
+
+def matching(term):
+    """Instances whose identifier starts so, or whose uuid does."""
+    wanted = Q(identifier__startswith=term)
+    rows = Instance.objects.using(settings.DATABASE)
+    digits = term.lower().replace("-", "")
+    if _PREFIX.fullmatch(digits):
+        return rows.filter(wanted | Q(pk__in=rows.named(digits).values("pk")))
+    return rows.filter(wanted)
+
+
+class _ChoiceFilter(admin.SimpleListFilter):
+    """A filter by one of a few words; anything else in the address selects nothing special."""
+
+    def queryset(self, request, queryset):
+        known = {str(value) for value, _ in self.lookup_choices}
+        return self.select(queryset, self.value()) if self.value() in known else queryset
+
+
+class TypeFilter(_ChoiceFilter):
+    title = parameter_name = "type"
+
+    def lookups(self, request, model_admin):
+        names = Type.objects.using(settings.DATABASE).values_list("identifier", flat=True)
+        return [(name, name) for name in names]
+
+    def select(self, queryset, value):
+        return queryset.filter(type__identifier=value)
+
+
+class StateFilter(_ChoiceFilter):
+    title = parameter_name = "state"
+
+    def lookups(self, request, model_admin):
+        return State.choices
+
+    def select(self, queryset, value):
+        rows = queryset.in_state(value)
+        # What is live is soon found among the Tasks, but not in a long history.
+        return rows.queued() if value in LIVE else rows
+
+
+class ReasonFilter(_ChoiceFilter):
+    title = parameter_name = "reason"
+
+    def lookups(self, request, model_admin):
+        return [(reason, reason) for reason in Reason.values]
+
+    def select(self, queryset, value):
+        return queryset.failed(value)
+
+
+class ClaimedFilter(_ChoiceFilter):
+    title, parameter_name = "claimed", "claimed"
+
+    def lookups(self, request, model_admin):
+        return [("yes", "Yes"), ("no", "No")]
+
+    def select(self, queryset, value):
+        return queryset.claimed() if value == "yes" else queryset.waiting()
+
+
+class EventFilter(_ChoiceFilter):
+    title = parameter_name = "event"
+
+    def lookups(self, request, model_admin):
+        return Event.choices
+
+    def select(self, queryset, value):
+        return queryset.filter(event=value)
+
+
+class LevelFilter(_ChoiceFilter):
+    title, parameter_name = "level", "from_level"
+
+    def lookups(self, request, model_admin):
+        levels = (logging.INFO, logging.WARNING, logging.ERROR)
+        return [(str(level), f"{logging.getLevelName(level)} and above") for level in levels]
+
+    def select(self, queryset, value):
+        return queryset.filter(level__gte=int(value))

@@ -1,0 +1,169 @@
+"""Instances in the admin, and the two things that can be done with them."""
+
+from django.contrib import admin, messages
+from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
+from django.contrib.admin.utils import model_ngettext
+from django.template.response import TemplateResponse
+from django.utils.html import format_html
+
+from .. import queue
+from ..exceptions import ATPError
+from ..models import Inputs, Instance, LogRecord, Response, Task
+from . import shown
+from .base import ReadOnlyAdmin
+from .filters import ReasonFilter, StateFilter, TypeFilter, matching
+
+# Instances that one action takes: a confirmation names each in a form field,
+# of which Django accepts a thousand.
+MOST = 500
+# Records of an Instance's log on its own page.
+LOG_SHOWN = 200
+
+
+@admin.register(Instance)
+class InstanceAdmin(ReadOnlyAdmin):
+    actions = ("redrive", "delete_selected")
+    list_display = (
+        *("uuid", "type_link", "identifier", "state", "reason", "collection", "attempt"),
+        *("percent", shown.time_of("created"), shown.time_of("finished")),
+    )
+    list_filter = (TypeFilter, StateFilter, ReasonFilter)
+    list_select_related = ("type",)
+    search_fields = ("uuid", "identifier")
+    search_help_text = "identifier or uuid, or their beginning"
+    _facts = (
+        *("uuid", "type_link", "identifier", "state", "reason", "collection", "priority"),
+        *("attempt", "restarts", "retries", "lost", "percent", "progress_message"),
+        *(
+            shown.time_of("start_before"),
+            "created_by",
+            shown.time_of("created"),
+            shown.time_of("started"),
+        ),
+        shown.time_of("finished"),
+    )
+    # Each part of the page, and the permission that it takes to see it.
+    _parts = (
+        ("task", "atp.view_task"),
+        ("inputs_value", "atp.view_inputs"),
+        ("output", "atp.view_response"),
+        ("files", "atp.view_response"),
+        ("log", "atp.view_logrecord"),
+    )
+    readonly_fields = ("type_link", "percent", *(name for name, _ in _parts))
+
+    def get_fields(self, request, obj=None):
+        return [*self._facts, *(n for n, needed in self._parts if request.user.has_perm(needed))]
+
+    def get_search_results(self, request, queryset, search_term):
+        if not search_term:
+            return queryset, False
+        return queryset.filter(pk__in=matching(search_term).values("pk")), False
+
+    @admin.display(description="type")
+    def type_link(self, row):
+        return self.link(row.type)
+
+    @admin.display(description="progress")
+    def percent(self, row):
+        return None if row.progress is None else f"{row.progress:.0%}"
+
+    @admin.display(description="task")
+    def task(self, row):
+        return self.link(self._of(Task, row))
+
+    @admin.display(description="inputs")
+    def inputs_value(self, row):
+        return shown.inputs(self._of(Inputs, row))
+
+    @admin.display(description="response")
+    def output(self, row):
+        return shown.output(self._of(Response, row))
+
+    @admin.display(description="published files")
+    def files(self, row):
+        return shown.files(self._of(Response, row))
+
+    @admin.display(description="log")
+    def log(self, row):
+        records = LogRecord.objects.using(row._state.db).of_instance(row)
+        latest = list(records.reverse()[: LOG_SHOWN + 1])
+        url = self.address(LogRecord, "changelist", instance__id__exact=row.pk)
+        told = f"the latest {LOG_SHOWN}; all of it" if len(latest) > LOG_SHOWN else "as a list"
+        lines = shown.log(reversed(latest[:LOG_SHOWN]))
+        return format_html('{}<a href="{}">{}</a>', lines, url, told)
+
+    @staticmethod
+    def _of(model, row):
+        return model.objects.using(row._state.db).filter(pk=row.pk).first()
+
+    # Actions
+
+    def has_redrive_permission(self, request):
+        return request.user.has_perm("atp.change_instance")
+
+    def has_remove_permission(self, request):
+        return request.user.has_perm("atp.delete_instance")
+
+    @admin.action(description="Redrive selected Instances that FAILED", permissions=["redrive"])
+    def redrive(self, request, queryset):
+        chosen = self._chosen(request, queryset.failed(), queryset)
+        if not chosen:
+            return
+        try:
+            queue.redrive(*chosen, by=_actor(request))
+        except ATPError as error:  # somebody was quicker with one of them
+            self.message_user(request, str(error), messages.WARNING)
+        else:
+            self.message_user(request, f"Instances redriven: {len(chosen)}", messages.SUCCESS)
+
+    # Named as Django's own action, whose place it takes and whose page it shows.
+    @admin.action(description="Delete selected Instances that have ended", permissions=["remove"])
+    def delete_selected(self, request, queryset):
+        chosen = self._chosen(request, queryset.terminal(), queryset)
+        if not chosen:
+            return None
+        if not request.POST.get("post"):
+            return self._confirmation(request, chosen)
+        try:
+            removed = queue.delete(*chosen, by=_actor(request))
+        except ATPError as error:
+            self.message_user(request, str(error), messages.ERROR)
+        else:
+            self.message_user(request, f"Instances removed: {removed}", messages.SUCCESS)
+        return None
+
+    def _chosen(self, request, fitting, selected):
+        """Return what an action takes of the selection as a list, and tell of what it leaves."""
+        count = selected.order_by()[: MOST + 1].count()
+        if count > MOST:
+            told = f"At most {MOST} at a time; manage.py atp takes any number."
+            self.message_user(request, told, messages.ERROR)
+            return []
+        chosen = list(fitting.order_by("pk"))
+        if left := count - len(chosen):
+            told = f"Instances left alone, their state does not allow it: {left}"
+            self.message_user(request, told, messages.WARNING)
+        return chosen
+
+    def _confirmation(self, request, chosen):
+        request.current_app = self.admin_site.name
+        context = {
+            **self.admin_site.each_context(request),
+            "title": "Delete multiple objects",
+            "subtitle": None,
+            "objects_name": model_ngettext(self.opts, len(chosen)),
+            "deletable_objects": [[self.link(row) for row in chosen]],
+            "model_count": [(self.opts.verbose_name_plural, len(chosen))],
+            "queryset": chosen,
+            "perms_lacking": (),
+            "protected": (),
+            "opts": self.opts,
+            "action_checkbox_name": ACTION_CHECKBOX_NAME,
+            "media": self.media,
+        }
+        return TemplateResponse(request, "admin/delete_selected_confirmation.html", context)
+
+
+def _actor(request):
+    return f"user {request.user.get_username()} via admin"

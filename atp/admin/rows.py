@@ -1,0 +1,160 @@
+"""The other tables in the admin."""
+
+import logging
+
+from django.contrib import admin
+from django.utils.html import format_html
+
+from .. import overview
+from ..models import Daemon, Inputs, Instance, LogRecord, Response, Task, Type
+from . import shown
+from .base import OfInstanceAdmin, ReadOnlyAdmin
+from .filters import ClaimedFilter, EventFilter, LevelFilter, TypeFilter
+
+# Instances in the hands of a daemon that its page lists.
+HELD_SHOWN = 200
+
+REGISTERED, STARTED, SEEN = (shown.time_of(name) for name in ("registered", "started", "seen"))
+
+
+@admin.register(Type)
+class TypeAdmin(ReadOnlyAdmin):
+    ordering = ("identifier",)
+    list_display = (
+        "identifier",
+        "handler",
+        "timeout",
+        "max_restarts",
+        "max_retries",
+        "retention",
+        REGISTERED,
+    )
+    search_fields = ("identifier",)
+    fields = (
+        *("identifier", "handler", "timeout", "max_restarts", "max_retries", "backoff"),
+        *("backoff_max", "retention", "serializer", REGISTERED, "instances", "log"),
+    )
+    readonly_fields = ("instances", "log")
+
+    @admin.display(description="instances")
+    def instances(self, row):
+        url = self.address(Instance, "changelist", type=row.identifier)
+        return format_html('<a href="{}">Instances of this Type</a>', url)
+
+    @admin.display(description="log")
+    def log(self, row):
+        url = self.address(LogRecord, "changelist", subject__exact=f"type:{row.identifier}")
+        return format_html('<a href="{}">what happened to this Type</a>', url)
+
+
+@admin.register(Inputs)
+class InputsAdmin(OfInstanceAdmin):
+    list_display = ("__str__", "instance_link", "instance_type", "format")
+    fields = ("instance_link", "instance_type", "format", "value")
+    readonly_fields = ("instance_link", "instance_type", "value")
+
+    def get_queryset(self, request):
+        return super().get_queryset(request).defer("data")
+
+    @admin.display(description="value")
+    def value(self, row):
+        return shown.inputs(row)
+
+
+@admin.register(Response)
+class ResponseAdmin(OfInstanceAdmin):
+    list_display = ("__str__", "instance_link", "instance_type", "content_type", "size", "file")
+    fields = ("instance_link", "instance_type", "content_type", "size", "output", "published")
+    readonly_fields = ("instance_link", "instance_type", "output", "published")
+
+    def get_queryset(self, request):
+        return super().get_queryset(request).defer("data")
+
+    @admin.display(description="output")
+    def output(self, row):
+        return shown.output(row)
+
+    @admin.display(description="published files")
+    def published(self, row):
+        return shown.files(row)
+
+
+@admin.register(LogRecord)
+class LogRecordAdmin(OfInstanceAdmin):
+    list_display = (
+        *(shown.time_of("time"), "instance_link", "subject", "event", "state", "attempt"),
+        *("level_name", "who", "beginning"),
+    )
+    list_filter = (EventFilter, LevelFilter)
+    fields = (
+        *(shown.time_of("time"), "instance_link", "subject", "event", "state", "attempt"),
+        *("level_name", "who", "text"),
+    )
+    readonly_fields = ("instance_link", "level_name", "text")
+
+    @admin.display(description="level")
+    def level_name(self, row):
+        return logging.getLevelName(row.level)
+
+    @admin.display(description="message")
+    def beginning(self, row):
+        return shown.short(row.message, 100)
+
+    @admin.display(description="message")
+    def text(self, row):
+        return shown.preformatted(row.message)
+
+
+@admin.register(Daemon)
+class DaemonAdmin(ReadOnlyAdmin):
+    list_display = ("__str__", "condition", "version", STARTED, SEEN, "idle")
+    fields = (
+        *("uuid", "host", "pid", "version", "condition", "types", "workers", "lock"),
+        *(shown.time_of("lease_until"), "idle", "request", STARTED, SEEN, "held", "log"),
+    )
+    readonly_fields = ("condition", "held", "log")
+
+    def get_changelist_instance(self, request):
+        """Ask for the database's time once for all rows."""
+        changelist = super().get_changelist_instance(request)
+        now = overview.now()
+        for row in changelist.result_list:
+            row.now = now
+        return changelist
+
+    @admin.display(description="condition")
+    def condition(self, row):
+        return overview.condition(row, getattr(row, "now", None) or overview.now())
+
+    @admin.display(description="holds")
+    def held(self, row):
+        tasks = Task.objects.using(row._state.db).filter(daemon=row).select_related("instance")
+        return shown.items(self.link(task.instance) for task in tasks.order_by("pk")[:HELD_SHOWN])
+
+    @admin.display(description="log")
+    def log(self, row):
+        url = self.address(LogRecord, "changelist", subject__exact=f"daemon:{row}")
+        return format_html('<a href="{}">what happened to this daemon</a>', url)
+
+
+@admin.register(Task)
+class TaskAdmin(OfInstanceAdmin):
+    list_display = (
+        *("__str__", "instance_link", "type_link", "collection", "priority"),
+        *(shown.time_of("due_at"), "daemon_link", "attempt", "request"),
+    )
+    list_filter = (TypeFilter, ClaimedFilter)
+    list_select_related = ("instance", "type", "daemon")
+    fields = (
+        *("instance_link", "type_link", "collection", "priority", shown.time_of("due_at")),
+        *(shown.time_of("start_before"), "daemon_link", "attempt", "request"),
+    )
+    readonly_fields = ("instance_link", "type_link", "daemon_link")
+
+    @admin.display(description="type")
+    def type_link(self, row):
+        return self.link(row.type)
+
+    @admin.display(description="daemon")
+    def daemon_link(self, row):
+        return self.link(row.daemon)

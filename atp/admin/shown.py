@@ -1,0 +1,93 @@
+"""What is stored, as text for the admin's pages: always escaped, never HTML of its own (G14)."""
+
+import json
+import logging
+
+from django.contrib import admin
+from django.utils import timezone
+from django.utils.html import format_html, format_html_join
+
+from .. import codec
+
+# Characters of inputs, responses and messages on a page.
+SHOWN = 4000
+
+
+def time_of(name, description=None):
+    """A column with the time of a field, in the current time zone and with its seconds."""
+
+    @admin.display(description=description or name.replace("_", " "))
+    def column(row):
+        value = getattr(row, name)
+        return None if value is None else f"{timezone.localtime(value):%Y-%m-%d %H:%M:%S}"
+
+    column.__name__ = name
+    return column
+
+
+def short(text, limit):
+    return text if len(text) <= limit else f"{text[:limit]}…"
+
+
+def preformatted(text):
+    return format_html('<pre style="white-space: pre-wrap">{}</pre>', short(text, SHOWN))
+
+
+def indented(text):
+    """Stored JSON, indented; as it is where it cannot be read."""
+    try:
+        return json.dumps(json.loads(text), indent=2, ensure_ascii=False)
+    except (ValueError, RecursionError):
+        return text
+
+
+def inputs(row):
+    if row is None:
+        return None
+    if row.format != codec.JSON:
+        return f"a signed {row.format}, not opened here"
+    return preformatted(indented(row.data))
+
+
+def output(row):
+    """Content type and size of a response, with its text where it is short text."""
+    if row is None or not row.content_type:
+        return None
+    kind = row.content_type.partition(";")[0].strip().lower()
+    told = f"{row.content_type}, {row.size} bytes" + (f", in {row.file}" if row.file else "")
+    is_text = kind == "application/json" or kind.startswith("text/")
+    if not is_text or row.data is None:
+        return told
+    text = bytes(row.data).decode(errors="replace")
+    shown = preformatted(indented(text) if kind == "application/json" else text)
+    return format_html("{}{}", told, shown)
+
+
+def files(row):
+    if row is None or not row.files:
+        return None
+    return items(f"{f['path']} ({f['content_type']}, {f['size']} bytes)" for f in row.files)
+
+
+def items(lines):
+    """Lines below each other; None if there is none."""
+    listed = format_html_join("", "<li>{}</li>", ((line,) for line in lines))
+    return format_html("<ul>{}</ul>", listed) if listed else None
+
+
+_LOG_ROW = "<tr>" + "<td>{}</td>" * 5 + '<td style="white-space: pre-wrap">{}</td></tr>'
+
+
+def log(records):
+    rows = (
+        (
+            f"{timezone.localtime(record.time):%Y-%m-%d %H:%M:%S.%f}"[:-3],
+            f"{record.event} → {record.state}" if record.event else "",
+            "" if record.attempt is None else record.attempt,
+            logging.getLevelName(record.level),
+            record.who,
+            short(record.message, SHOWN),
+        )
+        for record in records
+    )
+    return format_html("<table>{}</table>", format_html_join("", _LOG_ROW, rows))

@@ -1,0 +1,1 @@
+"""Running Tasks: supervisor, dispatcher and workers (house plan, "Life of a daemon")."""

@@ -1,0 +1,116 @@
+"""The supervisor's view of its workers: processes, deadlines and kills."""
+
+import contextlib
+import os
+import signal
+import time
+from dataclasses import dataclass, field
+
+from . import journal, processes
+from .processes import uptime
+
+# A worker that dies this soon without having run anything cannot start at all.
+QUICK_DEATH = 1.0
+SLOWEST_RESTART = 10.0
+# How long to wait for a worker to be stopped before looking at what it runs.
+STOP_WAIT = 0.1
+
+
+@dataclass
+class WorkerProcess:
+    """A worker; ``why`` says why it was killed, if this supervisor did it."""
+
+    slot: int
+    pid: int
+    started: float = field(default_factory=uptime)
+    why: str = ""
+
+
+class Crew:
+    """The worker processes, by slot."""
+
+    def __init__(self, page, size):
+        self._page = page
+        self._size = size
+        self._workers = {}
+        self._quick_deaths = 0
+        self._next_start = 0.0
+
+    def pids(self):
+        return [process.pid for process in self._workers.values()]
+
+    def add(self, process):
+        self._workers[process.slot] = process
+
+    def missing(self):
+        """The slots that want a worker now."""
+        if uptime() < self._next_start:
+            return []
+        return [slot for slot in range(self._size) if slot not in self._workers]
+
+    def remove(self, pid):
+        """Forget the worker of this pid and return it; None if there is none."""
+        for slot, process in self._workers.items():
+            if process.pid == pid:
+                del self._workers[slot]
+                self._slow_down(process)
+                return process
+        return None
+
+    def _slow_down(self, process):
+        """Start workers ever more slowly if they die at once."""
+        idle = self._page.read(process.slot) is None and not process.why
+        if not idle or uptime() - process.started > QUICK_DEATH:
+            self._quick_deaths = 0
+            return
+        self._quick_deaths += 1
+        if self._quick_deaths > 2 * self._size + 2:
+            pause = min(2.0 ** (self._quick_deaths - 2 * self._size - 3), SLOWEST_RESTART)
+            self._next_start = uptime() + pause
+            journal.worker_failing(worker=process.slot, seconds=pause)
+
+    def overdue(self):
+        """Pairs of worker and what it runs, past its deadline."""
+        now = uptime()
+        found = []
+        for process in self._workers.values():
+            running = self._page.read(process.slot)
+            if running is not None and now >= running.deadline and not process.why:
+                found.append((process, running))
+        return found
+
+    def kill_if_running(self, slot, pid, instance, attempt, why):
+        """Kill a worker, but only if it is still running this attempt.
+
+        It is stopped first and looked at again, so that a task which has
+        begun meanwhile is not hit.
+        """
+        process = self._workers.get(slot)
+        if process is None or process.pid != pid or process.why:
+            return
+        processes.kill(pid, signal.SIGSTOP)
+        _wait_until_stopped(pid)
+        running = self._page.read(slot)
+        if running is not None and (running.instance, running.attempt) == (instance, attempt):
+            process.why = why
+            processes.kill(pid)
+        else:
+            processes.kill(pid, signal.SIGCONT)
+
+    def kill_all(self, why):
+        """Kill every worker, whatever it runs."""
+        for process in self._workers.values():
+            process.why = process.why or why
+            processes.kill(process.pid)
+
+
+def _wait_until_stopped(pid):
+    """Wait until the process has stopped or is dead; for a moment only, it may be in the kernel."""
+    deadline = time.monotonic() + STOP_WAIT
+    while time.monotonic() < deadline:
+        with contextlib.suppress(ChildProcessError):
+            # WNOWAIT leaves a death for the one place that reaps.
+            options = os.WEXITED | os.WSTOPPED | os.WNOHANG | os.WNOWAIT
+            if os.waitid(os.P_PID, pid, options) is not None:
+                return
+        time.sleep(0.001)

@@ -1,0 +1,106 @@
+"""Calls to the store, off the event loop, each bounded in time.
+
+A call runs in a thread that has a connection of its own. One that takes too
+long has its socket shut down: signals do not interrupt a driver that waits
+in C code, and a server's statement_timeout does not see a dead link.
+"""
+
+import contextlib
+import os
+import queue
+import socket
+import threading
+from dataclasses import dataclass
+
+from django.db import connections
+
+from ..conf import settings
+from .processes import uptime
+
+
+@dataclass(frozen=True)
+class Result:
+    """How a call ended: ``value``, or ``error``. ``sent`` is when it began, on the uptime clock."""
+
+    doing: str
+    then: object
+    value: object = None
+    error: BaseException | None = None
+    sent: float = 0.0
+
+
+class DatabaseThread:
+    """One thread, one connection, one call at a time.
+
+    ``results`` is the queue that finished calls are put into, ``wake`` is
+    called after each.
+    """
+
+    def __init__(self, name, results, wake):
+        self._calls = queue.SimpleQueue()
+        self._results = results
+        self._wake = wake
+        self._doing = None
+        self._since = 0.0
+        self._cut = False
+        self._connection = None
+        threading.Thread(target=self._run, name=name, daemon=True).start()
+
+    @property
+    def busy(self):
+        """Whether a call has not been answered yet."""
+        return self._doing is not None
+
+    def submit(self, doing, call, then):
+        """Run ``call()``; its result goes to ``then(result)`` on the event loop.
+
+        ``doing`` says in words what the call does, for the log.
+        """
+        if self.busy:
+            raise AssertionError(f"{doing}: still {self._doing}")
+        self._doing, self._since, self._cut = doing, uptime(), False
+        self._calls.put((doing, call, then))
+
+    def answered(self):
+        """Take note that the result of the call has been collected."""
+        self._doing = None
+
+    def cut_if_overdue(self, limit):
+        """Shut the connection down if the call takes longer; returns what it was doing."""
+        if not self.busy or self._cut or uptime() - self._since <= limit:
+            return None
+        self._cut = True
+        _shut_down(self._connection)
+        return self._doing
+
+    def _run(self):
+        self._connection = connections[settings.DATABASE]
+        while True:
+            doing, call, then = self._calls.get()
+            sent = uptime()
+            try:
+                result = Result(doing, then, value=call(), sent=sent)
+            except BaseException as error:
+                with contextlib.suppress(Exception):
+                    self._connection.close()
+                result = Result(doing, then, error=error, sent=sent)
+            self._results.put((self, result))
+            self._wake()
+
+
+def _shut_down(connection):
+    raw = connection.connection if connection is not None else None
+    if raw is None or connection.vendor != "postgresql":
+        return  # still connecting, which connect_timeout bounds; or SQLite's busy time-out does
+    try:
+        with socket.socket(fileno=os.dup(raw.fileno())) as link:
+            link.shutdown(socket.SHUT_RDWR)
+    except Exception:
+        return  # it is closed already
+
+
+def bound_connecting(limit):
+    """Bound the time that connecting to PostgreSQL may take, unless the project has."""
+    wrapper = connections[settings.DATABASE]
+    if wrapper.vendor == "postgresql":
+        wrapper.settings_dict["OPTIONS"].setdefault("connect_timeout", max(2, int(limit)))

@@ -1,0 +1,111 @@
+"""Who this daemon is to the queue: its identities, its lease, and the database's clock."""
+
+import uuid
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+
+from .. import __version__
+from ..conf import settings
+from ..store.base import DaemonFacts
+from .options import hostname
+from .processes import uptime
+
+
+@dataclass
+class Identity:
+    """The current identity, and those whose end has to be made sure of first.
+
+    A new one is taken at the start and after every failure of the database,
+    so that a call still on its way under the old one can take nothing.
+    ``pid`` is the supervisor's; ``previous`` are uuids of this daemon's
+    earlier identities that may still hold something.
+    """
+
+    pid: int
+    types: tuple[str, ...]
+    lock: str
+    previous: list = field(default_factory=list)
+    current: uuid.UUID | None = None
+    candidate: uuid.UUID | None = None
+    lease_until: float = 0.0
+    unbroken_since: float = 0.0
+    offset: timedelta = timedelta()
+
+    @property
+    def name(self):
+        """How this daemon signs."""
+        return f"{hostname()}:{self.pid}"
+
+    def facts(self):
+        """Return what it says of itself when it joins as the candidate."""
+        return DaemonFacts(
+            uuid=self.candidate,
+            host=hostname(),
+            pid=self.pid,
+            version=__version__,
+            types=self.types,
+            lock=self.lock,
+        )
+
+    def lose(self):
+        """The current identity is not to be used any more."""
+        if self.current is not None:
+            self.previous.append(self.current)
+        self.current = None
+
+    def propose(self):
+        """Choose the next identity. The same one until it has joined: joining twice is one join."""
+        if self.candidate is None:
+            self.candidate = uuid.uuid4()
+        return self.candidate
+
+    def join(self, store, holding):
+        """Join the queue as the candidate, ending every earlier identity. Runs in a thread."""
+        facts = self.facts()
+        answer = None
+        expired = 0
+        for old in self.previous or [None]:
+            answer = store.join(facts, lease=settings.LEASE, old=old, holding=holding)
+            expired += answer.expired
+        return answer, expired
+
+    def joined(self, sent, answer):
+        """The candidate has become the current identity."""
+        self.current, self.candidate, self.previous = self.candidate, None, []
+        self.unbroken_since = sent
+        self.renewed(sent, answer.time)
+
+    def renewed(self, sent, database_time):
+        """A renewal that was sent at ``sent`` was acknowledged."""
+        if self.lock:
+            # The lease is the lock, which cannot lapse while a process of ours lives.
+            self.lease_until = float("inf")
+        else:
+            if (
+                self.lease_until
+                and sent - (self.lease_until - settings.KILL_AFTER) > settings.LEASE
+            ):
+                self.unbroken_since = sent
+            self.lease_until = sent + settings.KILL_AFTER
+        halfway = timedelta(seconds=(uptime() - sent) / 2)
+        self.offset = database_time + halfway - datetime.now(UTC)
+
+    @property
+    def leased(self):
+        """Whether Tasks may be handed out: the workers will not be killed for a lapsed lease."""
+        return self.current is not None and uptime() < self.lease_until
+
+    @property
+    def may_sweep(self):
+        """Whether this daemon may take away the Tasks of others.
+
+        Only after its own renewals went through unbroken for one lease: the
+        others may have been cut off by what cut this one off.
+        """
+        if self.current is None:
+            return False
+        return bool(self.lock) or uptime() - self.unbroken_since >= settings.LEASE
+
+    def time(self, host_time):
+        """Return a time taken on this host's clock, in seconds, as the database would tell it."""
+        return datetime.fromtimestamp(host_time, UTC) + self.offset

@@ -1,0 +1,107 @@
+"""The daemon's log: facts, turned into text or JSON in one place.
+
+Code says ``journal.worker_died(worker=2, pid=77, how="died by SIGKILL")``;
+the table below has the level and the words of each fact.
+"""
+
+import json
+import logging
+import sys
+from datetime import UTC, datetime
+
+logger = logging.getLogger("atp.daemon")
+
+_D, _I, _W, _E = logging.DEBUG, logging.INFO, logging.WARNING, logging.ERROR
+
+FACTS = {
+    "daemon_started": (_I, "atpd {version} started: {processes} workers, {count} Types: {types}"),
+    "daemon_stopping": (_I, "stopping: {why}; running tasks get {grace:g} s"),
+    "daemon_stopping_now": (_W, "stopping at once: {why}"),
+    "daemon_stopped": (_I, "stopped after {seconds:.0f} s: {finished} finished, {failed} failed"),
+    "nothing_to_serve": (_W, "no declared Type matches: this daemon will claim nothing"),
+    "joined": (_I, "joined the queue as daemon {daemon}"),
+    "rejoined": (_W, "took a new identity, {daemon}: {kept} Tasks kept, {expired} expired"),
+    "lease_lost": (_W, "the lease was lost: {why}"),
+    "lease_over": (_E, "no renewal for {seconds:.0f} s: killing all workers before the lease ends"),
+    "database_failed": (_E, "the database failed while {doing}: {error}"),
+    "database_slow": (_W, "{doing} took over {seconds:g} s: the connection was cut"),
+    "database_back": (_I, "the database is back after {seconds:.1f} s"),
+    "claimed": (_D, "claimed {count} Tasks"),
+    "started": (_D, "{type} {instance} started: attempt {attempt}, worker {worker}"),
+    "finished": (_D, "{type} {instance} finished after {seconds:.3f} s"),
+    "retried": (_W, "{type} {instance} will be tried again: {why}"),
+    "failed": (_E, "{type} {instance} failed, {reason}: {why}"),
+    "expired": (_W, "{type} {instance} attempt {attempt} was lost: {why}"),
+    "released": (_I, "{type} {instance} attempt {attempt} was handed back: {why}"),
+    "refused": (_W, "{event} of {type} {instance} attempt {attempt} was refused: no longer held"),
+    "bad_inputs": (_E, "{type} {instance}: {why}"),
+    "summary": (_I, "in the last {seconds:.0f} s: {finished} finished, {failed} failed"),
+    "worker_started": (_D, "worker {worker} started, pid {pid}"),
+    "worker_died": (_E, "worker {worker}, pid {pid}, {how}"),
+    "worker_retired": (_I, "worker {worker}, pid {pid}, retired: {why}"),
+    "worker_killed": (_W, "worker {worker}, pid {pid}, was killed: {why}"),
+    "worker_failing": (_E, "worker {worker} dies as soon as it starts: next try in {seconds:g} s"),
+    "left_behind": (_W, "processes that worker {worker} had left behind, killed: {count}"),
+    "dispatcher_died": (_E, "the dispatcher, pid {pid}, {how}: starting another in {seconds:g} s"),
+    "dispatcher_hung": (_E, "the dispatcher, pid {pid}, gave no sign of life for {seconds:.0f} s"),
+    "supervisor_died": (_E, "the supervisor died: killing what is left of the workers"),
+    "daemons_lost": (_W, "daemons lost: {daemons}; {expired} of their Tasks were taken away"),
+    "missed": (_W, "{count} Instances were not started before their start_before"),
+    "purged": (_I, "{count} Instances removed after their retention"),
+    "reloading": (_I, "{file} changed: starting anew"),
+    "not_reloading": (_W, "{file} changed, but does not compile: {error}"),
+}
+
+
+def __getattr__(name):
+    """Return the function that emits a fact."""
+    if name not in FACTS:
+        raise AttributeError(name)
+    level, words = FACTS[name]
+
+    def emit(*, exc_info=None, **values):
+        if logger.isEnabledFor(level):
+            message = words.format_map(values)
+            logger.log(level, message, exc_info=exc_info, extra={"fact": name, "values": values})
+
+    return emit
+
+
+class TextFormatter(logging.Formatter):
+    """One line for people: local time, level, process, words."""
+
+    def __init__(self):
+        super().__init__("%(asctime)s %(levelname)-7s %(process)d %(message)s")
+
+
+class JSONFormatter(logging.Formatter):
+    """One JSON object a line: time, level, pid, fact, message, and the fact's values."""
+
+    def format(self, record):
+        line = {
+            "time": datetime.fromtimestamp(record.created, UTC).isoformat(),
+            "level": record.levelname,
+            "pid": record.process,
+            "fact": getattr(record, "fact", ""),
+            "message": record.getMessage(),
+            **getattr(record, "values", {}),
+        }
+        if record.exc_info:
+            line["traceback"] = self.formatException(record.exc_info)
+        return json.dumps(line, default=str, ensure_ascii=False)
+
+
+def configure(style, verbosity=1):
+    """Send the daemon's log to standard error, as "text" or "json".
+
+    Without a style a project's own handlers for the ``atp`` logger, or the
+    root, are left to it.
+    """
+    parent = logging.getLogger("atp")
+    if style is None and parent.hasHandlers():
+        return
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(JSONFormatter() if style == "json" else TextFormatter())
+    parent.handlers = [handler]
+    parent.propagate = False
+    parent.setLevel({0: logging.WARNING, 1: logging.INFO}.get(verbosity, logging.DEBUG))

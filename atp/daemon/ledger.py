@@ -1,0 +1,110 @@
+"""What has happened and is not yet in the database.
+
+Changes and notes wait here in order, leave in batches, and stay until the
+database has acknowledged them.
+"""
+
+from collections import deque
+
+from ..states import Event
+from ..store.base import Change, Note
+
+BATCH = 500
+
+
+class Ledger:
+    """A queue of changes and notes, those of one Instance in order."""
+
+    def __init__(self):
+        self._entries = deque()
+        self._sent = []
+        # Largest batch; None is BATCH.
+        self.limit = None
+
+    def __len__(self):
+        return len(self._entries) + len(self._sent)
+
+    def add(self, *entries):
+        """Append changes or notes."""
+        self._entries.extend(entries)
+
+    def take(self):
+        """Return the next batch: either all changes or all notes. Empty if nothing waits.
+
+        It counts as sent until :meth:`acknowledge` or :meth:`give_back`.
+        """
+        if self._sent or not self._entries:
+            return []
+        kind = type(self._entries[0])
+        limit = self.limit or BATCH
+        while self._entries and len(self._sent) < limit and type(self._entries[0]) is kind:
+            self._sent.append(self._entries.popleft())
+        return merged(self._sent) if kind is Note else list(self._sent)
+
+    def acknowledge(self):
+        """The batch that was sent is in the database."""
+        self._sent = []
+        if not self._entries:
+            self.limit = None
+
+    def give_back(self):
+        """The batch that was sent may not be in the database: it is first again."""
+        self._entries.extendleft(reversed(self._sent))
+        self._sent = []
+
+    def drop_first(self):
+        """Forget the first entry that waits, and return it."""
+        return self._entries.popleft()
+
+    def put_first(self, entry):
+        """Put an entry before all others that wait."""
+        self._entries.appendleft(entry)
+
+    def keep(self, kept):
+        """After an identity was renewed: forget what is recorded already, or no longer ours.
+
+        ``kept`` is the state by pair of Instance and attempt of what this
+        daemon still holds. Returns the keys of the Tasks that were ended here
+        and are not ours any more.
+        """
+        gone = set()
+        entries = deque()
+        for entry in self._entries:
+            key = (entry.instance, entry.attempt)
+            if key not in kept:
+                gone.add(key)
+            elif not _is_recorded(entry, kept[key]):
+                entries.append(entry)
+        self._entries = entries
+        return gone
+
+    def keys(self):
+        """Pairs of Instance and attempt that something is still to be written of."""
+        return {(e.instance, e.attempt) for e in (*self._sent, *self._entries)}
+
+
+def _is_recorded(entry, state):
+    """Whether a start, whose acknowledgement got lost, has been written."""
+    return isinstance(entry, Change) and entry.event == Event.START and state != "SCHEDULED"
+
+
+def merged(notes):
+    """Merge the notes of each attempt: all messages and files, the last progress."""
+    by_key = {}
+    for note in notes:
+        key = (note.instance, note.attempt)
+        before = by_key.get(key)
+        if before is None:
+            by_key[key] = note
+            continue
+        newer = note.progress_message is not None
+        by_key[key] = Note(
+            instance=note.instance,
+            attempt=note.attempt,
+            who=note.who,
+            progress=note.progress if newer else before.progress,
+            progress_message=note.progress_message if newer else before.progress_message,
+            messages=before.messages + note.messages,
+            files=before.files + note.files,
+        )
+    return list(by_key.values())

@@ -1,0 +1,68 @@
+"""How an attempt ended: said by the worker, turned into a change by the dispatcher."""
+
+import logging
+from dataclasses import dataclass
+from datetime import timedelta
+from enum import Enum
+
+from .. import backoff
+from ..states import Event, Reason
+from ..store.base import Change, ResponseData
+
+
+class Kind(Enum):
+    FINISHED = "finished"
+    RETRY = "retry"
+    ERROR = "error"
+    FATAL = "fatal"
+    INTERRUPTED = "interrupted"
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How a handler ended. ``after`` is the delay in seconds that a Retry asked for."""
+
+    kind: Kind
+    message: str = ""
+    after: float | None = None
+    response: ResponseData | None = None
+
+
+def change(outcome, claimed, **facts):
+    """Return the :class:`Change` that follows from an outcome and the Instance's budget.
+
+    ``facts`` are the Change's time and who.
+    """
+    facts |= {"instance": claimed.instance, "attempt": claimed.attempt}
+    if outcome.kind is Kind.FINISHED:
+        return Change(event=Event.FINISH, response=outcome.response, **facts)
+    if outcome.kind is Kind.FATAL:
+        return Change(
+            event=Event.FAIL,
+            reason=Reason.FATAL,
+            message=outcome.message,
+            level=logging.ERROR,
+            **facts,
+        )
+    if claimed.retries < claimed.max_retries:
+        return Change(
+            event=Event.RETRY,
+            message=outcome.message,
+            level=logging.WARNING,
+            delay=_delay(outcome, claimed),
+            **facts,
+        )
+    used_up = f" (its {claimed.max_retries} retries are used up)" if claimed.max_retries else ""
+    return Change(
+        event=Event.FAIL,
+        reason=Reason.ERROR,
+        message=(outcome.message + used_up).strip(),
+        level=logging.ERROR,
+        **facts,
+    )
+
+
+def _delay(outcome, claimed):
+    if outcome.after is not None:
+        return timedelta(seconds=outcome.after)
+    return backoff.delay(claimed.retries + 1, first=claimed.backoff, maximum=claimed.backoff_max)

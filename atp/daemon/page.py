@@ -1,0 +1,65 @@
+"""A page of memory that supervisor, dispatcher and workers share.
+
+Before it enters a handler, a worker writes here what it runs and until when;
+after it has sent the result, it clears that. So the supervisor can enforce
+time-outs without anybody's help, and after a death it is known what was
+running. Beside it stands what the dispatcher asks of a running attempt.
+"""
+
+import mmap
+import struct
+from dataclasses import dataclass
+
+# What runs: Instance (0 if nothing), attempt, deadline and start on the uptime clock.
+_RUNNING = struct.Struct("=qqdd")
+# What is asked: Instance, attempt.
+_ASKED = struct.Struct("=qq")
+_SLOT = 64
+
+NEVER = float("inf")
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    """What a worker is running."""
+
+    instance: int
+    attempt: int
+    deadline: float
+    started: float
+
+
+class Page:
+    """One slot per worker. It must be made before the first fork."""
+
+    def __init__(self, slots):
+        self._memory = mmap.mmap(-1, _SLOT * slots)
+
+    def enter(self, slot, running):
+        """Write what the slot's worker is about to run."""
+        at = slot * _SLOT
+        # The Instance comes last: until then the slot reads as empty.
+        struct.pack_into("=qdd", self._memory, at + 8, *(_tail(running)))
+        struct.pack_into("=q", self._memory, at, running.instance)
+
+    def leave(self, slot):
+        """Write that the slot's worker runs nothing."""
+        struct.pack_into("=q", self._memory, slot * _SLOT, 0)
+
+    def read(self, slot):
+        """Return the :class:`Running` of the slot, or None."""
+        values = _RUNNING.unpack_from(self._memory, slot * _SLOT)
+        return Running(*values) if values[0] else None
+
+    def ask(self, slot, instance, attempt):
+        """Ask the attempt that runs in the slot to end."""
+        _ASKED.pack_into(self._memory, slot * _SLOT + _RUNNING.size, instance, attempt)
+
+    def is_asked(self, slot, instance, attempt):
+        """Tell whether this attempt has been asked to end."""
+        asked = _ASKED.unpack_from(self._memory, slot * _SLOT + _RUNNING.size)
+        return asked == (instance, attempt)
+
+
+def _tail(running):
+    return running.attempt, running.deadline, running.started

@@ -1,0 +1,238 @@
+"""The dispatcher's view of its workers: what each has in hand, and what it gets next."""
+
+from collections import OrderedDict, deque
+from dataclasses import dataclass, field
+
+from ..store.base import Claimed
+from .channel import Channel, Closed
+from .processes import uptime
+
+# A worker is given short tasks up to this much expected work ahead, in seconds:
+# what waits behind another task waits no longer than this.
+AHEAD = 0.05
+MAX_AHEAD = 64
+# A claimed Task that no worker could start for this long is handed back, so
+# that another daemon can have it.
+PATIENCE = 1.0
+
+
+@dataclass(eq=False)
+class Holding:
+    """A claimed Task in this daemon's hands.
+
+    ``ask`` is the event that its attempt shall end with when it was asked to
+    end. ``start_known`` says that its start is recorded, or about to be.
+    """
+
+    claimed: Claimed
+    since: float = field(default_factory=uptime)
+    started: float | None = None
+    start_known: bool = False
+    ask: str = ""
+    killed: str = ""
+
+    @property
+    def key(self):
+        return self.claimed.instance, self.claimed.attempt
+
+
+@dataclass(eq=False)
+class Link:
+    """One worker: its two channel ends, and what it has in hand in the order of sending."""
+
+    slot: int
+    pid: int
+    ours: Channel
+    theirs: Channel
+    hand: OrderedDict = field(default_factory=OrderedDict)
+    # What waits for its start to be recorded before this worker gets it.
+    reserved: Holding | None = None
+
+    @property
+    def free(self):
+        return not self.hand and self.reserved is None
+
+    @property
+    def running(self):
+        """What it has started, or None."""
+        first = next(iter(self.hand.values()), None)
+        return first if first is not None and first.started is not None else None
+
+    def close(self):
+        self.ours.close()
+        self.theirs.close()
+
+
+class Pool:
+    """The workers, and the claimed Tasks that none of them has yet."""
+
+    def __init__(self):
+        self.links = {}
+        self.waiting = deque()
+        self._expected = {}
+        self._recent = None
+
+    # What is where
+
+    def __len__(self):
+        """How many Tasks this daemon has in its hands."""
+        return len(self.waiting) + sum(
+            len(link.hand) + (link.reserved is not None) for link in self.links.values()
+        )
+
+    def holdings(self):
+        """Every Task in this daemon's hands that has not ended."""
+        yield from self.waiting
+        for link in self.links.values():
+            yield from link.hand.values()
+            if link.reserved is not None:
+                yield link.reserved
+
+    def running(self):
+        """Pairs of link and holding for what is being executed."""
+        return [(link, link.running) for link in self.links.values() if link.running]
+
+    def add(self, link):
+        self.links[link.slot] = link
+
+    def remove(self, slot):
+        """Forget a worker. Returns its link; the caller disposes of what it had in hand."""
+        return self.links.pop(slot)
+
+    # Claiming
+
+    def wanted(self):
+        """How many more Tasks the workers could start soon."""
+        if not self.links:
+            return 0
+        each = 1
+        if self._recent is not None:
+            each = max(1, min(MAX_AHEAD, int(AHEAD / max(self._recent, 1e-4))))
+        room = sum(
+            max(0, each - len(link.hand)) for link in self.links.values() if link.reserved is None
+        )
+        return max(0, room - len(self.waiting))
+
+    def put(self, claimed):
+        """Take Tasks that have just been claimed."""
+        self.waiting.extend(Holding(task) for task in claimed)
+
+    def put_back(self, holdings):
+        """Take Tasks back from a worker that has not started them; they come first."""
+        for holding in reversed(holdings):
+            holding.since = uptime()
+            self.waiting.appendleft(holding)
+
+    def overstock(self):
+        """Remove and return what has waited too long while no worker was free."""
+        limit = uptime() - PATIENCE
+        surplus = [holding for holding in self.waiting if holding.since < limit]
+        for holding in surplus:
+            self.waiting.remove(holding)
+        return surplus
+
+    # Handing out
+
+    def hand_out(self):
+        """Give waiting Tasks to workers.
+
+        Returns those that were only reserved for a worker: an Instance that
+        was lost before runs alone, and only after its start is recorded.
+        """
+        reserved = []
+        while self.waiting:
+            link = self._next_link(self.waiting[0])
+            if link is None:
+                break
+            holding = self.waiting.popleft()
+            if holding.claimed.lost:
+                link.reserved = holding
+                reserved.append(holding)
+            elif not self._send(link, holding):
+                self.waiting.appendleft(holding)
+                break
+        return reserved
+
+    def release_reserved(self, key):
+        """Hand a reserved Task to its worker, now that its start is recorded."""
+        for link in self.links.values():
+            if link.reserved is not None and link.reserved.key == key:
+                holding, link.reserved = link.reserved, None
+                if not self._send(link, holding):
+                    self.waiting.appendleft(holding)
+
+    def _next_link(self, holding):
+        links = [link for link in self.links.values() if link.reserved is None]
+        free = next((link for link in links if not link.hand), None)
+        if free is not None or holding.claimed.lost:
+            return free
+        expected = self._expected.get(holding.claimed.type)
+        if expected is None or not links:
+            return None
+        link = min(links, key=lambda candidate: len(candidate.hand))
+        return link if self._fits(link, expected) else None
+
+    def _fits(self, link, expected):
+        """Whether a worker's hand, with one more task, is still soon done."""
+        if len(link.hand) >= MAX_AHEAD or any(h.claimed.lost for h in link.hand.values()):
+            return False
+        ahead = [self._expected.get(h.claimed.type) for h in link.hand.values()]
+        if None in ahead or sum(ahead) + expected > AHEAD:
+            return False
+        running = link.running
+        return running is None or uptime() - running.started < AHEAD
+
+    @staticmethod
+    def _send(link, holding):
+        try:
+            link.ours.send(holding.claimed, wait=False)
+        except (BlockingIOError, Closed):
+            return False
+        link.hand[holding.claimed.instance] = holding
+        return True
+
+    # What workers say
+
+    def started(self, link, instance):
+        """A worker has started a Task; returns the holding, or None if it is unknown."""
+        holding = link.hand.get(instance)
+        if holding is not None:
+            holding.started = uptime()
+        return holding
+
+    def ended(self, link, instance):
+        """A worker has ended a Task; returns the holding, or None if it is unknown."""
+        holding = link.hand.pop(instance, None)
+        if holding is not None and holding.started is not None:
+            self._measure(holding.claimed.type, uptime() - holding.started)
+        return holding
+
+    def _measure(self, type, seconds):
+        before = self._expected.get(type, seconds)
+        self._expected[type] = 0.8 * before + 0.2 * seconds
+        self._recent = seconds if self._recent is None else 0.8 * self._recent + 0.2 * seconds
+
+    # Taking back
+
+    def take_back(self):
+        """Take unread Tasks from workers whose task has become long, if another worker is free."""
+        if self.waiting or not any(link.free for link in self.links.values()):
+            return
+        for link in self.links.values():
+            running = link.running
+            if len(link.hand) > 1 and running and uptime() - running.started >= AHEAD:
+                self.put_back(self.unread(link))
+
+    def pause(self, most):
+        """Return for how long nothing has to be looked at, in seconds, ``most`` at the longest."""
+        behind = any(len(link.hand) > 1 for link in self.links.values())
+        return min(most, AHEAD) if behind or self.waiting else most
+
+    def unread(self, link):
+        """Take back every Task that the worker has not read yet."""
+        taken = []
+        for claimed in link.theirs.drain():
+            holding = link.hand.pop(claimed.instance, None)
+            if holding is not None:
+                taken.append(holding)
+        return taken

@@ -1,0 +1,36 @@
+"""``manage.py atp …``: the queue in the shell."""
+
+from django.core.management.base import BaseCommand, CommandError
+from django.db import OperationalError, ProgrammingError
+
+from atp.exceptions import ATPError
+from atp.management.shell import SUBCOMMANDS, present
+
+
+class Command(BaseCommand):
+    help = "Look at the queue and steer it."
+
+    def add_arguments(self, parser):
+        words = parser.add_subparsers(dest="subcommand", metavar="SUBCOMMAND", required=True)
+        for subcommand in SUBCOMMANDS:
+            added = words.add_parser(
+                subcommand.name, help=subcommand.help, description=subcommand.help
+            )
+            subcommand(self).add_arguments(added)
+            added.add_argument("--json", action="store_true", help="print JSON and nothing else")
+
+    def handle(self, *args, **options):
+        chosen = next(s for s in SUBCOMMANDS if s.name == options["subcommand"])(self)
+        try:
+            document = chosen.run(options)
+            if document is not None:
+                write = present.as_json if options["json"] else chosen.text
+                self.stdout.write(write(document))
+                chosen.check(document)
+        except ATPError as error:
+            raise CommandError(present.printable(error)) from error
+        except (OperationalError, ProgrammingError) as error:
+            raise CommandError(
+                f"The queue's database does not answer as it should: {str(error).strip()} "
+                "(Has it been migrated?)"
+            ) from error

@@ -1,0 +1,10 @@
+"""The subcommands of ``manage.py atp``, a module for each noun."""
+
+from .enqueueing import Enqueue
+from .listing import List
+from .show import Show
+from .status import Daemons, Status
+from .steering import Delete, Purge, Redrive, Release
+from .types import Types
+
+SUBCOMMANDS = (Status, Types, List, Show, Enqueue, Redrive, Release, Purge, Delete, Daemons)

@@ -1,0 +1,113 @@
+"""What may stand on the command line, each kind checked where it is read.
+
+The functions are argparse types: they return the value or raise
+ArgumentTypeError with a sentence that says what is wrong.
+"""
+
+import re
+from argparse import ArgumentTypeError
+from datetime import datetime, timedelta
+
+from django.utils import timezone
+
+from ...conf import did_you_mean
+from ...models import MAX_IDENTIFIER
+from ...states import Reason, State
+
+_UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
+_DELAY = re.compile(r"(?:\d+[smhdw])+")
+_LONGEST = timedelta(days=3650)
+_PREFIX = re.compile(r"[0-9a-f]{8,32}")
+
+
+def text(given):
+    """Text as it may be stored in a column of one line."""
+    if not given.isprintable():
+        raise ArgumentTypeError(f"{given!r} is not printable text on one line")
+    if len(given) > MAX_IDENTIFIER:
+        raise ArgumentTypeError(f"{len(given)} characters, {MAX_IDENTIFIER} are allowed")
+    return given
+
+
+def _word(given, words):
+    if given.upper() not in words:
+        hint = did_you_mean(given, words)
+        raise ArgumentTypeError(f"{given!r} is none of {', '.join(words)}.{hint}")
+    return words[words.index(given.upper())]
+
+
+def state(given):
+    return State(_word(given, State.values))
+
+
+def reason(given):
+    return Reason(_word(given, Reason.values))
+
+
+def uuid_prefix(given):
+    """A uuid, or its first eight characters or more."""
+    digits = given.lower().replace("-", "")
+    if not _PREFIX.fullmatch(digits):
+        raise ArgumentTypeError(
+            f"{given!r} is neither a uuid nor the first 8 digits or more of one"
+        )
+    return given.lower()
+
+
+def whole_uuid(given):
+    """A uuid without abbreviation, for what cannot be undone."""
+    if len(uuid_prefix(given).replace("-", "")) != 32:
+        raise ArgumentTypeError(f"{given!r} is not a whole uuid")
+    return given.lower()
+
+
+def positive(given):
+    """A whole number from 1."""
+    if not given.isdecimal() or not 1 <= int(given[:9]) <= 1_000_000:
+        raise ArgumentTypeError(f"{given!r} is not a whole number from 1 to 1000000")
+    return int(given)
+
+
+def whole(given):
+    try:
+        return int(given)
+    except ValueError:
+        raise ArgumentTypeError(f"{given!r} is not a whole number") from None
+
+
+def seconds(given):
+    """A number of seconds, 0 or more."""
+    try:
+        value = float(given)
+    except ValueError:
+        value = -1.0
+    if not 0 <= value < _LONGEST.total_seconds():
+        raise ArgumentTypeError(f"{given!r} is not a number of seconds")
+    return value
+
+
+def moment(given):
+    """A time in ISO 8601 as an aware datetime, or a delay as ``1h30m`` as a timedelta.
+
+    A time without an offset is in the current time zone.
+    """
+    if _DELAY.fullmatch(given):
+        return _delay(given)
+    try:
+        time = datetime.fromisoformat(given)
+        return timezone.make_aware(time) if timezone.is_naive(time) else time
+    except (ValueError, OverflowError):
+        raise ArgumentTypeError(
+            f"{given!r} is neither a time as 2030-01-31T18:00 nor a delay as 90s, 10m, 1h30m or 2d"
+        ) from None
+
+
+def _delay(given):
+    parts = re.findall(r"(\d+)([smhdw])", given)
+    try:
+        delay = sum((timedelta(**{_UNITS[u]: int(n)}) for n, u in parts), timedelta())
+    except (OverflowError, ValueError):
+        delay = timedelta.max
+    if delay > _LONGEST:
+        raise ArgumentTypeError(f"{given!r} is longer than {_LONGEST.days} days")
+    return delay

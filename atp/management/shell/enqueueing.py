@@ -1,0 +1,153 @@
+"""``enqueue``: one Instance of a Type that this process declares."""
+
+import json
+import sys
+from datetime import timedelta
+
+from django.core.management.base import CommandError
+
+from ... import binding, codec, overview, queue
+from ...conf import settings
+from ...exceptions import InvalidInputs, InvalidOption, WaitTimeout
+from ...models import LogRecord, Type
+from ...registry import registry
+from ...states import State
+from . import arguments, documents, present
+from .base import Subcommand, actor
+from .listing import state_of, took
+
+# Exit status when the Instance has not ended in the time given to --wait.
+STILL_LIVE = 3
+INTERRUPTED = 130
+_OPTIONS = ("identifier", "existing", "priority", "collection", "run_after", "start_before")
+
+
+class Enqueue(Subcommand):
+    name = "enqueue"
+    help = "Enqueue an Instance, and wait for its end if asked to."
+
+    def add_arguments(self, parser):
+        add = parser.add_argument
+        add("type", type=arguments.text, help="the Type")
+        add(
+            "inputs",
+            nargs="?",
+            default="{}",
+            help="JSON: an object of keyword arguments, or an array of positional ones; "
+            "'-' reads it from stdin",
+        )
+        add("--identifier", type=arguments.text, help="idempotency key, unique within the Type")
+        add("--existing", metavar="WHAT", help=f"if it is taken: {', '.join(queue.EXISTING)}")
+        add("--priority", type=arguments.whole, help="from -100 to 100, higher first")
+        add("--collection", type=arguments.text, help="label of a subset of the Type's Instances")
+        moment = {"type": arguments.moment, "metavar": "WHEN"}
+        add("--run-after", **moment, help="not earlier: 2030-01-31T18:00, or a delay as 1h30m")
+        add("--start-before", **moment, help="FAILED (MISSED) if it has not started by then")
+        add(
+            "--wait",
+            nargs="?",
+            const=float("inf"),
+            type=arguments.seconds,
+            metavar="SECONDS",
+            help=f"wait for its end, so long at most; exit status 1 if it FAILED, "
+            f"{STILL_LIVE} if it has not ended",
+        )
+
+    def run(self, options):
+        task_type = _declared(options["type"])
+        args, kwargs = _inputs(options["inputs"])
+        given = {name: options[name] for name in _OPTIONS if options[name] is not None}
+        if isinstance(given.get("start_before"), timedelta):
+            given["start_before"] = overview.now() + given["start_before"]
+        if "existing" in given and "identifier" not in given:
+            raise InvalidOption(
+                "--existing says what to do if the --identifier is taken: give one."
+            )
+        instance = task_type.using(created_by=actor(), **given).enqueue(*args, **kwargs)
+        if options["wait"] is not None:
+            _wait(instance, options["wait"])
+        instance = queue.get(instance.uuid)
+        document = documents.instance(instance)
+        return document | {"response": documents.response(queue.response(instance))}
+
+    def text(self, document):
+        told = f"{document['uuid']}  {state_of(document)}"
+        lasted = present.duration(took(document, overview.now()))
+        if document["finished"] and lasted:
+            told += f" after {lasted}"
+        response = document["response"]
+        if response and response["content_type"]:
+            told += f"\n{_answer(response)}"
+        return told
+
+    def check(self, document):
+        if document["state"] == State.FAILED:
+            raise CommandError(f"{document['uuid']} is FAILED: {_last_words(document)}")
+
+
+def _declared(identifier):
+    """Return the Type from the registry: only its handler says which inputs fit."""
+    if identifier not in registry:
+        types = Type.objects.using(settings.DATABASE)
+        if types.filter(identifier=identifier).exists():
+            return registry.handler_of(identifier)
+    return registry.get(identifier)
+
+
+def _inputs(given):
+    """Return the inputs as positional and keyword arguments. Raises InvalidInputs."""
+    text = _stdin() if given == "-" else given
+    try:
+        json.loads(text, object_pairs_hook=_without_duplicates)
+        value = codec.from_json(text)
+    except (ValueError, RecursionError) as error:
+        raise InvalidInputs(f"The inputs are not JSON: {error}") from None
+    if isinstance(value, list):
+        return value, {}
+    if not isinstance(value, dict):
+        raise InvalidInputs("The inputs must be a JSON object of arguments, or an array.")
+    if not isinstance(value.get(binding.POSITIONAL, []), list):
+        raise InvalidInputs(f"What stands under {binding.POSITIONAL!r} must be an array.")
+    return binding.unbind(value)
+
+
+def _stdin():
+    try:
+        return sys.stdin.buffer.read().decode()
+    except UnicodeDecodeError as error:
+        raise InvalidInputs(f"The inputs are not UTF-8: {error}") from None
+
+
+def _without_duplicates(items):
+    """Refuse a name that stands twice: one of its values would be lost (G13)."""
+    names = [name for name, _ in items]
+    for name in names:
+        if names.count(name) > 1:
+            raise ValueError(f"{name!r} stands twice in one object")
+    return dict(items)
+
+
+def _wait(instance, seconds):
+    try:
+        instance.wait(timeout=None if seconds == float("inf") else seconds)
+    except WaitTimeout as error:
+        raise CommandError(str(error), returncode=STILL_LIVE) from error
+    except KeyboardInterrupt:
+        told = f"No longer waiting; {instance.uuid} stays in the queue."
+        raise CommandError(told, returncode=INTERRUPTED) from None
+
+
+def _answer(response):
+    if response["value"] is not None:
+        return present.shorten(json.dumps(response["value"]), 1000)
+    return (
+        f"response: {present.printable(response['content_type'])}, {present.size(response['size'])}"
+    )
+
+
+def _last_words(document):
+    """The reason, and the last line of what the log says about it."""
+    records = LogRecord.objects.using(settings.DATABASE).transitions()
+    last = records.filter(instance__uuid=document["uuid"]).in_order().last()
+    said = present.lines(last.message) if last is not None else []
+    return ": ".join([document["reason"], *said[-1:]])

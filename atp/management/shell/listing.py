@@ -1,0 +1,87 @@
+"""``list``: Instances, newest first, a page at a time."""
+
+from ... import overview
+from ...states import LIVE, State
+from . import arguments, documents, present
+from .base import Subcommand, find, instances, registered_type
+
+
+class List(Subcommand):
+    name = "list"
+    help = "Instances, newest first."
+
+    def add_arguments(self, parser):
+        add = parser.add_argument
+        add("--type", type=arguments.text, help="of this Type")
+        add("--state", type=arguments.state, help=", ".join(State.values))
+        add("--reason", type=arguments.reason, help="FAILED for this reason")
+        add("--collection", type=arguments.text, help="of this collection")
+        add("--identifier", type=arguments.text, help="with this identifier")
+        add("--created-by", type=arguments.text, help="enqueued by this user")
+        add("--limit", type=arguments.positive, default=20, help="at most so many (default: 20)")
+        add("--before", type=arguments.uuid_prefix, metavar="UUID", help="older than this one")
+
+    def run(self, options):
+        limit = options["limit"]
+        rows = list(_selected(options).newest_first()[: limit + 1])
+        page = rows[:limit]
+        return {
+            "time": overview.now(),
+            "instances": [documents.instance(row) for row in page],
+            "next": page[-1].uuid if len(rows) > limit else None,
+        }
+
+    def text(self, document):
+        if not document["instances"]:
+            return "There are no such Instances."
+        headings = ["uuid", "type", "identifier", "state", "attempt", "progress", "created", "took"]
+        now = document["time"]
+        listed = present.table(headings, [_row(row, now) for row in document["instances"]])
+        if document["next"]:
+            listed += f"\n\nOlder ones: --before {document['next']}"
+        return listed
+
+
+def _selected(options):
+    rows = instances()
+    state = options["state"]
+    if options["type"] is not None:
+        rows = rows.filter(type=registered_type(options["type"]))
+    if state is not None:
+        rows = rows.in_state(state)
+        # What is live is soon found among the Tasks, but not in a long history.
+        rows = rows.queued() if state in LIVE else rows
+    if options["reason"] is not None:
+        rows = rows.failed(options["reason"])
+    for name in ("collection", "identifier", "created_by"):
+        if options[name] is not None:
+            rows = rows.filter(**{name: options[name]})
+    if options["before"] is not None:
+        rows = rows.filter(pk__lt=find(options["before"]).pk)
+    return rows
+
+
+def _row(document, now):
+    return [
+        document["uuid"],
+        present.shorten(document["type"], 40),
+        present.shorten(document["identifier"] or "", 30),
+        state_of(document),
+        document["attempt"],
+        present.percent(document["progress"]),
+        present.age(document["created"], now),
+        present.duration(took(document, now)),
+    ]
+
+
+def state_of(document):
+    """The state, with the reason if there is one."""
+    return f"{document['state']} {document['reason']}".rstrip()
+
+
+def took(document, now):
+    """How long the last attempt took, or has taken so far; None before it starts."""
+    started = document["started"]
+    if started is None or document["state"] in (State.ACCEPTED, State.SCHEDULED):
+        return None
+    return max((document["finished"] or now) - started, started - started)

@@ -1,0 +1,136 @@
+"""``status`` and ``daemons``: what the queue and those who work on it are doing."""
+
+from dataclasses import asdict, fields
+from datetime import datetime
+
+from ... import overview
+from . import documents, present
+from .base import Subcommand
+
+_COUNTS = [f.name for f in fields(overview.TypeCounts) if f.name not in ("type", "reasons")]
+
+
+class Status(Subcommand):
+    name = "status"
+    help = "What waits, runs and has ended, for each Type, and the daemons."
+
+    def run(self, options):
+        queue = overview.overview()
+        return {
+            "time": queue.time,
+            **{name: queue.total(name) for name in _COUNTS},
+            "oldest_due": queue.oldest_due,
+            "next_due": queue.next_due,
+            "types": [asdict(counts) for counts in queue.types],
+            "daemons": [documents.daemon(row, queue.time) for row in overview.daemons()],
+        }
+
+    def text(self, document):
+        parts = [_summary(document)]
+        if document["types"]:
+            parts.append(_types(document["types"]))
+        parts.append(daemons_table(document["daemons"], document["time"]))
+        return "\n\n".join(parts)
+
+
+def _summary(document):
+    now = document["time"]
+    waiting = f"{document['due']} due"
+    if document["oldest_due"]:
+        waiting += f" (the oldest for {present.duration(now - document['oldest_due'])})"
+    waiting += f", {document['later']} later"
+    if document["next_due"]:
+        waiting += f" (the next {present.age(document['next_due'], now)})"
+    claimed = ", ".join(f"{document[name]} {name}" for name in ("scheduled", "running", "paused"))
+    ended = ", ".join(f"{document[name]} {name}" for name in ("finished", "failed"))
+    return present.pairs(
+        [
+            ("time", f"{present.moment(now)} {present.zone()}"),
+            ("waiting", waiting),
+            ("claimed", claimed),
+            ("ended", ended),
+        ]
+    )
+
+
+def _types(types):
+    rows = [
+        [counts["type"], *(counts[name] for name in _COUNTS), _reasons(counts["reasons"])]
+        for counts in types
+    ]
+    return present.table(["type", *_COUNTS, "reasons"], rows)
+
+
+def _reasons(reasons):
+    return ", ".join(f"{count} {reason}" for reason, count in reasons.items())
+
+
+class Daemons(Subcommand):
+    name = "daemons"
+    help = "The running daemons, their leases, and what each worker is doing."
+
+    def run(self, options):
+        now = overview.now()
+        rows = [documents.daemon(row, now) for row in overview.daemons()]
+        return {"time": now, "daemons": rows}
+
+    def text(self, document):
+        now = document["time"]
+        parts = [daemons_table(document["daemons"], now)]
+        parts.extend(_daemon(daemon, now) for daemon in document["daemons"])
+        return "\n\n".join(parts)
+
+
+def daemons_table(daemons, now):
+    """One line for each daemon."""
+    if not daemons:
+        return "No daemon is running: start one with manage.py atpd."
+    rows = [
+        [
+            f"{daemon['host']}:{daemon['pid']}",
+            daemon["condition"],
+            _lease(daemon, now),
+            len(daemon["workers"]),
+            sum(worker["instance"] is not None for worker in daemon["workers"]),
+            present.age(daemon["started"], now),
+            present.age(daemon["seen"], now),
+        ]
+        for daemon in daemons
+    ]
+    return present.table(
+        ["daemon", "condition", "lease", "workers", "busy", "started", "seen"], rows
+    )
+
+
+def _lease(daemon, now):
+    if daemon["lock"]:
+        return "file lock"
+    left = daemon["lease_until"] - now
+    return f"{present.duration(left)} left" if left.total_seconds() > 0 else "over"
+
+
+def _daemon(daemon, now):
+    facts = present.pairs(
+        [
+            ("daemon", f"{daemon['host']}:{daemon['pid']}, atpd {daemon['version']}"),
+            ("uuid", daemon["uuid"]),
+            ("serves", ", ".join(daemon["types"])),
+            ("lock", daemon["lock"]),
+            ("asked to", daemon["request"]),
+        ]
+    )
+    if not daemon["workers"]:
+        return facts
+    rows = [
+        [worker["pid"], worker["type"] or "idle", worker["instance"], _since(worker, now)]
+        for worker in daemon["workers"]
+    ]
+    return f"{facts}\n{present.table(['worker', 'works on', 'instance', 'for'], rows)}"
+
+
+def _since(worker, now):
+    """For how long a worker has been at it; daemons write the time as text."""
+    try:
+        return present.age(datetime.fromisoformat(worker["since"]), now)
+    except (TypeError, ValueError):
+        return ""

@@ -1,0 +1,95 @@
+"""Where the water goes: depressions filled, D8 directions, flow accumulated.
+
+Filling and accumulating are written in plain Python, a cell at a time. NumPy
+has no such loops, and the demo needs work that takes its time and can say how
+far it is.
+"""
+
+import heapq
+
+import numpy as np
+
+# Metres by which a filled cell lies above the one that it drains to, so that
+# water finds its way across what was a lake.
+STEP = 1e-4
+# Cells between two calls of a tick.
+TICK_EVERY = 5000
+
+_NEIGHBOURS = ((-1, -1), (-1, 0), (-1, 1), (0, -1), (0, 1), (1, -1), (1, 0), (1, 1))
+
+
+def _no_tick(fraction):
+    """Stands in where nobody wants to know how far the work is."""
+
+
+def fill_depressions(elevation, tick=_no_tick):
+    """Return the elevations with every depression raised until it drains to an edge.
+
+    Priority-flood (Barnes, Lehman and Mulla 2014): the land is flooded from
+    its edges inwards, always from the lowest cell that the water has reached.
+    ``tick`` is called now and then with the fraction done.
+    """
+    rows, columns = elevation.shape
+    width = columns + 2
+    # A frame around the grid, reached from the start, spares a test for the edge at every cell.
+    level = np.pad(elevation.astype(float), 1).ravel().tolist()
+    reached = np.pad(np.zeros((rows, columns), bool), 1, constant_values=True).ravel().tolist()
+    front = []
+    for row in range(1, rows + 1):
+        whole = row in (1, rows)
+        for column in range(1, columns + 1) if whole else {1, columns}:
+            cell = row * width + column
+            reached[cell] = True
+            front.append((level[cell], cell))
+    heapq.heapify(front)
+    steps = [r * width + c for r, c in _NEIGHBOURS]
+    done, total = 0, rows * columns
+    while front:
+        height, cell = heapq.heappop(front)
+        for step in steps:
+            other = cell + step
+            if reached[other]:
+                continue
+            reached[other] = True
+            if level[other] <= height:
+                level[other] = height + STEP
+            heapq.heappush(front, (level[other], other))
+        done += 1
+        if done % TICK_EVERY == 0:
+            tick(done / total)
+    return np.array(level).reshape(rows + 2, width)[1:-1, 1:-1]
+
+
+def receivers(filled, dx, dy):
+    """Return for each cell the flat index of the neighbour that its water flows to.
+
+    It is the one of eight in the direction of steepest descent (O'Callaghan
+    and Mark 1984); -1 where the water leaves the grid.
+    """
+    rows, columns = filled.shape
+    steepest = np.zeros(filled.shape)
+    receiver = np.full(filled.shape, -1)
+    index = np.arange(filled.size).reshape(filled.shape)
+    framed = np.pad(filled, 1, constant_values=np.inf)
+    for row, column in _NEIGHBOURS:
+        other = framed[1 + row : 1 + row + rows, 1 + column : 1 + column + columns]
+        descent = (filled - other) / np.hypot(row * dy, column * dx)
+        better = descent > steepest
+        steepest[better] = descent[better]
+        receiver[better] = (index + row * columns + column)[better]
+    return receiver
+
+
+def accumulate(filled, receiver, tick=_no_tick):
+    """Return how many cells drain through each cell, itself among them."""
+    flat = receiver.ravel().tolist()
+    amount = [1] * len(flat)
+    # From the highest down: all that flows into a cell has arrived before it flows on.
+    order = np.argsort(-filled, axis=None, kind="stable").tolist()
+    for done, cell in enumerate(order, start=1):
+        target = flat[cell]
+        if target >= 0:
+            amount[target] += amount[cell]
+        if done % TICK_EVERY == 0:
+            tick(done / len(order))
+    return np.array(amount).reshape(filled.shape)

@@ -1,0 +1,110 @@
+"""The demo from beginning to end."""
+
+import shutil
+import time
+from contextlib import ExitStack
+
+from django.core.management import call_command
+from django.db import connection
+
+from atp.conf import settings
+
+from . import DemoError, programme, welcome
+from .board import LineBoard, board
+from .children import Child, answer, start_web
+
+LOOK_EVERY = 0.2
+# Beyond the grace that a daemon gives to its running tasks.
+PATIENCE = 15
+# Tasks of others that are taken up in one look.
+AT_ONCE = 200
+
+
+def play(options, directory, *, manage):
+    """Start everything, run the programme, and return the exit status."""
+    # What lies there at the end is then of this run.
+    shutil.rmtree(directory / "pictures", ignore_errors=True)
+    print(f"Preparing the database ({connection.vendor}) …", flush=True)
+    call_command("migrate", verbosity=0, interactive=False)
+    password = welcome.make_login(directory)
+    with ExitStack() as stack:
+        web, port = start_web(options.port, manage=manage, log=directory / "web.log")
+        stack.callback(web.stop, patience=PATIENCE)
+        command = ["atpd", "--processes", str(options.processes)]
+        daemon = Child("daemon", command, manage=manage, log=directory / "atpd.log")
+        stack.callback(_stop, daemon)
+        children = (web, daemon)
+        print(*welcome.where_to_look(port, password, directory), "", sep="\n", flush=True)
+        instances = programme.enqueue()
+        deadline = time.monotonic() + options.deadline if options.exit else None
+        instances = follow(instances, children, deadline)
+        failed = report(instances, directory)
+        if not options.exit:
+            print(*welcome.what_to_try(manage), "", sep="\n", flush=True)
+            go_on(instances[-1].pk, children, directory)
+        if answer(port, "/admin/login/") != 200:
+            raise DemoError(f"The web server does not answer, see {web.log}.")
+    if daemon.status != 0:
+        raise DemoError(f"The daemon ended with status {daemon.status}, see {daemon.log}.")
+    return 1 if failed else 0
+
+
+def _stop(daemon):
+    if daemon.status is None:
+        print("Stopping the daemon; what runs may finish …", flush=True)
+    daemon.stop(patience=settings.GRACE + PATIENCE)
+
+
+def follow(instances, children, deadline):
+    """Show progress until all are terminal, or the deadline; returns them as they are then."""
+    shown = board()
+    keys = [instance.pk for instance in instances]
+    while True:
+        instances = programme.selected(pk__in=keys)
+        shown.show(instances)
+        if all(instance.is_terminal for instance in instances):
+            return instances
+        _check(children)
+        if deadline is not None and time.monotonic() > deadline:
+            return instances
+        time.sleep(LOOK_EVERY)
+
+
+def report(instances, directory):
+    """Print what came of it, with the pictures written to files; tells if anything is wrong."""
+    pictures, problems_of = {}, {}
+    for instance in instances:
+        picture = programme.save_picture(instance, directory / "pictures")
+        if picture is not None:
+            pictures[instance.pk] = picture
+        found = programme.problems(instance, picture)
+        if found:
+            problems_of[instance.pk] = found
+    print("", *programme.table(instances, pictures, problems_of), "", sep="\n", flush=True)
+    return bool(problems_of)
+
+
+def go_on(last, children, directory):
+    """Show what others enqueue after the Instance of key ``last``, until interrupted."""
+    shown = LineBoard()
+    watched = set()
+    while True:
+        _check(children)
+        new = programme.selected(AT_ONCE, pk__gt=last)
+        if new:
+            last = new[-1].pk
+        watched |= {instance.pk for instance in new}
+        instances = programme.selected(pk__in=watched)
+        shown.show(instances)
+        for instance in instances:
+            if instance.is_terminal:
+                watched.discard(instance.pk)
+                picture = programme.save_picture(instance, directory / "pictures")
+                if picture is not None:
+                    print(f"          → {picture}", flush=True)
+        time.sleep(LOOK_EVERY)
+
+
+def _check(children):
+    for child in children:
+        child.check()

@@ -1,0 +1,123 @@
+"""What the demo enqueues, and whether it went as it should."""
+
+import re
+from io import BytesIO
+
+from django.core.files.storage import storages
+from django.db import transaction
+
+from atp import queue
+from atp.conf import settings
+from atp.models import Instance
+from atp.states import Event, Reason, State
+
+from .. import tasks
+from .board import label
+
+CRASHING = tasks.crash.identifier
+PICTURE = "image/png"
+
+
+def enqueue():
+    """Enqueue the demo's tasks, all or none, and return the Instances."""
+    by = {"created_by": "the demo"}
+    with transaction.atomic(using=settings.DATABASE):
+        return [
+            tasks.flow.using(**by).enqueue(),
+            tasks.statistics.using(**by).enqueue(),
+            *tasks.hillshade.using(**by, collection="tour").enqueue_many(
+                {"azimuth": azimuth} for azimuth in (315, 45, 225)
+            ),
+            tasks.hillshade.using(**by).enqueue(azimuth=270, altitude=15),
+            tasks.busy_at_first.using(**by).enqueue(),
+            tasks.crash.using(**by).enqueue(),
+        ]
+
+
+def selected(limit=None, **conditions):
+    """Return Instances with all that the board and the table show, oldest first."""
+    rows = Instance.objects.using(settings.DATABASE).select_related("type", "inputs")
+    return list(rows.filter(**conditions).order_by("pk")[:limit])
+
+
+def save_picture(instance, directory):
+    """Write the Response to a file if it is a picture; returns its path, or None."""
+    response = queue.response(instance)
+    if response is None or response.content_type != PICTURE:
+        return None
+    directory.mkdir(exist_ok=True)
+    path = directory / (re.sub(r"[^\w.]+", "-", label(instance)) + ".png")
+    path.write_bytes(response.body)
+    return path
+
+
+def problems(instance, picture):
+    """Return what is not as it should be with a task of :func:`enqueue`, as sentences."""
+    if instance.type.identifier == CRASHING:
+        return _problems_of_crash(instance)
+    if instance.state != State.FINISHED:
+        return [f"is {instance.state} {instance.reason} instead of {State.FINISHED}"]
+    found = []
+    if instance.type.identifier == tasks.busy_at_first.identifier and not instance.retries:
+        found.append("was not retried")
+    if instance.type.identifier in (tasks.flow.identifier, tasks.hillshade.identifier):
+        found += _problems_of_picture(picture)
+    if instance.type.identifier == tasks.flow.identifier:
+        storage = storages[settings.STORAGE]
+        files = [entry["path"] for entry in instance.response.files]
+        if not files or not all(storage.exists(path) for path in files):
+            found.append("did not publish its file")
+    return found
+
+
+def _problems_of_crash(instance):
+    found = []
+    if (instance.state, instance.reason) != (State.FAILED, Reason.STALE):
+        found.append(f"is {instance.state} {instance.reason} instead of FAILED STALE")
+    losses = instance.log.filter(event=Event.EXPIRE).count()
+    if losses <= instance.type.max_restarts or instance.restarts <= instance.type.max_restarts:
+        found.append(
+            f"was lost {losses} times, {instance.restarts} of them running: "
+            f"{instance.type.max_restarts} restarts are allowed"
+        )
+    return found
+
+
+def _problems_of_picture(path):
+    from PIL import Image
+
+    if path is None:
+        return ["answered with no picture"]
+    with Image.open(BytesIO(path.read_bytes())) as image:
+        darkest, brightest = image.convert("L").getextrema()
+    # A picture that shows anything has light and dark in it.
+    return [] if brightest - darkest > 100 else [f"drew nothing: {path}"]
+
+
+def table(instances, pictures, problems_of):
+    """Return a table of what ran as lines of text; the dictionaries are by Instance key."""
+    rows = [("task", "state", "attempts", "run time", "went")]
+    for instance in instances:
+        problem = "; ".join(problems_of.get(instance.pk, ()))
+        rows.append(
+            (
+                label(instance),
+                f"{instance.state} {instance.reason}".strip(),
+                str(instance.attempt),
+                _run_time(instance),
+                problem or "as expected",
+            )
+        )
+    widths = [max(len(row[n]) for row in rows) for n in range(5)]
+    lines = ["  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
+    lines.insert(1, "  ".join("-" * width for width in widths))
+    if pictures:
+        lines += ["", "pictures:", *(f"  {path}" for path in pictures.values())]
+    return lines
+
+
+def _run_time(instance):
+    """How long the last attempt ran."""
+    if instance.started is None or instance.finished is None:
+        return "-"
+    return f"{(instance.finished - instance.started).total_seconds():.2f} s"

@@ -1,0 +1,25 @@
+"""Types that tests use."""
+
+from datetime import timedelta
+
+from atp import task_type
+
+from . import tasks_daemon  # noqa: F401 (declares what the daemon's tests run)
+
+
+@task_type("tests.echo")
+def echo(context, **values):
+    """Answer with what it was given."""
+    return values
+
+
+@task_type("tests.add", timeout=60, max_restarts=1, max_retries=2, retention=timedelta(days=1))
+def add(context, first: int, second: int = 0, *more: int):
+    """Answer with the sum."""
+    return first + second + sum(more)
+
+
+@task_type("tests.keyword", priority=5, collection="books")
+def keyword(context, *, path: str, scale: float = 1.0):
+    """Take keywords only, with defaults for how it is enqueued."""
+    return path

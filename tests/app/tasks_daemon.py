@@ -1,0 +1,209 @@
+"""Handlers that the daemon's tests run. Each leaves a line in a record of its own.
+
+The record is a file that every attempt appends to, so that what really
+happened can be held against what the database says.
+"""
+
+import ctypes
+import json
+import logging
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from atp import Fatal, Interrupted, Output, Retry, task_type
+
+
+def record(path, **facts):
+    """Append one line to a record; a short write to a file opened for appending is atomic."""
+    line = json.dumps({"pid": os.getpid(), "time": time.monotonic(), **facts}) + "\n"
+    descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+    try:
+        os.write(descriptor, line.encode())
+    finally:
+        os.close(descriptor)
+
+
+def wait_for_file(context, path, deadline=60.0):
+    """Wait until the file exists."""
+    end = time.monotonic() + deadline
+    while not Path(path).exists():
+        context.check()
+        if time.monotonic() > end:
+            raise TimeoutError(path)
+        time.sleep(0.01)
+
+
+@task_type("daemon.note")
+def note(context, *, path, number=0):
+    """Leave a line and end."""
+    record(path, event="ran", number=number, attempt=context.attempt)
+
+
+@task_type("daemon.noop")
+def noop(context):
+    """Do nothing."""
+
+
+@task_type("SequenceSum", timeout=60, retention=600, max_restarts=3)
+def sequence_sum(context, *terms):
+    """RFC 14's own demonstration."""
+    context.log(f"adding {len(terms)} terms")
+    return sum(terms)
+
+
+@task_type("daemon.wait", timeout=120)
+def wait(context, *, path, until, number=0):
+    """Leave a line, wait for a file, leave another."""
+    record(path, event="start", number=number, attempt=context.attempt)
+    wait_for_file(context, until)
+    record(path, event="end", number=number, attempt=context.attempt)
+    return number
+
+
+@task_type("daemon.stubborn", timeout=120)
+def stubborn(context, *, path, until):
+    """Wait for a file without ever looking whether it should stop."""
+    record(path, event="start", attempt=context.attempt)
+    end = time.monotonic() + 60
+    while not Path(until).exists() and time.monotonic() < end:
+        time.sleep(0.01)
+    record(path, event="end", attempt=context.attempt)
+
+
+@task_type("daemon.family", timeout=120)
+def family(context, *, path, until):
+    """Start a child, one in another process group, and one in another session; then wait."""
+    sleeper = [sys.executable, "-c", "import time; time.sleep(300)"]
+    children = [
+        subprocess.Popen(sleeper),
+        subprocess.Popen(sleeper, process_group=0),
+    ]
+    record(path, event="start", children=[c.pid for c in children], attempt=context.attempt)
+    wait_for_file(context, until)
+    for child in children:
+        child.kill()
+        child.wait()
+
+
+@task_type("daemon.spin", timeout=1.0, max_restarts=0)
+def spin(context, *, path, detached=False):
+    """Start a child, then spin in C code that never lets go of the GIL."""
+    sleeper = [sys.executable, "-c", "import time; time.sleep(300)"]
+    child = subprocess.Popen(sleeper, start_new_session=detached)
+    record(path, event="start", children=[child.pid], attempt=context.attempt)
+    # Unlike ctypes.CDLL, PyDLL holds the GIL for the length of the call.
+    ctypes.PyDLL(None).sleep(300)
+
+
+@task_type("daemon.crash", max_restarts=2)
+def crash(context, *, path, signal_number=int(signal.SIGKILL)):
+    """Die."""
+    record(path, event="start", attempt=context.attempt)
+    os.kill(os.getpid(), signal_number)
+    time.sleep(60)
+
+
+@task_type("daemon.crash_once", max_restarts=3)
+def crash_once(context, *, path):
+    """Die at the first attempt."""
+    record(path, event="start", attempt=context.attempt)
+    if context.attempt == 1:
+        os._exit(7)
+    return context.attempt
+
+
+@task_type("daemon.retry", max_retries=3, backoff=0.05, backoff_max=0.1)
+def retry(context, *, path, failures=2, how="retry"):
+    """Be turned away at first."""
+    record(path, event="start", attempt=context.attempt)
+    if context.attempt > failures:
+        return "at last"
+    if how == "retry":
+        raise Retry("turned away", after=0.05)
+    raise RuntimeError("turned away")
+
+
+@task_type("daemon.fatal", max_retries=3)
+def fatal(context):
+    """Say that it is no use."""
+    raise Fatal("no such scene")
+
+
+@task_type("daemon.error")
+def error(context, *, words="went wrong"):
+    """Raise."""
+    raise ValueError(words)
+
+
+@task_type("daemon.exit")
+def leave(context):
+    """Try to end the worker the polite way."""
+    sys.exit(3)
+
+
+@task_type("daemon.answer")
+def answer(context, *, kind, size=10):
+    """Return a response of the kind asked for."""
+    return {
+        "json": lambda: {"number": size},
+        "text": lambda: Output("schöne Grüße", "text/plain; charset=utf-8"),
+        "bytes": lambda: b"\x00\x01" * size,
+        "png": lambda: Output(b"\x89PNG" + b"\x00" * size, "image/png"),
+        "none": lambda: None,
+        "unserializable": lambda: {"what": object()},
+    }[kind]()
+
+
+@task_type("daemon.talk")
+def talk(context, *, lines=1):
+    """Speak in every way there is."""
+    context.log("from the context", "WARNING")
+    for number in range(lines):
+        logging.getLogger("shop").info("from logging %d", number)
+    logging.getLogger("shop").debug("not this")
+    (context.scratch / "draft.txt").write_text("draft")
+    published = context.publish(context.scratch / "draft.txt")
+    context.progress(1, 4, "a quarter")
+    return {"scratch": str(context.scratch), "published": published["path"]}
+
+
+@task_type("daemon.progress")
+def progress(context, *, until):
+    """Say how far it is, and wait."""
+    context.progress(1, 2, "half")
+    wait_for_file(context, until)
+
+
+@task_type("daemon.interrupted")
+def interrupted(context, *, path, until):
+    """Wait to be asked to stop, and clean up."""
+    record(path, event="start", attempt=context.attempt)
+    try:
+        wait_for_file(context, until)
+    except Interrupted:
+        record(path, event="cleaned up", attempt=context.attempt)
+        raise
+    record(path, event="end", attempt=context.attempt)
+
+
+@task_type("daemon.pid")
+def pid(context):
+    """Return who ran it."""
+    return os.getpid()
+
+
+@task_type("daemon.query")
+def query(context):
+    """Use the database; returns the pid of the server's process where there is one."""
+    from django.db import connection
+
+    with connection.cursor() as cursor:
+        if connection.vendor != "postgresql":
+            cursor.execute("SELECT 1")
+            return cursor.fetchone()[0]
+        cursor.execute("SELECT pg_backend_pid()")
+        return cursor.fetchone()[0]

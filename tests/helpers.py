@@ -1,0 +1,105 @@
+"""What tests share: waiting for a condition, threads, processes of the same run."""
+
+import os
+import sys
+import threading
+import time
+from urllib.parse import quote
+
+from django.db import connections
+
+from . import environment
+
+# Long enough for a loaded machine; a test that passes never waits for it.
+DEADLINE = 20.0
+
+
+def wait_for(condition, timeout=DEADLINE, what="the condition"):
+    """Wait until ``condition()`` is true and return its value; fail after ``timeout`` seconds."""
+    deadline = time.monotonic() + timeout
+    while True:
+        value = condition()
+        if value:
+            return value
+        if time.monotonic() > deadline:
+            raise AssertionError(f"{what} did not come true within {timeout} s")
+        time.sleep(0.01)
+
+
+class Thread(threading.Thread):
+    """A thread with database connections of its own, whose outcome is collected."""
+
+    def __init__(self, function, *args):
+        super().__init__(daemon=True)
+        self._function, self._args = function, args
+        self._value = self._error = None
+        self.start()
+
+    def run(self):
+        try:
+            self._value = self._function(*self._args)
+        except BaseException as error:
+            self._error = error
+        finally:
+            connections.close_all()
+
+    def result(self, timeout=DEADLINE):
+        """Wait for its end, then return what the function returned or raise what it raised."""
+        self.join(timeout)
+        if self.is_alive():
+            raise AssertionError(f"{self._function} did not end within {timeout} s")
+        if self._error is not None:
+            raise self._error
+        return self._value
+
+
+def at_once(*functions):
+    """Call the functions in threads that start together; returns their outcomes in order.
+
+    An outcome is what the function returned, or the exception that it raised.
+    """
+    barrier = threading.Barrier(len(functions))
+
+    def run(function):
+        barrier.wait(DEADLINE)
+        try:
+            return function()
+        except Exception as error:
+            return error
+
+    threads = [Thread(run, function) for function in functions]
+    return [thread.result() for thread in threads]
+
+
+def database_url(alias="default"):
+    """Return the URL of the database that this test is on right now."""
+    entry = connections[alias].settings_dict
+    if entry["ENGINE"].endswith("sqlite3"):
+        return f"sqlite:///{entry['NAME']}"
+    host = entry["HOST"] or entry["OPTIONS"].get("host", "")
+    login = quote(entry["USER"], safe="")
+    if entry["PASSWORD"]:
+        login += ":" + quote(entry["PASSWORD"], safe="")
+    place = f"{host}:{entry['PORT']}" if entry["PORT"] else host
+    if host.startswith("/"):
+        port = f"&port={entry['PORT']}" if entry["PORT"] else ""
+        return f"postgresql://{login}@/{entry['NAME']}?host={quote(host)}{port}"
+    return f"postgresql://{login}@{place}/{entry['NAME']}"
+
+
+def child_environment(**more):
+    """Return the environment of a process that is to see this test's database and files."""
+    return {
+        **os.environ,
+        "DJANGO_SETTINGS_MODULE": "tests.settings",
+        "DATABASE_URL": database_url(),
+        "ATP_TEST_DATABASE": environment.kind(),
+        "ATP_TEST_DIR": str(environment.folder()),
+        "PYTHONPATH": str(environment.ROOT),
+        **more,
+    }
+
+
+def manage(*args):
+    """Return the command line of ``manage.py`` for a process of this test."""
+    return [sys.executable, str(environment.ROOT / "manage.py"), *args]

@@ -1,0 +1,125 @@
+"""What modules import and write, read from their source with ast."""
+
+import ast
+from dataclasses import dataclass
+from pathlib import Path
+
+PACKAGE = "atp"
+ROOT = Path(__file__).resolve().parent.parent
+
+
+@dataclass(frozen=True)
+class Import:
+    """An import of one module of the package by another."""
+
+    importer: str
+    imported: str
+    line: int
+    lazy: bool  # inside a function
+
+    def __str__(self):
+        return f"{self.importer}:{self.line} imports {self.imported}"
+
+
+def sources():
+    """Yield name and source of every module of the package, migrations left out."""
+    for path in sorted((ROOT / PACKAGE).rglob("*.py")):
+        parts = path.relative_to(ROOT).with_suffix("").parts
+        if "migrations" in parts:
+            continue
+        name = ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+        yield name, path.read_text(), parts[-1] == "__init__"
+
+
+def imports(name, source, *, is_package=False, known=()):
+    """Return the Imports of one module.
+
+    ``known`` are the names of all modules: they tell an imported module from
+    an imported attribute.
+    """
+    visitor = _Visitor(name, is_package, frozenset(known))
+    visitor.visit(ast.parse(source))
+    return visitor.found
+
+
+class _Visitor(ast.NodeVisitor):
+    def __init__(self, name, is_package, known):
+        self._name = name
+        self._package = name if is_package else name.rpartition(".")[0]
+        self._known = known
+        self._depth = 0
+        self.found = []
+
+    def visit_FunctionDef(self, node):
+        self._depth += 1
+        self.generic_visit(node)
+        self._depth -= 1
+
+    visit_AsyncFunctionDef = visit_FunctionDef  # noqa: N815 (as ast calls it)
+
+    def visit_Import(self, node):
+        for alias in node.names:
+            self._add(alias.name, node)
+
+    def visit_ImportFrom(self, node):
+        base = node.module or ""
+        if node.level:
+            package = self._package.split(".")
+            package = package[: len(package) - node.level + 1]
+            base = ".".join([*package, *([base] if base else [])])
+        for alias in node.names:
+            whole = f"{base}.{alias.name}"
+            self._add(whole if whole in self._known else base, node)
+
+    def _add(self, imported, node):
+        if imported == PACKAGE or imported.startswith(f"{PACKAGE}."):
+            self.found.append(Import(self._name, imported, node.lineno, self._depth > 0))
+
+
+WRITES = {"create", "bulk_create", "get_or_create", "update", "bulk_update", "update_or_create"}
+WRITES |= {"delete", "save"}
+WRITES |= {f"a{name}" for name in WRITES}
+GUARDED = {"Task", "LogRecord", "Instance"}
+
+
+def writes(source):
+    """Return ``(line, call)`` of what looks like a write to a guarded model.
+
+    As far as ast can tell: a chain of calls and attributes that ends in a
+    write and begins at ``Task.objects`` and the like, at a name that was
+    assigned from such a chain, or at a call of the model's class.
+    """
+    tree = ast.parse(source)
+    tainted = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Assign) and _is_guarded(node.value, tainted):
+            tainted.update(t.id for t in node.targets if isinstance(t, ast.Name))
+    return [
+        (node.lineno, ast.unparse(node.func))
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Attribute)
+        and node.func.attr in WRITES
+        and _is_guarded(node.func.value, tainted)
+    ]
+
+
+def _is_guarded(node, tainted):
+    """Tell whether an expression begins at a guarded model, or takes one as an argument."""
+    while True:
+        if isinstance(node, ast.Call):
+            if any(_names_model(argument) for argument in node.args):
+                return True
+            node = node.func
+        elif isinstance(node, (ast.Attribute, ast.Subscript)):
+            if _names_model(node):
+                return True
+            node = node.value
+        else:
+            return _names_model(node) or (isinstance(node, ast.Name) and node.id in tainted)
+
+
+def _names_model(node):
+    if isinstance(node, ast.Attribute):
+        return node.attr in GUARDED
+    return isinstance(node, ast.Name) and node.id in GUARDED

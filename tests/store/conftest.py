@@ -1,0 +1,25 @@
+"""Fixtures of the store contract: every store runs through every test here."""
+
+import pytest
+
+from atp.conf import settings
+from atp.store.orm import ORMStore
+
+from .world import World
+
+STORES = [ORMStore]
+
+
+@pytest.fixture(params=STORES, ids=lambda store: store.__name__)
+def store(request):
+    return request.param(settings.DATABASE)
+
+
+@pytest.fixture
+def world(db, store, tmp_path):
+    """A queue; whatever the test did, its promises hold in the end."""
+    world = World(store, tmp_path)
+    yield world
+    for host in world.hosts:
+        host.close()
+    world.check()

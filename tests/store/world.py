@@ -1,0 +1,191 @@
+"""A queue under test: what enqueues, the daemons that hold, and what must always be true."""
+
+import os
+from dataclasses import dataclass, field
+from datetime import timedelta
+from uuid import UUID, uuid4
+
+from atp import filelock, states
+from atp.codec import Payload
+from atp.models import Daemon, Inputs, Instance, LogRecord, Response, Task, Type
+from atp.states import CLAIMED, TERMINAL, Event, Reason, State
+from atp.store.base import Change, DaemonFacts, Registration, Request
+
+LEASE = 30.0
+ONE, TWO, THREE = "store.one", "store.two", "store.three"
+SECOND = timedelta(seconds=1)
+
+
+def registration(identifier=ONE, **parameters):
+    """Return a Registration; what is not given has a plain value."""
+    return Registration(
+        **{
+            "identifier": identifier,
+            "handler": "somewhere.handler",
+            "timeout": timedelta(minutes=5),
+            "max_restarts": 3,
+            "max_retries": 2,
+            "backoff": timedelta(seconds=5),
+            "backoff_max": timedelta(hours=1),
+            "retention": None,
+            "serializer": "json",
+            **parameters,
+        }
+    )
+
+
+@dataclass
+class Host:
+    """A daemon as the store sees it."""
+
+    world: "World"
+    types: tuple = (ONE, TWO, THREE)
+    name: str = "host"
+    uuid: UUID = field(default_factory=uuid4)
+    descriptor: int = -1
+
+    def join(self, *, lease=LEASE, **kwargs):
+        lock = ""
+        if self.world.store.lock_folder is not None:
+            lock = str(self.world.folder / f"{self.uuid}.lock")
+            self.descriptor = filelock.acquire(lock)
+        facts = DaemonFacts(
+            uuid=self.uuid, host=self.name, pid=1, version="1", types=self.types, lock=lock
+        )
+        return self.world.store.join(facts, lease=lease, **kwargs)
+
+    @property
+    def row(self):
+        return Daemon.objects.filter(uuid=self.uuid).first()
+
+    def claim(self, limit=100, types=None):
+        return self.world.store.claim(self.uuid, types or self.types, limit)
+
+    def record(self, *changes):
+        return self.world.store.record(list(changes), daemon=self.uuid)
+
+    def move(self, case, *events, **details):
+        """Record events of an attempt that must be accepted."""
+        changes = [
+            Change(event=event, instance=case.instance, attempt=case.attempt, **details)
+            for event in events
+        ]
+        assert self.record(*changes) == []
+
+    def holds(self):
+        return set(Task.objects.held_by(self.uuid).values_list("pk", flat=True))
+
+    def lose_lease(self):
+        """Let its lease be over, as when all its processes are dead."""
+        if self.descriptor >= 0:
+            os.close(self.descriptor)
+            self.descriptor = -1
+        Daemon.objects.filter(uuid=self.uuid).update(lease_until=self.world.store.now() - SECOND)
+
+    def close(self):
+        if self.descriptor >= 0:
+            os.close(self.descriptor)
+
+
+class World:
+    """The database behind a store, with the verbs that tests need in short."""
+
+    def __init__(self, store, folder):
+        self.store = store
+        self.folder = folder
+        self.hosts = []
+
+    def host(self, *types, name="host", **kwargs):
+        """Return a daemon that has joined."""
+        host = Host(self, types or (ONE, TWO, THREE), name)
+        self.hosts.append(host)
+        host.join(**kwargs)
+        return host
+
+    def enqueue(self, count=1, type=ONE, **options):
+        """Enqueue ``count`` Instances and return their keys, in order."""
+        of = type if isinstance(type, Registration) else registration(type)
+        request = Request(inputs=Payload("json", "{}"), **options)
+        return [i.pk for i in self.store.enqueue(of, [request] * count, who="tests")]
+
+    def get(self, key):
+        return Instance.objects.select_related("type").get(pk=key)
+
+    def state(self, key):
+        return self.get(key).state
+
+    def task(self, key):
+        return Task.objects.filter(pk=key).first()
+
+    def log(self, key):
+        return list(LogRecord.objects.of_instance(key))
+
+    def events(self, key):
+        return [record.event for record in self.log(key) if record.event]
+
+    def as_anyone(self, event, key, **details):
+        """Record an event that nobody's hold on the Task is needed for; returns the refused."""
+        return self.store.record([Change(event=event, instance=key, **details)])
+
+    def bring_to(self, state, host, **options):
+        """Return what ``host`` claimed, brought to ``state`` by legal moves."""
+        [key] = self.enqueue(**options)
+        if state == State.ACCEPTED:
+            return Case(key, 0)
+        [case] = host.claim()
+        path = {
+            State.SCHEDULED: [],
+            State.RUNNING: [Event.START],
+            State.PAUSED: [Event.START, Event.PAUSE],
+            State.FINISHED: [Event.START, Event.FINISH],
+            State.FAILED: [Event.START, Event.FAIL],
+        }[state]
+        for event in path:
+            host.move(case, event, reason=Reason.ERROR if event == Event.FAIL else "")
+        assert self.state(key) == state
+        return Case(case.instance, case.attempt)
+
+    def snapshot(self):
+        """Return everything that a refused write must leave as it was."""
+        models = (Instance, Task, Inputs, Response, LogRecord, Type)
+        return {m.__name__: list(m.objects.order_by("pk").values()) for m in models}
+
+    def check(self):
+        """G1 and G6: one Task row for each live Instance, and a history that is legal."""
+        tasks = Task.objects.in_bulk()
+        for instance in Instance.objects.all():
+            task = tasks.pop(instance.pk, None)
+            if instance.state in TERMINAL:
+                assert task is None, f"{instance.state}, with a Task"
+            else:
+                assert task is not None, f"{instance.state}, without a Task"
+                assert (task.daemon_id is not None) == (instance.state in CLAIMED)
+                assert task.attempt == instance.attempt
+                assert task.type_id == instance.type_id
+            self._check_history(instance)
+        assert not tasks
+
+    @staticmethod
+    def _check_history(instance):
+        state, counters = None, {}
+        for record in LogRecord.objects.of_instance(instance):
+            if not record.event:
+                continue
+            row = states.transition(Event(record.event), state)
+            assert row is not None, f"{record.event} from {state}"
+            state = row.target
+            counters |= {name: counters.get(name, 0) + 1 for name in row.counts}
+            counters |= dict.fromkeys(row.resets, 0)
+            assert record.state == state
+            assert record.attempt == counters.get("attempt", 0)
+        assert state == instance.state
+        for name in ("attempt", "restarts", "retries", "lost"):
+            assert getattr(instance, name) == counters.get(name, 0), name
+
+
+@dataclass(frozen=True)
+class Case:
+    """An Instance, and the attempt under which it was claimed."""
+
+    instance: int
+    attempt: int

@@ -1,0 +1,82 @@
+"""Tests of :mod:`atp.binding`."""
+
+import pytest
+
+from atp.binding import bind, signature_of, unbind
+from atp.exceptions import CorruptData, InvalidInputs
+
+
+def keywords(context, *, path, azimuth=315.0): ...
+def mixed(context, first, second=2): ...
+def positional(context, first, second=2, /): ...
+def variable(context, first, *more): ...
+def named(context, first, **more): ...
+def everything(context, a, /, b, *more, c, d=4, **others): ...
+
+
+@pytest.mark.parametrize(
+    ("handler", "args", "kwargs", "inputs"),
+    [
+        (keywords, (), {"path": "x"}, {"path": "x"}),
+        (mixed, (1,), {}, {"first": 1}),
+        (mixed, (1, 3), {}, {"first": 1, "second": 3}),
+        (mixed, (), {"second": 3, "first": 1}, {"first": 1, "second": 3}),
+        (positional, (1,), {}, {"*": [1]}),
+        (positional, (1, 3), {}, {"*": [1, 3]}),
+        (variable, (1,), {}, {"first": 1}),
+        (variable, (1, 2, 3), {}, {"*": [1, 2, 3]}),
+        (named, (1,), {"x": 2}, {"first": 1, "x": 2}),
+        (everything, (1, 2), {"c": 3}, {"*": [1], "b": 2, "c": 3}),
+        (
+            everything,
+            (1, 2, 9, 8),
+            {"c": 3, "d": 5, "a": 6, "e": 7},
+            {"*": [1, 2, 9, 8], "c": 3, "d": 5, "a": 6, "e": 7},
+        ),
+    ],
+)
+def test_what_is_bound_is_what_the_handler_gets(handler, args, kwargs, inputs):
+    signature = signature_of(handler)
+    bound = bind("t", signature, args, kwargs)
+    assert bound == inputs
+    again, more = unbind(bound)
+    assert signature.bind(*again, **more).arguments == signature.bind(*args, **kwargs).arguments
+
+
+@pytest.mark.parametrize(
+    ("handler", "args", "kwargs", "told"),
+    [
+        (keywords, (), {}, "missing a required"),
+        (keywords, ("x",), {}, "too many positional arguments"),
+        (keywords, (), {"path": "x", "azimut": 1}, "Did you mean 'azimuth'"),
+        (mixed, (1, 2, 3), {}, "too many positional arguments"),
+        (mixed, (1,), {"first": 1}, "multiple values"),
+        (positional, (), {"first": 1}, "first"),
+        (named, (1,), {"*": 2}, "cannot be called"),
+    ],
+)
+def test_inputs_that_do_not_fit_are_refused(handler, args, kwargs, told):
+    """G13: with the words of a failing call, and the handler's name."""
+    with pytest.raises(InvalidInputs, match="'t'") as caught:
+        bind("t", signature_of(handler), args, kwargs)
+    assert told in str(caught.value)
+
+
+def test_a_handler_needs_a_context():
+    with pytest.raises(InvalidInputs, match="context"):
+        signature_of(lambda: None)
+    with pytest.raises(InvalidInputs, match="context"):
+        signature_of(lambda *, path: None)
+    with pytest.raises(InvalidInputs, match="context"):
+        signature_of(lambda **options: None)
+
+
+def test_inputs_that_are_no_object_are_corrupt():
+    with pytest.raises(CorruptData):
+        unbind([1, 2])
+
+
+def test_unbind_leaves_the_inputs_as_they_are():
+    inputs = {"*": [1], "a": 2}
+    assert unbind(inputs) == ((1,), {"a": 2})
+    assert inputs == {"*": [1], "a": 2}

@@ -1,0 +1,278 @@
+"""Tests of :mod:`atp.codec`."""
+
+import enum
+import json
+import math
+from datetime import UTC, date, datetime, time, timedelta, timezone
+from decimal import Decimal
+from uuid import UUID
+from zoneinfo import ZoneInfo
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from atp import codec
+from atp.codec import Payload, decode, encode, from_json, to_json
+from atp.exceptions import CorruptData, InvalidType, NotSerializable, TooLarge
+
+OFFSETS = st.builds(
+    timezone,
+    st.timedeltas(timedelta(hours=-23), timedelta(hours=23)),
+)
+ZONES = st.none() | st.just(UTC) | OFFSETS
+LEAVES = (
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats(allow_nan=False)
+    | st.text(st.characters(exclude_categories=["Cs"]))
+    | st.dates()
+    | st.times(timezones=ZONES)
+    | st.datetimes(timezones=ZONES)
+    | st.timedeltas()
+    | st.uuids()
+    | st.decimals(allow_nan=False)
+    | st.binary()
+)
+KEYS = st.text(st.characters(exclude_categories=["Cs"])) | st.sampled_from(
+    ["$date", "$object", "$bytes", "$", "*", "$unknown"]
+)
+VALUES = st.recursive(
+    LEAVES,
+    lambda inner: st.lists(inner, max_size=5) | st.dictionaries(KEYS, inner, max_size=4),
+    max_leaves=20,
+)
+
+
+def kinds(value):
+    """Return the value with the type of every part beside it: 1, 1.0 and True are equal."""
+    if isinstance(value, dict):
+        return {key: kinds(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [kinds(item) for item in value]
+    return type(value), value
+
+
+@given(VALUES)
+def test_json_comes_back_equal_and_of_the_same_kind(value):
+    """G13: what is accepted is not changed on the way."""
+    payload = encode(value)
+    assert kinds(decode(payload)) == kinds(value)
+    json.loads(payload.data, parse_constant=pytest.fail)  # it is JSON as others read it
+
+
+@pytest.mark.parametrize("value", [math.nan, Decimal("NaN"), Decimal("-sNaN12")])
+def test_what_does_not_equal_itself_comes_back_too(value):
+    assert repr(decode(encode(value))) == repr(value)
+
+
+def test_negative_zero_keeps_its_sign():
+    assert math.copysign(1, decode(encode(-0.0))) == -1
+
+
+def test_times_keep_their_offset():
+    value = datetime(2026, 10, 25, 2, 30, tzinfo=ZoneInfo("Europe/Vienna"), fold=1)
+    assert decode(encode(value)).utcoffset() == timedelta(hours=1)
+    assert decode(encode(value)).timestamp() == value.timestamp()
+
+
+def test_subclasses_come_back_as_what_they_are_in_json():
+    class Colour(enum.StrEnum):
+        RED = "red"
+
+    class Level(enum.IntEnum):
+        HIGH = 3
+
+    class Ratio(float):
+        pass
+
+    class Record(dict):
+        pass
+
+    given = Record({Colour.RED: Colour.RED, "level": Level.HIGH, "ratio": Ratio(0.5)})
+    found = decode(encode(given))
+    assert found == {"red": "red", "level": 3, "ratio": 0.5}
+    assert kinds(found) == kinds({"red": "red", "level": 3, "ratio": 0.5})
+
+
+def test_tuples_come_back_as_lists():
+    assert decode(encode((1, (2, 3)))) == [1, [2, 3]]
+    assert decode(encode([bytearray(b"a"), memoryview(b"b")])) == [b"a", b"b"]
+
+
+CYCLE = []
+CYCLE.append(CYCLE)
+
+
+def nested(depth, kind):
+    value = 1
+    for _ in range(depth):
+        value = [value] if kind is list else {"a": value}
+    return value
+
+
+@pytest.mark.parametrize(
+    ("value", "told"),
+    [
+        ({1, 2}, "builtins.set"),
+        (object(), "builtins.object"),
+        ({"a": [1, object()]}, r"at \['a'\]\[1\]"),
+        ({1: 2}, "key 1"),
+        ({"a": {None: 2}}, "key None"),
+        (1j, "complex"),
+        (lambda: None, "function"),
+        ("\ud800", "Unicode"),
+        ({"\ud800": 1}, "Unicode"),
+        pytest.param(10**5000, "cannot be serialized", id="huge"),
+        pytest.param(CYCLE, "nested", id="cycle"),
+        pytest.param(nested(10_000, list), "nested", id="deep list"),
+        pytest.param(nested(10_000, dict), "nested", id="deep dict"),
+        (time(12, tzinfo=ZoneInfo("Europe/Vienna")), "no offset"),
+    ],
+)
+def test_what_json_cannot_carry_is_refused(value, told):
+    """G13: a named exception that says what it is and where."""
+    with pytest.raises(NotSerializable, match=told):
+        encode(value, what="Inputs of 't'")
+
+
+@pytest.mark.parametrize("kind", [list, dict])
+def test_what_is_accepted_is_not_too_deep_to_be_read_back(kind):
+    """G13: at every depth it either comes back or is refused by name."""
+    for depth in range(1, 600, 7):
+        try:
+            payload = encode(nested(depth, kind))
+        except NotSerializable:
+            continue
+        assert decode(payload) == nested(depth, kind)
+    assert decode(encode(nested(60, kind))) == nested(60, kind)
+
+
+def test_the_limit_is_in_bytes():
+    assert encode("ää", limit=6).data == '"ää"'
+    with pytest.raises(TooLarge, match="6 bytes when serialized, the limit is 5 bytes"):
+        encode("ää", limit=5)
+    with pytest.raises(TooLarge):
+        encode("aaaaa", limit=6)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "{",
+        "nan",
+        '{"$uuid": 5}',
+        '{"$uuid": "x"}',
+        '{"$date": "2026-13-01"}',
+        '{"$date": 5}',
+        '{"$datetime": []}',
+        '{"$time": null}',
+        '{"$timedelta": 5}',
+        '{"$timedelta": [1e300, 0, 0]}',
+        '{"$decimal": "x"}',
+        '{"$decimal": {}}',
+        '{"$bytes": "ä"}',
+        '{"$bytes": 1}',
+        '{"$float": "x"}',
+        '{"$float": []}',
+        '{"$object": [[[], 1]]}',
+        '{"$object": 1}',
+        pytest.param("[" * 100_000, id="deep"),
+    ],
+)
+def test_damaged_json_is_corrupt(text):
+    with pytest.raises(CorruptData):
+        from_json(text)
+
+
+@given(VALUES, st.data())
+def test_damage_is_corrupt_or_reads_as_something(value, data):
+    """Whatever happens to the text, nothing but CorruptData is raised."""
+    text = to_json(value)
+    start = data.draw(st.integers(0, len(text)))
+    end = data.draw(st.integers(start, len(text)))
+    try:
+        from_json(text[:start] + data.draw(st.text(max_size=3)) + text[end:])
+    except CorruptData:
+        pass
+
+
+def test_an_unknown_format_is_corrupt():
+    with pytest.raises(CorruptData, match="yaml"):
+        decode(Payload("yaml", "1"))
+
+
+def test_an_unknown_serializer_is_refused():
+    with pytest.raises(InvalidType, match="must be one of json, pickle"):
+        codec.check_format("yaml")
+
+
+class TestPickle:
+    """G14: no pickle unless asked for, and then signed."""
+
+    @pytest.fixture
+    def allowed(self, settings):
+        settings.ATP = {"ALLOW_PICKLE": True}
+
+    def test_it_is_refused_by_default(self):
+        with pytest.raises(InvalidType, match="ALLOW_PICKLE"):
+            codec.check_format(codec.PICKLE)
+
+    def test_it_is_not_read_by_default(self, settings, allowed):
+        payload = encode({1, 2}, format=codec.PICKLE)
+        settings.ATP = {}
+        with pytest.raises(CorruptData, match="ALLOW_PICKLE"):
+            decode(payload)
+
+    def test_round_trip(self, allowed):
+        codec.check_format(codec.PICKLE)
+        value = {1: {2, 3}, "x": UUID(int=5), date(2026, 1, 1): 1j}
+        assert decode(encode(value, format=codec.PICKLE)) == value
+
+    def test_tampering_is_found_before_anything_is_loaded(self, allowed, monkeypatch):
+        payload = encode("innocent", format=codec.PICKLE)
+        other = encode("harmful", format=codec.PICKLE)
+        body, _, signature = payload.data.rpartition(":")
+        monkeypatch.setattr(codec.pickle, "loads", lambda raw: pytest.fail("loaded"))
+        for forged in (
+            other.data.rpartition(":")[0] + ":" + signature,
+            body,
+            body + ":",
+            body + ":" + signature[:-1],
+            "",
+        ):
+            with pytest.raises(CorruptData, match="signature"):
+                decode(Payload(codec.PICKLE, forged))
+
+    def test_another_key_does_not_sign_for_it(self, settings, allowed):
+        payload = encode(1, format=codec.PICKLE)
+        settings.SECRET_KEY = "another"
+        with pytest.raises(CorruptData, match="signature"):
+            decode(payload)
+
+    def test_a_signature_made_for_something_else_does_not_do(self, allowed):
+        from django.core import signing
+
+        body = encode(1, format=codec.PICKLE).data.rpartition(":")[0]
+        with pytest.raises(CorruptData, match="signature"):
+            decode(Payload(codec.PICKLE, signing.Signer().sign(body)))
+
+    def test_what_cannot_be_pickled_is_refused(self, allowed):
+        with pytest.raises(NotSerializable, match="cannot be pickled"):
+            encode(lambda: None, format=codec.PICKLE, what="Inputs")
+
+    def test_what_cannot_be_loaded_any_more_is_corrupt(self, allowed, monkeypatch):
+        payload = encode(Forgotten(), format=codec.PICKLE)
+        monkeypatch.delitem(globals(), "Forgotten")
+        with pytest.raises(CorruptData, match="Forgotten"):
+            decode(payload)
+
+    def test_the_limit_holds(self, allowed):
+        with pytest.raises(TooLarge):
+            encode("a" * 100, format=codec.PICKLE, limit=100)
+
+
+class Forgotten:
+    """A class that is gone when its pickle is read."""

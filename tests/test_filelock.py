@@ -1,0 +1,67 @@
+"""Tests of :mod:`atp.filelock`."""
+
+import os
+import signal
+
+import pytest
+
+from atp import filelock
+
+from .helpers import wait_for
+
+
+@pytest.fixture
+def path(tmp_path):
+    return str(tmp_path / "lock")
+
+
+def test_a_lock_is_held_until_its_descriptor_is_closed(path):
+    descriptor = filelock.acquire(path)
+    assert not filelock.is_free(path)
+    os.close(descriptor)
+    assert filelock.is_free(path)
+
+
+def test_a_second_holder_is_refused_and_nothing_is_left_open(path):
+    descriptor = filelock.acquire(path)
+    before = set(os.listdir("/proc/self/fd"))
+    with pytest.raises(BlockingIOError):
+        filelock.acquire(path)
+    assert set(os.listdir("/proc/self/fd")) == before
+    os.close(descriptor)
+
+
+def test_looking_does_not_take_it(path):
+    os.close(filelock.acquire(path))
+    assert filelock.is_free(path)
+    os.close(filelock.acquire(path))
+
+
+def test_a_file_that_is_gone_is_free(path):
+    assert filelock.is_free(path)
+    filelock.remove(path)
+
+
+def test_remove(path):
+    os.close(filelock.acquire(path))
+    filelock.remove(path)
+    assert not os.path.exists(path)
+
+
+def test_the_lock_is_the_owners_alone(path):
+    os.close(filelock.acquire(path))
+    assert os.stat(path).st_mode & 0o777 == 0o600
+
+
+def test_a_forked_child_keeps_the_lock_until_it_is_dead(path):
+    """G3: one lock stands for a whole family, and the kernel frees it with the last of them."""
+    descriptor = filelock.acquire(path)
+    child = os.fork()
+    if child == 0:
+        signal.pause()
+        os._exit(0)
+    os.close(descriptor)
+    assert not filelock.is_free(path)
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    wait_for(lambda: filelock.is_free(path))
