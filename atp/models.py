@@ -136,14 +136,14 @@ class Instance(models.Model):
         deadline = None if timeout is None else time.monotonic() + timeout
         pause = 0.01
         while not self.is_terminal:
-            if deadline is not None:
-                left = deadline - time.monotonic()
-                if left <= 0:
-                    raise WaitTimeout(f"{self.uuid} is still {self.state} after {timeout} s.")
-                pause = min(pause, left)
-            time.sleep(pause)
-            pause = min(pause * 1.5, 0.5)
             self.refresh_from_db()
+            left = None if deadline is None else deadline - time.monotonic()
+            if self.is_terminal:
+                break
+            if left is not None and left <= 0:
+                raise WaitTimeout(f"{self.uuid} is still {self.state} after {timeout} s.")
+            time.sleep(pause if left is None else min(pause, left))
+            pause = min(pause * 1.5, 0.5)
         return self
 
 

@@ -23,6 +23,8 @@ WATER = (
     (0.70, (66, 134, 190)),
     (1.00, (8, 38, 96)),
 )
+# How much of its colour the deepest shadow keeps, in red, green and blue.
+SKY = np.array([0.30, 0.33, 0.40])
 # Streams stronger than this are drawn broader.
 BROAD = 0.72
 
@@ -38,14 +40,11 @@ def shaded_relief(elevation, shade):
     """Return elevations tinted by height and lit by ``shade``."""
     low, high = np.percentile(elevation, [0.5, 99.8])
     tint = ramp(np.clip((elevation - low) / (high - low), 0, 1), TINTS)
-    # Soft light: the middle brightness leaves the tint as it is, shadows turn
-    # deeper and keep some colour, bright slopes do not bleach.
+    # Soft light: the middle brightness leaves the tint as it is, bright slopes
+    # do not bleach, and shadows keep some colour, with the blue of the sky.
     light = stretched(shade)[..., None]
-    return np.where(
-        light < 0.5,
-        tint * (0.25 + 1.5 * light),
-        tint + (1 - tint) * (light - 0.5) * 0.9,
-    )
+    dark = tint * (SKY + (1 - SKY) * 2 * light)
+    return np.where(light < 0.5, dark, tint + (1 - tint) * (light - 0.5) * 0.9)
 
 
 def flow_map(amount, shade):

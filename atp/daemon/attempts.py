@@ -189,7 +189,10 @@ class Attempts:
             link.hand[link.reserved.claimed.instance] = link.reserved
         unstarted = [h for h in link.hand.values() if h.key != running]
         lost = [h for h in link.hand.values() if h.key == running]
-        self._pool.put_back([h for h in unstarted if not h.start_known])
+        again = [h for h in unstarted if not h.start_known]
+        if again:
+            journal.taken_back(worker=link.slot, count=len(again))
+        self._pool.put_back(again)
         # Its start is recorded, so it cannot simply be handed to another worker.
         self.hand_back([h for h in unstarted if h.start_known], "its worker died before it started")
         for holding in lost:

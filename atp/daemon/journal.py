@@ -32,6 +32,7 @@ FACTS = {
     "retried": (_W, "{type} {instance} will be tried again: {why}"),
     "failed": (_E, "{type} {instance} failed, {reason}: {why}"),
     "expired": (_W, "{type} {instance} attempt {attempt} was lost: {why}"),
+    "taken_back": (_D, "unstarted Tasks taken back from worker {worker}: {count}"),
     "released": (_I, "{type} {instance} attempt {attempt} was handed back: {why}"),
     "refused": (_W, "{event} of {type} {instance} attempt {attempt} was refused: no longer held"),
     "bad_inputs": (_E, "{type} {instance}: {why}"),

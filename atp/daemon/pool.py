@@ -4,6 +4,7 @@ from collections import OrderedDict, deque
 from dataclasses import dataclass, field
 
 from ..store.base import Claimed
+from . import journal
 from .channel import Channel, Closed
 from .processes import uptime
 
@@ -221,7 +222,10 @@ class Pool:
         for link in self.links.values():
             running = link.running
             if len(link.hand) > 1 and running and uptime() - running.started >= AHEAD:
-                self.put_back(self.unread(link))
+                taken = self.unread(link)
+                if taken:
+                    journal.taken_back(worker=link.slot, count=len(taken))
+                self.put_back(taken)
 
     def pause(self, most):
         """Return for how long nothing has to be looked at, in seconds, ``most`` at the longest."""

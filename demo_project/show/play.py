@@ -5,7 +5,7 @@ import time
 from contextlib import ExitStack
 
 from django.core.management import call_command
-from django.db import connection
+from django.db import DatabaseError, connection
 
 from atp.conf import settings
 
@@ -24,9 +24,7 @@ def play(options, directory, *, manage):
     """Start everything, run the programme, and return the exit status."""
     # What lies there at the end is then of this run.
     shutil.rmtree(directory / "pictures", ignore_errors=True)
-    print(f"Preparing the database ({connection.vendor}) …", flush=True)
-    call_command("migrate", verbosity=0, interactive=False)
-    password = welcome.make_login(directory)
+    password = prepare(directory)
     with ExitStack() as stack:
         web, port = start_web(options.port, manage=manage, log=directory / "web.log")
         stack.callback(web.stop, patience=PATIENCE)
@@ -47,6 +45,16 @@ def play(options, directory, *, manage):
     if daemon.status != 0:
         raise DemoError(f"The daemon ended with status {daemon.status}, see {daemon.log}.")
     return 1 if failed else 0
+
+
+def prepare(directory):
+    """Migrate, and make the login whose password is returned."""
+    print(f"Preparing the database ({connection.vendor}) …", flush=True)
+    try:
+        call_command("migrate", verbosity=0, interactive=False)
+        return welcome.make_login(directory)
+    except DatabaseError as error:
+        raise DemoError(f"The database cannot be used: {error}") from error
 
 
 def _stop(daemon):

@@ -40,7 +40,7 @@ def what_to_try(manage):
     chosen = [
         f"{name}={shlex.quote(os.environ[name])}"
         for name in ("DATABASE_URL", "DEMO_DIR")
-        if os.environ.get(name)
+        if os.environ.get(name, "") not in ("", str(manage.parent / ".demo"))
     ]
     command = " ".join([*chosen, _short(sys.executable), _short(manage)])
     return [

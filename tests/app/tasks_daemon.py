@@ -38,9 +38,11 @@ def wait_for_file(context, path, deadline=60.0):
 
 
 @task_type("daemon.note")
-def note(context, *, path, number=0):
-    """Leave a line and end."""
+def note(context, *, path, number=0, crash=False):
+    """Leave a line and end; with ``crash`` the first attempt ends its worker."""
     record(path, event="ran", number=number, attempt=context.attempt)
+    if crash and context.attempt == 1:
+        os._exit(7)
 
 
 @task_type("daemon.noop")

@@ -26,7 +26,7 @@ class Command(BaseCommand):
             if document is not None:
                 write = present.as_json if options["json"] else chosen.text
                 self.stdout.write(write(document))
-                chosen.check(document)
+                chosen.check(document, options)
         except ATPError as error:
             raise CommandError(present.printable(error)) from error
         except (OperationalError, ProgrammingError) as error:

@@ -35,7 +35,7 @@ class Subcommand:
         """Return the document as text."""
         raise NotImplementedError
 
-    def check(self, document):
+    def check(self, document, options):
         """Raise CommandError if what the document says should make the exit status differ."""
 
     def say(self, message):

@@ -3,7 +3,6 @@
 import json
 
 from ... import codec, overview
-from ...models import Instance
 
 INSTANCE_FIELDS = (
     "uuid",
@@ -40,6 +39,7 @@ DAEMON_FIELDS = (
     "started",
     "seen",
 )
+WORKER_FIELDS = ("worker", "pid", "type", "instance", "since")
 
 
 def instance(row):
@@ -87,21 +87,5 @@ def log_record(row):
 
 def daemon(row, now):
     document = {name: getattr(row, name) for name in DAEMON_FIELDS}
-    return document | {"condition": overview.condition(row, now), "workers": _workers(row)}
-
-
-def _workers(row):
-    """The daemon's workers, with the uuids of the Instances that they have in hand."""
-    keys = [w.get("instance") for w in row.workers if isinstance(w.get("instance"), int)]
-    rows = Instance.objects.using(row._state.db).filter(pk__in=keys).select_related("type")
-    found = {instance.pk: instance for instance in rows}
-    return [_worker(worker, found.get(worker.get("instance"))) for worker in row.workers]
-
-
-def _worker(worker, instance):
-    return {
-        "pid": worker.get("pid"),
-        "instance": None if instance is None else instance.uuid,
-        "type": None if instance is None else instance.type.identifier,
-        "since": worker.get("since"),
-    }
+    workers = [{name: worker.get(name) for name in WORKER_FIELDS} for worker in row.workers]
+    return document | {"condition": overview.condition(row, now), "workers": workers}

@@ -80,8 +80,8 @@ class Enqueue(Subcommand):
             told += f"\n{_answer(response)}"
         return told
 
-    def check(self, document):
-        if document["state"] == State.FAILED:
+    def check(self, document, options):
+        if options["wait"] is not None and document["state"] == State.FAILED:
             raise CommandError(f"{document['uuid']} is FAILED: {_last_words(document)}")
 
 

@@ -89,20 +89,23 @@ def zone():
 
 
 def duration(value):
-    """Return a timedelta in its largest unit, as "3 min"; an empty string for None."""
+    """Return a timedelta in one unit, as "3.3 min" or "12 h"; an empty string for None."""
     if value is None:
         return ""
     seconds = value.total_seconds()
     if seconds < 0:
         return f"-{duration(-value)}"
-    if seconds < 1:
-        return f"{seconds * 1000:.0f} ms" if seconds else "0 s"
-    if seconds < 10:
-        return f"{seconds:.1f} s".replace(".0 ", " ")
+    if 0 < seconds < 1:
+        return f"{seconds * 1000:.0f} ms"
     for unit, name, until in ((1, "s", _MINUTE), (_MINUTE, "min", _HOUR), (_HOUR, "h", 2 * _DAY)):
         if seconds < until:
-            return f"{seconds // unit:.0f} {name}"
-    return f"{seconds // _DAY:.0f} d"
+            return _in(seconds / unit, name)
+    return _in(seconds / _DAY, "d")
+
+
+def _in(number, unit):
+    """A number in its unit, with a decimal where there are few of them."""
+    return f"{number:.1f} {unit}".replace(".0 ", " ") if number < 10 else f"{number:.0f} {unit}"
 
 
 def age(time, now):

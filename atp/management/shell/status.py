@@ -93,13 +93,11 @@ def daemons_table(daemons, now):
             len(daemon["workers"]),
             sum(worker["instance"] is not None for worker in daemon["workers"]),
             present.age(daemon["started"], now),
-            present.age(daemon["seen"], now),
+            f"{present.age(daemon['seen'], now)} ago",
         ]
         for daemon in daemons
     ]
-    return present.table(
-        ["daemon", "condition", "lease", "workers", "busy", "started", "seen"], rows
-    )
+    return present.table(["daemon", "condition", "lease", "workers", "busy", "up", "seen"], rows)
 
 
 def _lease(daemon, now):
@@ -122,10 +120,16 @@ def _daemon(daemon, now):
     if not daemon["workers"]:
         return facts
     rows = [
-        [worker["pid"], worker["type"] or "idle", worker["instance"], _since(worker, now)]
+        [
+            worker["worker"],
+            worker["pid"],
+            worker["type"] or "-",
+            worker["instance"] or "-",
+            _since(worker, now),
+        ]
         for worker in daemon["workers"]
     ]
-    return f"{facts}\n{present.table(['worker', 'works on', 'instance', 'for'], rows)}"
+    return f"{facts}\n\n{present.table(['worker', 'pid', 'type', 'instance', 'for'], rows)}"
 
 
 def _since(worker, now):

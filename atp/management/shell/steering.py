@@ -150,7 +150,7 @@ class Delete(Subcommand):
     def text(self, document):
         return f"Instances removed: {document['removed']}"
 
-    def check(self, document):
+    def check(self, document, options):
         if document["removed"] < document["asked"]:
             raise CommandError(
                 f"{document['asked'] - document['removed']} could not be removed: "

@@ -104,6 +104,7 @@ class Moves:
         if effect is Row.DELETED:
             self._deleted.add(instance.pk)
             self._freed.pop(instance.pk, None)
+            self._created.pop(instance.pk, None)
             self._tasks.pop(instance.pk, None)
         elif effect is Row.FREED:
             if change.delay is not None:
@@ -111,6 +112,8 @@ class Moves:
             # The move back honours a request to release (house plan, section 2).
             if task.request == RELEASE:
                 task.request = ""
+            if instance.started is not None:
+                task.start_before = None  # it was started in time: it cannot be missed any more
             task.daemon = None
             self._freed[instance.pk] = task
         elif effect is Row.CREATED:
@@ -166,12 +169,14 @@ class Moves:
             )
         if self._freed:
             store.rows(Task).bulk_update(
-                self._freed.values(), ["daemon", "due_at", "request"], batch_size=200
+                self._freed.values(),
+                ["daemon", "due_at", "request", "start_before"],
+                batch_size=200,
             )
-        if self._created:
-            store.rows(Task).bulk_create(self._created.values())
         if self._deleted:
             store.rows(Task).filter(pk__in=self._deleted).delete()
+        if self._created:
+            store.rows(Task).bulk_create(self._created.values())
         if self._responses:
             self._write_responses()
         store.rows(LogRecord).bulk_create(self._logs)

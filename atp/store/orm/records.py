@@ -48,10 +48,13 @@ class Records(ORMBase):
 
     def _write_progress(self, notes):
         for note in notes:
+            said = {}
+            if note.progress is not None or note.progress_message is not None:
+                said["progress"] = note.progress
             if note.progress_message is not None:
-                self.rows(Instance).filter(pk=note.instance).update(
-                    progress=note.progress, progress_message=note.progress_message
-                )
+                said["progress_message"] = note.progress_message
+            if said:
+                self.rows(Instance).filter(pk=note.instance).update(**said)
 
     def _write_messages(self, notes, states):
         self.rows(LogRecord).bulk_create(

@@ -1,0 +1,1 @@
+"""The daemon: real processes, real signals, a real database."""

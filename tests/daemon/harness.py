@@ -1,0 +1,174 @@
+"""Starting real daemons, and looking at their processes and their log."""
+
+import json
+import os
+import signal
+import subprocess
+from collections import Counter
+from pathlib import Path
+
+import psutil
+
+from tests.helpers import child_environment, manage, wait_for
+
+
+class Atpd:
+    """One ``manage.py atpd`` process with all its children. Its log is JSON in a file."""
+
+    def __init__(self, folder, *args, processes=2, settings=None):
+        self.log_path = Path(folder) / f"atpd-{os.urandom(4).hex()}.log"
+        command = manage("atpd", "--log-format", "json", "-v", "2", "-p", str(processes), *args)
+        more = {"ATP_TEST_SETTINGS": json.dumps(settings)} if settings else {}
+        with self.log_path.open("wb") as log:
+            self.process = subprocess.Popen(
+                command, env=child_environment(**more), stdout=log, stderr=log
+            )
+        self.seen = {}
+
+    @property
+    def pid(self):
+        return self.process.pid
+
+    def facts(self, name=None):
+        """What it has logged: one dict a line, of one fact if it is named."""
+        lines = []
+        for line in self.log_path.read_text().splitlines():
+            if line.startswith("{"):
+                lines.append(json.loads(line))
+        return [line for line in lines if name is None or line["fact"] == name]
+
+    def wait_for_fact(self, name, count=1, timeout=20):
+        """Wait until a fact was logged ``count`` times; returns the last of them."""
+
+        def look():
+            assert self.process.poll() is None or self.facts(name), self.log_path.read_text()
+            found = self.facts(name)
+            return found if len(found) >= count else None
+
+        try:
+            return wait_for(look, timeout, what=f"{count} × {name}")[-1]
+        except AssertionError as error:
+            raise AssertionError(f"{error}\n{self.log_path.read_text()}") from None
+
+    def ready(self, workers=None):
+        """Wait until it has joined the queue and its workers are there; returns itself."""
+        self.wait_for_fact("joined")
+        wanted = workers or 1
+        wait_for(lambda: len(self.workers()) >= wanted, what="workers")
+        return self
+
+    def _named(self, prefix):
+        try:
+            children = psutil.Process(self.pid).children()
+        except psutil.NoSuchProcess:
+            return []
+        found = []
+        for child in children:
+            try:
+                if child.name().startswith(prefix):
+                    found.append(child.pid)
+            except psutil.NoSuchProcess:
+                continue
+        return found
+
+    def dispatcher(self):
+        """The pid of its dispatcher."""
+        return wait_for(lambda: self._named("atpd-dispatch"), what="a dispatcher")[0]
+
+    def workers(self):
+        """The pids of its workers."""
+        return self._named("atpd-worker")
+
+    def family(self):
+        """Every process of it that is alive, as (pid, start time)."""
+        try:
+            parent = psutil.Process(self.pid)
+            members = [parent, *parent.children(recursive=True)]
+        except psutil.NoSuchProcess:
+            return []
+        family = []
+        for member in members:
+            try:
+                family.append((member.pid, member.create_time()))
+            except psutil.NoSuchProcess:
+                continue
+        return family
+
+    def signal(self, number=signal.SIGTERM):
+        self.process.send_signal(number)
+
+    def wait(self, timeout=30):
+        """Wait for its end; returns the exit status."""
+        try:
+            return self.process.wait(timeout)
+        except subprocess.TimeoutExpired:
+            raise AssertionError(f"still running:\n{self.log_path.read_text()}") from None
+
+    def stop(self):
+        """Stop it in order; returns the exit status."""
+        self.signal()
+        return self.wait()
+
+    def destroy(self):
+        """End it and whatever belongs to it, however it is."""
+        family = self.family()
+        for pid, _ in family:
+            _kill(pid, signal.SIGCONT)
+        _kill(self.pid)
+        self.process.wait(20)
+        for pid, created in family:
+            if is_alive(pid, created):
+                _kill(pid)
+        wait_for(lambda: not any(is_alive(*member) for member in family), what="the end")
+
+
+def _kill(pid, number=signal.SIGKILL):
+    try:
+        os.kill(pid, number)
+    except ProcessLookupError:
+        pass
+
+
+def is_alive(pid, created=None):
+    """Whether the process is alive: neither gone nor a zombie, nor another of the same pid."""
+    try:
+        process = psutil.Process(pid)
+        if created is not None and process.create_time() != created:
+            return False
+        return process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
+class Record:
+    """What handlers themselves have written: one line for each thing that happened."""
+
+    def __init__(self, path):
+        self.path = Path(path)
+
+    def __str__(self):
+        return str(self.path)
+
+    def lines(self, event=None):
+        if not self.path.exists():
+            return []
+        lines = [json.loads(line) for line in self.path.read_text().splitlines()]
+        return [line for line in lines if event is None or line["event"] == event]
+
+    def wait_for(self, event, count=1, timeout=20):
+        """Wait until something has happened ``count`` times; returns the lines."""
+        return wait_for(
+            lambda: len(self.lines(event)) >= count and self.lines(event),
+            timeout,
+            what=f"{count} × {event}",
+        )
+
+    def numbers(self, event):
+        """How often it happened for each number."""
+        return Counter(line["number"] for line in self.lines(event))
+
+
+def story(instance):
+    """The transitions of an Instance as ``event→STATE attempt``, oldest first."""
+    rows = instance.log.transitions()
+    return [f"{row.event}→{row.state} {row.attempt}" for row in rows]

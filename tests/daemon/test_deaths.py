@@ -1,0 +1,263 @@
+"""Workers, dispatchers and supervisors die, and nothing is lost (G1, G2, G3, G5)."""
+
+import contextlib
+import os
+import signal
+import sqlite3
+import threading
+import time
+from datetime import UTC, datetime, timedelta
+
+import psutil
+import pytest
+from django.db import connection, transaction
+
+from atp import queue
+from atp.models import Daemon, LogRecord, Task
+from atp.states import Reason, State
+from atp.store import get_store
+from tests.app import tasks_daemon as types
+from tests.helpers import Thread, wait_for
+
+from .harness import is_alive, story
+
+
+def test_killed_worker(atpd, record, flag):
+    """SIGKILL in the middle of a task: re-enqueued within a second, then finished (G1, G2)."""
+    instance = types.wait.enqueue(path=str(record), until=str(flag))
+    daemon = atpd(processes=1)
+    [line] = record.wait_for("start")
+    wait_for(lambda: instance.refresh_from_db() or instance.state == State.RUNNING)
+
+    killed = time.monotonic()
+    os.kill(line["pid"], signal.SIGKILL)
+    _, again = record.wait_for("start", 2)
+    assert again["time"] - killed < 1.0
+    flag.touch()
+
+    instance.wait(20)
+    assert instance.state == State.FINISHED
+    assert story(instance) == [
+        "enqueue→ACCEPTED 0",
+        "claim→SCHEDULED 1",
+        "start→RUNNING 1",
+        "expire→ACCEPTED 1",
+        "claim→SCHEDULED 2",
+        "start→RUNNING 2",
+        "finish→FINISHED 2",
+    ]
+    expired = instance.log.get(event="expire")
+    assert expired.message == "its worker died by SIGKILL"
+    assert (instance.restarts, instance.lost, instance.retries) == (1, 1, 0)
+    assert daemon.facts("worker_died")
+
+
+def test_unstarted_neighbours_are_not_charged(atpd, record, flag):
+    """What was in the same worker's hands unstarted is released, and charged nothing (G5)."""
+    # Short tasks first, so that the dispatcher hands them out ahead.
+    types.note.enqueue_many({"path": str(record), "number": n} for n in range(20))
+    last = types.note.using(priority=-1).enqueue(path=str(record), number=-1)
+    daemon = atpd(processes=1).ready()
+    last.wait(20)
+
+    with transaction.atomic():
+        crash = types.note.enqueue(path=str(record), crash=True)
+        neighbours = types.note.enqueue_many(
+            {"path": str(record), "number": 100 + n} for n in range(30)
+        )
+    for instance in (crash, *neighbours):
+        instance.wait(20)
+    assert (crash.state, crash.attempt, crash.restarts, crash.lost) == (State.FINISHED, 2, 1, 1)
+    assert {(n.state, n.restarts, n.lost) for n in neighbours} == {(State.FINISHED, 0, 0)}
+    assert {record.numbers("ran")[100 + n] for n in range(30)} == {1}
+    assert daemon.facts("worker_died")[0]["how"] == "exited with status 7"
+    assert sum(fact["count"] for fact in daemon.facts("taken_back")) > 0
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSEGV])
+def test_crashing_type_is_given_up(atpd, record, number):
+    """Its restarts are counted, enforced and told; the pool stays whole (G5, RFC 14)."""
+    instance = types.crash.enqueue(path=str(record), signal_number=int(number))
+    other = types.note.using(priority=-5).enqueue(path=str(record))
+    atpd(processes=1)
+    instance.wait(20)
+    other.wait(20)
+    assert (instance.state, instance.reason) == (State.FAILED, Reason.STALE)
+    assert len(record.lines("start")) == 3
+    assert (instance.restarts, instance.attempt) == (3, 3)
+    lost = instance.log.filter(event="expire")
+    assert [row.message for row in lost] == [f"its worker died by {number.name}"] * 3
+    assert "restarts allowed: 2" in instance.log.get(event="fail").message
+    assert (other.state, other.lost) == (State.FINISHED, 0)
+
+
+@pytest.mark.parametrize("detached", [False, True])
+def test_time_out_in_c_code(atpd, record, detached):
+    """A task that spins in C and holds the GIL is killed, and the child it started too (G5)."""
+    instance = types.spin.enqueue(path=str(record), detached=detached)
+    daemon = atpd(processes=1)
+    [line] = record.wait_for("start")
+    [child] = line["children"]
+    assert is_alive(child)
+    instance.wait(20)
+    assert instance.reason == Reason.STALE
+    assert instance.log.get(event="expire").message == "its time-out of 1 s has passed"
+    assert not is_alive(line["pid"])
+    assert not is_alive(child)
+    assert 1.0 <= (instance.finished - instance.started).total_seconds() < 3.0
+    daemon.ready(workers=1)
+
+
+def test_killed_dispatcher(atpd, record, flag):
+    """A new dispatcher takes over in seconds; what ran is killed and runs again (G2, G3)."""
+    instance = types.wait.enqueue(path=str(record), until=str(flag))
+    daemon = atpd(processes=2)
+    [line] = record.wait_for("start")
+    wait_for(lambda: instance.refresh_from_db() or instance.state == State.RUNNING)
+    old = Daemon.objects.get()
+
+    killed = time.monotonic()
+    os.kill(daemon.dispatcher(), signal.SIGKILL)
+    _, second = record.wait_for("start", 2)
+    assert second["time"] - killed < 5.0
+    assert not is_alive(line["pid"])
+    flag.touch()
+    instance.wait(20)
+    assert instance.state == State.FINISHED
+    assert (instance.attempt, instance.restarts) == (2, 1)
+    assert [row["attempt"] for row in record.lines("end")] == [2]
+    assert Daemon.objects.get().uuid != old.uuid
+    assert daemon.stop() == 0
+    assert Daemon.objects.count() == 0
+
+
+def test_killed_supervisor(atpd, record, flag):
+    """Everything of it ends, children of handlers included; another daemon takes over (G1, G3)."""
+    instance = types.family.enqueue(path=str(record), until=str(flag))
+    daemon = atpd(processes=1)
+    [line] = record.wait_for("start")
+    wait_for(lambda: instance.refresh_from_db() or instance.state == State.RUNNING)
+    family = daemon.family()
+    assert {line["pid"], *line["children"]} <= {pid for pid, _ in family}
+    other = atpd(processes=1).ready()
+    # Another daemon takes Tasks away once its own renewals have gone through for a lease.
+    lease = 8.0 if connection.vendor == "postgresql" else 0.0
+    wait_for(lambda: _age(other) > lease, timeout=30, what="a whole lease")
+
+    killed = time.monotonic()
+    os.kill(daemon.pid, signal.SIGKILL)
+    wait_for(lambda: not any(is_alive(*member) for member in family), what="its end")
+    _, second = record.wait_for("start", 2, timeout=30)
+    assert second["time"] - killed < lease + 2
+    flag.touch()
+    instance.wait(20)
+    assert instance.state == State.FINISHED
+    assert "was lost" in instance.log.get(event="expire").message
+    assert Daemon.objects.count() == 1
+    lost = LogRecord.objects.filter(instance=None, message__startswith="lost")
+    assert [row.subject.rpartition(":")[2] for row in lost] == [str(daemon.pid)]
+
+
+def _age(daemon):
+    joined = datetime.fromisoformat(daemon.facts("joined")[0]["time"])
+    return (datetime.now(UTC) - joined).total_seconds()
+
+
+def test_claim_that_outlives_its_dispatcher_holds_nothing(atpd, record):
+    """A claim that waits in the server when its dispatcher is killed leaves nothing held (G3)."""
+    if connection.vendor != "postgresql":
+        pytest.skip("SQLite has no server that a claim could be waiting in")
+    daemon = atpd(processes=1).ready()
+    old = Daemon.objects.get()
+    soon = timedelta(seconds=1)
+    instance = types.note.using(run_after=soon).enqueue(path=str(record))
+    locked, release = threading.Event(), threading.Event()
+    holder = Thread(_hold_log, locked, release)
+    assert locked.wait(10)
+    # The claim has taken the Task and waits to write its LogRecord.
+    wait_for(_claim_is_waiting, what="a claim that waits in the server")
+    os.kill(daemon.dispatcher(), signal.SIGKILL)
+    daemon.wait_for_fact("dispatcher_died")
+    release.set()
+    holder.result()
+
+    instance.wait(20)
+    assert instance.state == State.FINISHED
+    assert len(record.lines("ran")) == 1
+    wait_for(lambda: not Task.objects.exists())
+    assert not Daemon.objects.filter(uuid=old.uuid).exists()
+
+
+def _hold_log(locked, release):
+    with transaction.atomic():
+        with connection.cursor() as cursor:
+            cursor.execute("LOCK TABLE atp_logrecord IN EXCLUSIVE MODE")
+        locked.set()
+        release.wait(30)
+
+
+def _claim_is_waiting():
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' "
+            """AND query LIKE 'INSERT INTO "atp_logrecord"%%' """
+        )
+        return cursor.fetchone()[0]
+
+
+def test_late_write_changes_nothing(atpd, record, flag):
+    """What an attempt writes after its Task was taken away is refused (G4)."""
+    instance = types.stubborn.enqueue(path=str(record), until=str(flag))
+    daemon = atpd(processes=1)
+    record.wait_for("start")
+    wait_for(lambda: instance.refresh_from_db() or instance.state == State.RUNNING)
+
+    dispatcher = daemon.dispatcher()
+    with stopped_between_transactions(dispatcher):
+        # Its attempt ends while it cannot say so, and a sweep takes its Task away.
+        flag.touch()
+        record.wait_for("end")
+        Daemon.objects.update(lock="", lease_until=datetime.now(UTC) - timedelta(hours=1))
+        assert get_store().sweep().expired == 1
+        instance.refresh_from_db()
+        assert (instance.state, instance.attempt) == (State.ACCEPTED, 1)
+
+    instance.wait(20)
+    assert (instance.state, instance.attempt) == (State.FINISHED, 2)
+    assert story(instance) == [
+        "enqueue→ACCEPTED 0",
+        "claim→SCHEDULED 1",
+        "start→RUNNING 1",
+        "expire→ACCEPTED 1",
+        "claim→SCHEDULED 2",
+        "start→RUNNING 2",
+        "finish→FINISHED 2",
+    ]
+    assert [line["attempt"] for line in record.lines("end")] == [1, 2]
+    assert daemon.facts("refused")
+    assert queue.size() == 0
+
+
+@contextlib.contextmanager
+def stopped_between_transactions(pid):
+    """Keep a process stopped, but not inside a transaction that would keep all others waiting."""
+
+    def stop():
+        os.kill(pid, signal.SIGSTOP)
+        wait_for(lambda: psutil.Process(pid).status() == psutil.STATUS_STOPPED)
+        if connection.vendor != "sqlite":
+            return True
+        with contextlib.closing(sqlite3.connect(connection.settings_dict["NAME"], 0.1)) as raw:
+            try:
+                raw.execute("BEGIN IMMEDIATE")
+            except sqlite3.OperationalError:
+                os.kill(pid, signal.SIGCONT)
+                return False
+            raw.rollback()
+            return True
+
+    wait_for(stop, what="a moment outside a transaction")
+    try:
+        yield
+    finally:
+        os.kill(pid, signal.SIGCONT)

@@ -1,0 +1,152 @@
+"""Daemons stop in order (G10), and several of them share the work (G3)."""
+
+import signal
+import time
+
+from django.db import transaction
+
+from atp import queue
+from atp.models import Daemon, Instance, LogRecord, Task
+from atp.states import State
+from tests.app import tasks_daemon as types
+from tests.helpers import wait_for
+
+from .harness import is_alive, story
+
+
+def test_running_tasks_finish_within_grace(atpd, record, flag):
+    """SIGTERM during work: exit 0, what runs finishes, what waits is not touched (G10)."""
+    running = types.wait.enqueue(path=str(record), until=str(flag))
+    daemon = atpd("--grace", "20", processes=1)
+    record.wait_for("start")
+    waiting = types.note.enqueue(path=str(record))
+    daemon.signal()
+    daemon.wait_for_fact("daemon_stopping")
+    flag.touch()
+    assert daemon.wait() == 0
+    assert running.wait(0).state == State.FINISHED
+    waiting.refresh_from_db()
+    assert (waiting.state, waiting.attempt) == (State.ACCEPTED, 0)
+    assert Daemon.objects.count() == 0
+    started, stopped = LogRecord.objects.filter(instance=None, subject__startswith="daemon:")
+    assert (started.message, stopped.message) == ("started", "stopped")
+
+
+def test_tasks_past_grace_are_handed_back(atpd, record, flag):
+    """What does not finish within its grace is handed back, no budget charged (G10)."""
+    stubborn = types.stubborn.enqueue(path=str(record), until=str(flag))
+    daemon = atpd("--grace", "0.5", processes=1)
+    [line] = record.wait_for("start")
+    assert daemon.stop() == 0
+    assert not is_alive(line["pid"])
+    stubborn.refresh_from_db()
+    assert stubborn.state == State.ACCEPTED
+    assert (stubborn.restarts, stubborn.retries, stubborn.lost) == (0, 0, 0)
+    assert story(stubborn)[-1] == "release→ACCEPTED 1"
+    assert stubborn.log.last().message == "the daemon is stopping"
+    assert Task.objects.get().daemon is None
+
+
+def test_handler_may_clean_up_past_grace(atpd, record, flag):
+    """A handler that checks is interrupted before it is killed."""
+    types.interrupted.enqueue(path=str(record), until=str(flag))
+    daemon = atpd("--grace", "0.1", processes=1)
+    record.wait_for("start")
+    assert daemon.stop() == 0
+    assert [line["event"] for line in record.lines()] == ["start", "cleaned up"]
+
+
+def test_second_signal_stops_at_once(atpd, record, flag):
+    """A second signal ends the grace (G10)."""
+    instance = types.stubborn.enqueue(path=str(record), until=str(flag))
+    daemon = atpd("--grace", "60", processes=1)
+    record.wait_for("start")
+    begun = time.monotonic()
+    daemon.signal()
+    daemon.wait_for_fact("daemon_stopping")
+    daemon.signal(signal.SIGINT)
+    assert daemon.wait() == 0
+    assert time.monotonic() - begun < 10
+    instance.refresh_from_db()
+    assert (instance.state, instance.lost) == (State.ACCEPTED, 0)
+
+
+def test_two_daemons_run_each_task_once(atpd, record):
+    """Two daemons of two processes, 2,000 short tasks: each executed exactly once (G3)."""
+    daemons = [atpd(processes=2).ready(workers=2) for _ in range(2)]
+    types.note.enqueue_many({"path": str(record), "number": n} for n in range(2000))
+    wait_for(lambda: not Task.objects.exists(), timeout=90, what="an empty queue")
+    assert all(daemon.stop() == 0 for daemon in daemons)
+    ran = record.numbers("ran")
+    assert len(ran) == 2000
+    assert set(ran.values()) == {1}
+    assert Instance.objects.filter(state=State.FINISHED, attempt=1).count() == 2000
+    assert len({line["pid"] for line in record.lines()}) == 4
+
+
+def test_release_of_a_running_task(atpd, record, flag):
+    """RFC 14's re-enqueue of a live task: its holder hands it back, and it runs again."""
+    instance = types.interrupted.enqueue(path=str(record), until=str(flag))
+    atpd(processes=1)
+    record.wait_for("start")
+    wait_for(lambda: instance.refresh_from_db() or instance.state == State.RUNNING)
+    assert queue.release(instance, by="operator via shell") is True
+    record.wait_for("start", 2)
+    flag.touch()
+    instance.wait(20)
+    assert (instance.state, instance.attempt) == (State.FINISHED, 2)
+    assert (instance.restarts, instance.lost) == (0, 0)
+    asked = instance.log.get(message="release requested", event="")
+    assert asked.who == "operator via shell"
+
+
+def test_release_kills_what_does_not_listen(atpd, record, flag):
+    instance = types.stubborn.enqueue(path=str(record), until=str(flag))
+    atpd(processes=1, settings={"RELEASE_GRACE": 0.2})
+    [line] = record.wait_for("start")
+    wait_for(lambda: instance.refresh_from_db() or instance.state == State.RUNNING)
+    queue.release(instance)
+    record.wait_for("start", 2)
+    assert not is_alive(line["pid"])
+    flag.touch()
+    instance.wait(20)
+    assert (instance.state, instance.attempt, instance.lost) == (State.FINISHED, 2, 0)
+
+
+def test_workers_retire(atpd, record):
+    """--max-tasks-per-worker: every worker runs so many, and no task is lost or charged."""
+    daemon = atpd("--max-tasks-per-worker", "3", processes=1)
+    instances = types.pid.enqueue_many({} for _ in range(10))
+    pids = [queue.response(instance.wait(20)).value for instance in instances]
+    assert max(pids.count(pid) for pid in pids) == 3
+    assert len(set(pids)) >= 4
+    assert {instance.lost for instance in instances} == {0}
+    assert "has run 3 tasks" in daemon.wait_for_fact("worker_retired", 3)["message"]
+    assert not daemon.facts("worker_died")
+
+
+def test_workers_retire_for_memory(atpd):
+    daemon = atpd("--max-memory", "1M", processes=1)
+    instances = types.pid.enqueue_many({} for _ in range(3))
+    pids = {queue.response(instance.wait(20)).value for instance in instances}
+    assert len(pids) == 3
+    assert "MiB resident" in daemon.wait_for_fact("worker_retired")["message"]
+
+
+def test_short_tasks_do_not_wait_behind_a_long_one(atpd, record, flag):
+    """What was handed out ahead is taken back when its worker's task becomes long (G9)."""
+    types.wait.enqueue(path=str(record), until=str(flag.parent))  # a short one: it is there
+    daemon = atpd(processes=2).ready(workers=2)
+    wait_for(lambda: not Task.objects.exists())
+    with transaction.atomic():
+        long = types.wait.enqueue(path=str(record), until=str(flag), number=-1)
+        short = types.wait.enqueue_many(
+            {"path": str(record), "until": str(flag.parent), "number": n} for n in range(50)
+        )
+    for instance in short:
+        instance.wait(20)
+    long.refresh_from_db()
+    assert long.state == State.RUNNING
+    flag.touch()
+    assert long.wait(20).state == State.FINISHED
+    assert daemon.stop() == 0

@@ -1,0 +1,171 @@
+"""What ``python -m demo_project`` shows: its directory, children, board and verdict."""
+
+import io
+import socket
+from types import SimpleNamespace
+
+import pytest
+
+from atp.models import Instance, Response
+from atp.states import Reason, State
+from demo_project.show import DemoError
+from demo_project.show.board import LineBoard, LiveBoard, board, label
+from demo_project.show.children import Child, start_web
+from demo_project.show.directory import owned
+
+from ..environment import ROOT
+from ..helpers import wait_for
+
+
+def instance(inputs=None, **facts):
+    """An Instance as the board sees it."""
+    known = {"pk": 1, "reason": "", "attempt": 1, "progress": None, "progress_message": ""}
+    return SimpleNamespace(
+        type=SimpleNamespace(identifier="dem.shade"),
+        inputs=SimpleNamespace(value=inputs or {}),
+        **{**known, "state": State.ACCEPTED, **facts},
+    )
+
+
+# The directory and the children
+
+
+def test_a_directory_is_used_by_one_demo_at_a_time(tmp_path):
+    with owned(tmp_path / "new"):
+        with pytest.raises(DemoError, match="Another demo is running"), owned(tmp_path / "new"):
+            pass
+        with owned(tmp_path / "other"):
+            pass
+    with owned(tmp_path / "new"):
+        pass
+
+
+def test_a_directory_that_cannot_be_made_is_said(tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(DemoError, match="cannot be written"), owned(tmp_path / "file" / "below"):
+        pass
+
+
+def test_a_child_that_died_is_said_with_the_end_of_its_log(tmp_path):
+    child = Child("clerk", ["no-such-command"], manage=ROOT / "manage.py", log=tmp_path / "log")
+    wait_for(lambda: child.status is not None)
+    with pytest.raises(DemoError, match=r"(?s)The clerk ended with status 1.*no-such-command"):
+        child.check()
+    assert child.stop(patience=1) == 1
+
+
+def test_a_port_that_was_asked_for_and_is_taken_is_said(tmp_path, monkeypatch):
+    monkeypatch.setenv("DEMO_DIR", str(tmp_path))
+    monkeypatch.setenv("DATABASE_URL", "")
+    monkeypatch.setenv("DJANGO_SETTINGS_MODULE", "demo_project.settings")
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        with pytest.raises(DemoError, match=rf"(?s)port {port}\..*already in use"):
+            start_web(port, manage=ROOT / "manage.py", log=tmp_path / "log")
+
+
+# The board
+
+
+def test_a_label_is_the_type_with_its_inputs():
+    assert label(instance({"*": [3], "azimuth": 45, "path": "a.tif"})) == (
+        "dem.shade 3 azimuth=45 path=a.tif"
+    )
+
+
+def test_without_a_terminal_a_line_is_written_for_each_change():
+    stream = io.StringIO()
+    shown = board(stream)
+    assert isinstance(shown, LineBoard)
+    running = {"state": State.RUNNING, "progress_message": "tile"}
+    for state in (
+        {"state": State.ACCEPTED},
+        {"state": State.ACCEPTED},
+        {**running, "progress": 0.05},
+        {**running, "progress": 0.10},
+        {**running, "progress": 0.30},
+        {"state": State.FINISHED, "progress": 1.0},
+    ):
+        shown.show([instance(**state)])
+    lines = [line.split("dem.shade")[1].strip() for line in stream.getvalue().splitlines()]
+    assert lines == ["ACCEPTED", "RUNNING 5% tile", "RUNNING 30% tile", "FINISHED"]
+
+
+def test_on_a_terminal_the_board_is_drawn_over_itself(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "60")
+    monkeypatch.setenv("LINES", "24")
+    stream = io.StringIO()
+    shown = LiveBoard(stream)
+    two = [instance(), instance(pk=2, state=State.FAILED, reason=Reason.STALE, attempt=3)]
+    shown.show(two)
+    first = stream.getvalue()
+    assert first.count("\n") == 2
+    assert "\x1b[2F" not in first
+    shown.show(two)
+    assert stream.getvalue() == first + "\x1b[2F" + first
+
+
+# The verdict
+
+
+@pytest.mark.django_db
+def test_what_has_not_ended_as_it_should_is_told(tasks, tmp_path):
+    from demo_project.show import programme
+
+    enqueued = programme.enqueue()
+    found = programme.selected(pk__in=[row.pk for row in enqueued])
+    assert [row.pk for row in found] == [row.pk for row in enqueued]
+    for row in found:
+        [first, *_] = programme.problems(row, picture=None)
+        assert "is ACCEPTED" in first
+    problems_of = {found[0].pk: ["went astray"]}
+    lines = programme.table(found, {found[1].pk: tmp_path / "a.png"}, problems_of)
+    assert lines[2].startswith("terrain.flow")
+    assert lines[2].endswith("went astray")
+    assert lines[3].endswith("as expected")
+    assert lines[-1].strip() == str(tmp_path / "a.png")
+
+
+@pytest.mark.django_db
+def test_a_crash_that_was_not_restarted_is_told(tasks):
+    from demo_project.show import programme
+
+    enqueued = tasks.crash.enqueue()
+    enqueued.state, enqueued.reason = State.FAILED, Reason.STALE
+    [problem] = programme.problems(enqueued, picture=None)
+    assert "was lost 0 times" in problem
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize(
+    ("content", "problem"),
+    [((10, 250), None), ((128, 130), "drew nothing"), (None, "answered with no picture")],
+)
+def test_a_picture_that_shows_nothing_is_told(tasks, tmp_path, content, problem):
+    from demo_project.show import programme
+
+    enqueued = tasks.hillshade.enqueue(azimuth=90)
+    if content is not None:
+        data = two_greys(*content)
+        Response.objects.create(
+            instance=enqueued, content_type="image/png", data=data, size=len(data)
+        )
+    Instance.objects.filter(pk=enqueued.pk).update(state=State.FINISHED, finished=enqueued.created)
+    [row] = programme.selected(pk=enqueued.pk)
+    picture = programme.save_picture(row, tmp_path / "pictures")
+    if content is not None:
+        assert picture.name == "terrain.hillshade-azimuth-90.png"
+    found = programme.problems(row, picture)
+    assert [text.partition(":")[0] for text in found] == ([problem] if problem else [])
+
+
+def two_greys(dark, light):
+    from PIL import Image
+
+    image = Image.new("L", (2, 1), dark)
+    image.putpixel((1, 0), light)
+    data = io.BytesIO()
+    image.save(data, "PNG")
+    return data.getvalue()

@@ -1,0 +1,156 @@
+"""The store contract: purge (RFC 14's retention, G12)."""
+
+from datetime import timedelta
+
+import pytest
+from django.core.files.base import ContentFile
+from django.core.files.storage import default_storage
+
+from atp.models import Inputs, Instance, LogRecord, Response
+from atp.states import LIVE, TERMINAL, Event, Reason, State
+from atp.store.base import Change, Note, ResponseData
+
+from .world import ONE, THREE, TWO, registration
+
+DAY = timedelta(days=1)
+
+
+def kept(identifier, retention):
+    return registration(identifier, retention=retention)
+
+
+@pytest.fixture
+def ended(world):
+    """Return a function that makes a terminal Instance which ended some time ago."""
+
+    def make(of, ago):
+        [key] = world.enqueue(type=of)
+        time = world.store.now() - ago
+        assert world.as_anyone(Event.FAIL, key, reason=Reason.CANCELLED, time=time) == []
+        return key
+
+    return make
+
+
+def left():
+    return set(Instance.objects.values_list("pk", flat=True))
+
+
+def test_only_what_ended_longer_ago_than_its_type_keeps_it(world, ended):
+    """G12: each by the retention of its own Type; without one it is kept for ever."""
+    day, hour, ever = kept(ONE, DAY), kept(TWO, DAY / 24), kept(THREE, None)
+    stays = {ended(day, DAY / 2), ended(hour, DAY / 48), ended(ever, 9999 * DAY)}
+    gone = {ended(day, 1.1 * DAY), ended(hour, DAY / 2)}
+    assert world.store.purge() == len(gone)
+    assert left() == stays
+    assert world.store.purge() == 0
+
+
+@pytest.mark.parametrize("state", sorted(LIVE))
+def test_a_live_instance_is_never_removed(world, state):
+    """G12, and G1."""
+    host = world.host()
+    case = world.bring_to(state, host, type=kept(ONE, timedelta(0)))
+    assert world.store.purge() == 0
+    assert world.store.purge(instances=[case.instance]) == 0
+    assert left() == {case.instance}
+
+
+@pytest.mark.parametrize("state", sorted(TERMINAL))
+def test_a_terminal_instance_goes_with_all_that_belongs_to_it(world, state):
+    host = world.host()
+    case = world.bring_to(state, host, type=kept(ONE, timedelta(0)))
+    other = world.enqueue(type=TWO)
+    assert world.store.purge() == 1
+    assert left() == set(other)
+    assert set(Inputs.objects.values_list("pk", flat=True)) == set(other)
+    assert not LogRecord.objects.filter(instance=case.instance).exists()
+
+
+def test_what_was_redriven_is_live_and_stays(world, ended):
+    """G12."""
+    key = ended(kept(ONE, DAY), 2 * DAY)
+    assert world.as_anyone(Event.REDRIVE, key) == []
+    assert world.store.purge() == 0
+    assert left() == {key}
+
+
+def test_records_about_types_and_daemons_are_kept(world, ended):
+    world.host()
+    ended(kept(ONE, DAY), 2 * DAY)
+    before = LogRecord.objects.filter(instance=None).count()
+    assert world.store.purge() == 1
+    assert LogRecord.objects.filter(instance=None).count() == before > 0
+
+
+def test_of_one_type_only(world, ended):
+    one, two = ended(kept(ONE, DAY), 2 * DAY), ended(kept(TWO, DAY), 2 * DAY)
+    assert world.store.purge(type=TWO) == 1
+    assert left() == {one}
+    assert two not in left()
+    assert world.store.purge(type="unknown") == 0
+
+
+def test_in_bounded_chunks_the_oldest_first(world, ended):
+    """G12."""
+    keys = [ended(kept(ONE, DAY), (2 + n) * DAY) for n in range(5)]
+    assert world.store.purge(limit=2) == 2
+    assert left() == set(keys[:3])
+    ended(kept(TWO, DAY), 2 * DAY)
+    assert world.store.purge(limit=3) == 3
+    assert world.store.purge(limit=3) == 1
+    assert world.store.purge(limit=0) == 0
+
+
+def test_those_given_by_key_whatever_their_retention(world, ended):
+    keys = [ended(kept(ONE, None), timedelta(0)) for _ in range(3)]
+    assert world.store.purge(instances=keys[:2]) == 2
+    assert left() == {keys[2]}
+    assert world.store.purge(instances=[]) == 0
+    assert world.store.purge(instances=[2**40]) == 0
+
+
+class TestFiles:
+    @pytest.fixture
+    def case(self, world, media):
+        host = world.host()
+        case = world.bring_to(State.RUNNING, host, type=kept(ONE, timedelta(0)))
+        folder = f"atp/{world.get(case.instance).uuid}"
+        paths = [
+            default_storage.save(f"{folder}/1-{name}", ContentFile(b"x")) for name in "abc"
+        ]
+        files = tuple(
+            {"name": "n", "path": path, "content_type": "x/y", "size": 1, "attempt": 1}
+            for path in paths[:2]
+        )
+        note = Note(instance=case.instance, attempt=case.attempt, files=files)
+        assert world.store.note([note], daemon=host.uuid) == []
+        answer = ResponseData(content_type="text/plain", data=None, file=paths[2], size=1)
+        finish = Change(
+            event=Event.FINISH, instance=case.instance, attempt=case.attempt, response=answer
+        )
+        assert host.record(finish) == []
+        return case
+
+    def test_they_are_removed_with_the_rows(self, world, case, media):
+        stored = list(media.rglob("*"))
+        assert len([path for path in stored if path.is_file()]) == 3
+        assert world.store.purge() == 1
+        assert [path for path in media.rglob("*") if path.is_file()] == []
+        assert not Response.objects.exists()
+        assert list((media / "atp").iterdir()) == []
+
+    def test_one_that_is_gone_already_is_no_obstacle(self, world, case, media):
+        next(path for path in media.rglob("*") if path.is_file()).unlink()
+        assert world.store.purge() == 1
+
+    def test_what_cannot_be_removed_keeps_its_row(self, world, case, monkeypatch, caplog):
+        """G12: nothing is forgotten that still lies somewhere."""
+
+        def refuse(self, name):
+            raise PermissionError(name)
+
+        monkeypatch.setattr(type(default_storage._wrapped or default_storage), "delete", refuse)
+        assert world.store.purge() == 0
+        assert left() == {case.instance}
+        assert "cannot be removed" in caplog.text

@@ -1,0 +1,59 @@
+"""The store contract: request and asked."""
+
+import pytest
+
+from atp.states import CLAIMED, Event, State
+from atp.store.base import RELEASE, Asked
+
+
+@pytest.mark.parametrize("state", sorted(CLAIMED))
+def test_the_holder_of_a_claimed_task_is_asked(world, state):
+    host, other = world.host(), world.host()
+    case = world.bring_to(state, host)
+    assert world.store.request(case.instance, RELEASE, who="ann", message="please") is True
+    asked = Asked(instance=case.instance, attempt=case.attempt, request=RELEASE)
+    assert world.store.asked(host.uuid) == [asked]
+    assert world.store.asked(other.uuid) == []
+    last = world.log(case.instance)[-1]
+    assert (last.who, last.message, last.state, last.event) == ("ann", "please", state, "")
+    assert world.state(case.instance) == state
+
+
+def test_without_a_message_the_log_says_what_was_asked(world):
+    host = world.host()
+    case = world.bring_to(State.RUNNING, host)
+    world.store.request(case.instance, RELEASE, who="ann")
+    assert world.log(case.instance)[-1].message == "release requested"
+
+
+@pytest.mark.parametrize("state", sorted(set(State) - CLAIMED))
+def test_what_is_not_claimed_has_nobody_to_ask(world, state):
+    case = world.bring_to(state, world.host())
+    before = world.snapshot()
+    assert world.store.request(case.instance, RELEASE, who="ann") is False
+    assert world.snapshot() == before
+
+
+def test_an_unknown_instance_has_nobody_to_ask(world):
+    assert world.store.request(2**40, RELEASE, who="ann") is False
+
+
+@pytest.mark.parametrize("event", [Event.RELEASE, Event.EXPIRE, Event.RETRY])
+def test_the_move_back_honours_the_request(world, event):
+    host = world.host()
+    case = world.bring_to(State.RUNNING, host)
+    world.store.request(case.instance, RELEASE, who="ann")
+    host.move(case, event)
+    assert world.task(case.instance).request == ""
+    host.claim()
+    assert world.store.asked(host.uuid) == []
+
+
+def test_a_request_moves_with_its_task_to_a_new_identity(world):
+    host = world.host()
+    case = world.bring_to(State.RUNNING, host)
+    world.store.request(case.instance, RELEASE, who="ann")
+    new = type(host)(world)
+    world.hosts.append(new)
+    new.join(old=host.uuid, holding={(case.instance, case.attempt)})
+    assert [asked.instance for asked in world.store.asked(new.uuid)] == [case.instance]

@@ -1,0 +1,691 @@
+"""``manage.py atp …`` (docs/shell.md)."""
+
+import io
+import json
+import re
+import subprocess
+import sys
+import uuid
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from django.core.management import call_command
+from django.core.management.base import CommandError
+from django.utils import timezone
+
+from atp import queue
+from atp.management.commands.atp import Command
+from atp.management.shell import SUBCOMMANDS, arguments, present
+from atp.management.shell.base import actor
+from atp.models import Instance, LogRecord, Type
+from atp.registry import registry
+from atp.states import Event, Reason, State
+
+from . import environment
+from .app.tasks import echo
+from .helpers import Thread, child_environment, manage, wait_for
+from .populated import ESCAPE, HOSTILE, MARKUP, populate
+from .store.world import World
+
+DOCS = (Path(environment.ROOT) / "docs" / "shell.md").read_text()
+
+
+def run(*args):
+    """Return what ``manage.py atp`` prints."""
+    out = io.StringIO()
+    call_command("atp", *args, stdout=out, stderr=io.StringIO())
+    return out.getvalue()
+
+
+def document(*args):
+    return json.loads(run(*args, "--json"))
+
+
+def latest():
+    return Instance.objects.latest("pk")
+
+
+@pytest.fixture
+def world(db, tmp_path):
+    from atp.conf import settings
+    from atp.store.orm import ORMStore
+
+    world = World(ORMStore(settings.DATABASE), tmp_path)
+    yield world
+    for host in world.hosts:
+        host.close()
+    world.check()
+
+
+@pytest.fixture
+def full(world):
+    return populate(world)
+
+
+def stdin(monkeypatch, data):
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(data)))
+
+
+# What it prints
+
+
+def calls(full):
+    """One call of each subcommand that works."""
+    return {
+        "status": ["status"],
+        "types": ["types"],
+        "list": ["list"],
+        "show": ["show", str(full[State.FINISHED].uuid)],
+        "enqueue": ["enqueue", "tests.echo", '{"a": 1}'],
+        "redrive": ["redrive", str(full[State.FAILED].uuid)],
+        "release": ["release", str(full[State.RUNNING].uuid)],
+        "purge": ["purge"],
+        "delete": ["delete", str(full[State.FINISHED].uuid)],
+        "daemons": ["daemons"],
+    }
+
+
+NAMES = [subcommand.name for subcommand in SUBCOMMANDS]
+
+
+def keys(value):
+    """Yield all keys of a document, those apart whose values are the project's own."""
+    if isinstance(value, list):
+        for item in value:
+            yield from keys(item)
+    elif isinstance(value, dict):
+        for key, item in value.items():
+            yield key
+            if key not in ("value", "reasons"):
+                yield from keys(item)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_json_has_the_documented_keys(full, name):
+    found = set(keys(document(*calls(full)[name])))
+    assert found
+    section = re.search(rf"^### `{name}`$(.*?)^##", DOCS, re.M | re.S).group(1)
+    shared = DOCS[DOCS.index("## Documents") :]
+    assert [key for key in sorted(found) if f"`{key}`" not in section + shared] == []
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_text_shows_nothing_that_moves_a_cursor(full, name):
+    """G14: what is stored is never shown unescaped, and a terminal interprets too."""
+    shown = run(*calls(full)[name])
+    assert shown.strip()
+    assert not [c for c in shown if not c.isprintable() and c != "\n"]
+
+
+@pytest.mark.parametrize("name", ["status", "types", "list", "daemons"])
+def test_an_empty_queue_is_no_error(world, name):
+    Type.objects.all().delete()
+    assert run(name).strip()
+    assert document(name)
+
+
+def test_docs_name_every_subcommand_and_option():
+    parser = Command().create_parser("manage.py", "atp")
+    [words] = [a for a in parser._actions if a.dest == "subcommand"]
+    assert list(words.choices) == NAMES
+    missing = [name for name in NAMES if f"### `{name}`" not in DOCS]
+    for subparser in words.choices.values():
+        options = [o for action in subparser._actions for o in action.option_strings]
+        missing += [o for o in options if o not in ("-h", "--help") and f"`{o}" not in DOCS]
+    assert missing == []
+
+
+def test_status_counts(full):
+    found = document("status")
+    assert {name: found[name] for name in ("due", "later", "scheduled", "running", "paused")} == {
+        "due": 0,
+        "later": 1,
+        "scheduled": 1,
+        "running": 1,
+        "paused": 1,
+    }
+    assert (found["finished"], found["failed"]) == (1, 1)
+    [of_echo] = [counts for counts in found["types"] if counts["type"] == "tests.echo"]
+    assert of_echo["reasons"] == {"ERROR": 1}
+    assert found["oldest_due"] is None
+    assert datetime.fromisoformat(found["next_due"]) > timezone.now() + timedelta(hours=2)
+    assert "0 due, 1 later (the next in 3 h)" in run("status")
+
+
+def test_status_tells_how_long_the_oldest_waits(full):
+    run("enqueue", "tests.echo")
+    full.world.task(latest().pk)
+    type(full.world.task(latest().pk)).objects.filter(pk=latest().pk).update(
+        due_at=full.world.store.now() - timedelta(minutes=3, seconds=5)
+    )
+    assert "1 due (the oldest for 3.1 min)" in run("status")
+
+
+def test_daemons_tell_what_their_workers_do(full):
+    [daemon] = document("daemons")["daemons"]
+    assert daemon["condition"] == "alive"
+    assert [worker["pid"] for worker in daemon["workers"]] == [11, 12]
+    assert daemon["workers"][0]["instance"] == str(full[State.RUNNING].uuid)
+    shown = run("daemons")
+    assert str(full[State.RUNNING].uuid) in shown
+    assert "alive" in run("status")
+
+
+@pytest.mark.parametrize(("seconds", "condition"), [(2, "alive"), (30, "late")])
+def test_a_daemon_that_misses_renewals_is_late(full, seconds, condition):
+    row = full.host.row
+    row.seen = full.world.store.now() - timedelta(seconds=seconds)
+    row.save()
+    assert document("daemons")["daemons"][0]["condition"] == condition
+
+
+def test_a_daemon_without_a_lease_is_lost(full):
+    full.host.lose_lease()
+    assert document("status")["daemons"][0]["condition"] == "lost"
+    assert "lost" in run("daemons")
+
+
+def test_types_tell_whose_handler_is_here(world):
+    Type.objects.filter(identifier="tests.add").delete()
+    here = Type.objects.get(identifier="tests.echo")
+    here.pk, here.identifier = None, "elsewhere.only"
+    here.save()
+    found = {row["identifier"]: row for row in document("types")["types"]}
+    assert found["elsewhere.only"]["declared"] is False
+    assert found["tests.add"]["registered"] is None
+    assert found["tests.add"]["timeout"] == 60.0
+    assert found["tests.echo"]["declared"]
+    assert found["tests.echo"]["registered"]
+    shown = run("types")
+    assert re.search(r"elsewhere\.only .*\(not in this process\)", shown)
+    assert re.search(r"tests\.add .*\(not registered yet\)", shown)
+
+
+# list
+
+
+def listed(*args):
+    return [row["uuid"] for row in document("list", *args)["instances"]]
+
+
+@pytest.mark.parametrize("state", State.values)
+def test_list_by_state(full, state):
+    assert listed("--state", state.lower()) == [str(full[state].uuid)]
+
+
+def test_list_filters(full):
+    failed = [str(full[State.FAILED].uuid)]
+    assert listed("--reason", "error") == failed
+    assert listed("--collection", "books") == failed
+    assert listed("--identifier", MARKUP) == failed
+    assert listed("--type", "tests.add") == [str(full[State.ACCEPTED].uuid)]
+    assert listed("--created-by", "somebody") == [str(full[State.ACCEPTED].uuid)]
+    assert listed("--reason", "FATAL") == []
+    assert listed("--state", "finished", "--type", "tests.add") == []
+
+
+def test_list_pages_newest_first(full):
+    everything = [str(i.uuid) for i in Instance.objects.newest_first()]
+    assert listed() == everything
+    found, page = [], document("list", "--limit", "2")
+    while True:
+        found += [row["uuid"] for row in page["instances"]]
+        if page["next"] is None:
+            break
+        page = document("list", "--limit", "2", "--before", page["next"])
+    assert found == everything
+    assert f"--before {everything[1]}" in run("list", "--limit", "2")
+
+
+# show
+
+
+def test_show_tells_the_whole_story(full):
+    shown = run("show", str(full[State.FAILED].uuid))
+    assert "FAILED ERROR" in shown
+    assert "enqueue → ACCEPTED" in shown
+    assert "fail → FAILED: ERROR: Traceback" in shown
+    assert r"ValueError: <script>alert('x')</script> \x1b]0;title\x07" in shown
+    assert "number  7" in shown
+
+
+def test_show_as_json(full):
+    found = document("show", str(full[State.FINISHED].uuid))
+    assert found["inputs"] == {"format": "json", "value": {"said": MARKUP, "number": 7}}
+    assert found["response"]["value"] == {"said": MARKUP}
+    assert found["response"]["files"][0]["content_type"] == "text/html"
+    assert [r["event"] for r in found["log"]] == ["enqueue", "claim", "start", "", "finish"]
+    assert found["log"][3]["message"] == HOSTILE
+    assert found["task"] is None
+    waiting = document("show", str(full[State.ACCEPTED].uuid))
+    assert datetime.fromisoformat(waiting["task"]["due_at"]) > timezone.now()
+    assert document("show", str(full[State.RUNNING].uuid))["task"]["daemon"] == "host:1"
+
+
+def test_show_by_identifier_and_by_the_beginning_of_the_uuid(full):
+    failed = str(full[State.FAILED].uuid)
+    by_identifier = document("show", "--type", "tests.echo", "--identifier", MARKUP)
+    assert by_identifier["uuid"] == failed
+    assert document("show", failed[:-1].upper())["uuid"] == failed
+    assert document("show", failed.replace("-", ""))["uuid"] == failed
+
+
+def test_a_beginning_of_several_uuids_is_refused(full):
+    for number, pk in enumerate(Instance.objects.values_list("pk", flat=True)[:2]):
+        uuid_ = uuid.UUID(f"0123456789ab7000800000000000000{number}")
+        Instance.objects.filter(pk=pk).update(uuid=uuid_)
+    with pytest.raises(CommandError, match="beginning of more than one uuid"):
+        run("show", "01234567")
+    assert document("show", "01234567-89ab-7000-8000-000000000001")
+
+
+def test_show_never_opens_a_pickle(full):
+    """G14: no pickle unless asked for."""
+    instance = full[State.ACCEPTED]
+    type(instance.inputs).objects.filter(pk=instance.pk).update(format="pickle", data="evil")
+    assert "a signed pickle, not opened here" in run("show", str(instance.uuid))
+    assert document("show", str(instance.uuid))["inputs"] == {"format": "pickle", "value": None}
+
+
+def test_show_survives_damaged_rows(full):
+    instance = full[State.ACCEPTED]
+    type(instance.inputs).objects.filter(pk=instance.pk).update(data='{"a": {"$date": "x"}, "')
+    assert "inputs" in run("show", str(instance.uuid))
+    type(instance.inputs).objects.filter(pk=instance.pk).update(data='{"a": {"$date": "x"}}')
+    assert "'$date'" in run("show", str(instance.uuid))
+
+
+def test_the_raw_response_to_stdout(full):
+    assert run("show", str(full[State.FINISHED].uuid), "--response") == f'{{"said":"{MARKUP}"}}'
+
+
+BYTES = bytes(range(256))
+
+
+def test_the_raw_response_to_a_file(full, tmp_path):
+    instance = full.finished(content_type="image/png", data=BYTES, size=256)
+    target = tmp_path / "body"
+    assert run("show", str(instance.uuid), "--response", str(target)) == ""
+    assert target.read_bytes() == BYTES
+    with pytest.raises(CommandError, match="not text"):
+        run("show", str(instance.uuid), "--response")
+
+
+def test_the_raw_response_is_bytes_in_a_pipe(full, capfdbinary, monkeypatch):
+    instance = full.finished(content_type="image/png", data=BYTES, size=256)
+    with open(1, "w", closefd=False) as stream:
+        call_command("atp", "show", str(instance.uuid), "--response", stdout=stream)
+    assert capfdbinary.readouterr().out == BYTES
+
+
+def test_a_stored_response_is_read_from_its_file(full, media):
+    from django.core.files.storage import default_storage
+
+    (media / "atp").mkdir()
+    (media / "atp" / "large").write_bytes(b"large")
+    assert default_storage.exists("atp/large")
+    details = {"content_type": "text/plain", "data": None, "size": 5}
+    instance = full.finished(file="atp/large", **details)
+    assert run("show", str(instance.uuid), "--response") == "large"
+    gone = full.finished(file="atp/gone", **details)
+    with pytest.raises(CommandError, match="cannot be read"):
+        run("show", str(gone.uuid), "--response")
+
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+def test_a_terminal_gets_text_only_and_escaped(full):
+    """G14: a response cannot speak to the operator's terminal."""
+    data = f"one{ESCAPE}\ntwo".encode()
+    text = full.finished(content_type="text/plain", data=data, size=len(data))
+    out = Terminal()
+    call_command("atp", "show", str(text.uuid), "--response", stdout=out)
+    assert out.getvalue() == "one\\x1b]0;title\\x07\ntwo\n"
+    picture = full.finished(content_type="image/png", data=BYTES, size=256)
+    with pytest.raises(CommandError, match="not for a terminal"):
+        call_command("atp", "show", str(picture.uuid), "--response", stdout=Terminal())
+
+
+# enqueue
+
+
+def test_enqueue_with_everything(world):
+    run(
+        *("enqueue", "tests.keyword", '{"path": "a", "scale": 2.5}'),
+        *("--identifier", "A-1", "--priority", "-7", "--collection", "maps"),
+        *("--run-after", "1h30m", "--start-before", "2d"),
+    )
+    instance = latest()
+    assert instance.inputs.value == {"path": "a", "scale": 2.5}
+    assert (instance.identifier, instance.priority, instance.collection) == ("A-1", -7, "maps")
+    assert instance.created_by == actor()
+    assert re.fullmatch(r"user .+ via shell", actor())
+    now = world.store.now()
+    assert abs(instance.task.due_at - now - timedelta(minutes=90)) < timedelta(minutes=1)
+    assert abs(instance.start_before - now - timedelta(days=2)) < timedelta(minutes=1)
+    assert instance.log.first().who == actor()
+
+
+def test_enqueue_takes_the_defaults_of_its_type(world):
+    run("enqueue", "tests.keyword", '{"path": "a"}')
+    assert (latest().priority, latest().collection) == (5, "books")
+
+
+@pytest.mark.parametrize("inputs", ["[1, 2, 3]", '{"*": [1, 2, 3]}'])
+def test_enqueue_by_position(world, inputs):
+    run("enqueue", "tests.add", inputs)
+    assert latest().inputs.value == {"*": [1, 2, 3]}
+
+
+def test_enqueue_from_stdin(world, monkeypatch):
+    stdin(monkeypatch, '{"said": "ü", "at": {"$date": "2030-01-31"}}'.encode())
+    run("enqueue", "tests.echo", "-")
+    assert latest().inputs.value["at"].isoformat() == "2030-01-31"
+
+
+def test_an_identifier_that_is_taken(full):
+    failed = full[State.FAILED]
+    with pytest.raises(CommandError, match="exists already"):
+        run("enqueue", "tests.echo", "--identifier", MARKUP)
+    found = document("enqueue", "tests.echo", "--identifier", MARKUP, "--existing", "return")
+    assert (found["uuid"], found["state"]) == (str(failed.uuid), "FAILED")
+    found = document("enqueue", "tests.echo", "--identifier", MARKUP, "--existing", "redrive")
+    assert (found["uuid"], found["state"]) == (str(failed.uuid), "ACCEPTED")
+    assert failed.log.last().who == actor()
+
+
+def test_wait_fails_if_the_instance_did(full):
+    again = ("enqueue", "tests.echo", "--identifier", MARKUP, "--existing", "return", "--wait")
+    with pytest.raises(CommandError, match=r"FAILED: ERROR: ValueError") as caught:
+        run(*again)
+    assert caught.value.returncode == 1
+    assert "\x1b" not in str(caught.value)
+    out = io.StringIO()
+    with pytest.raises(CommandError):
+        call_command("atp", *again, "--json", stdout=out)
+    assert json.loads(out.getvalue())["state"] == "FAILED"
+
+
+@pytest.mark.django_db(transaction=True)
+def test_wait_gives_up_in_time(world):
+    with pytest.raises(CommandError, match="still ACCEPTED") as caught:
+        run("enqueue", "tests.echo", "--wait", "0.01")
+    assert caught.value.returncode == 3
+
+
+@pytest.mark.django_db(transaction=True)
+def test_wait_shows_the_response(world):
+    host = world.host("tests.echo")
+
+    def work():
+        [case] = wait_for(host.claim)
+        data = {"content_type": "application/json", "data": b'{"sum":3}', "size": 9}
+        from atp.store.base import ResponseData
+
+        host.move(case, Event.START)
+        host.move(case, Event.FINISH, response=ResponseData(**data))
+
+    worker = Thread(work)
+    shown = run("enqueue", "tests.echo", "--wait", "20")
+    worker.result()
+    assert "FINISHED" in shown
+    assert '{"sum": 3}' in shown
+
+
+# redrive, release, purge, delete
+
+
+def test_redrive_says_who_did_it(full):
+    """G6: each move is logged with its actor."""
+    uuid_ = str(full[State.FAILED].uuid)
+    assert document("redrive", uuid_[:-2]) == {"redriven": 1}
+    assert full[State.FAILED].state == State.ACCEPTED
+    assert full[State.FAILED].log.last().who == actor()
+
+
+def test_redrive_of_uuids_is_all_or_none(full):
+    failed, finished = str(full[State.FAILED].uuid), str(full[State.FINISHED].uuid)
+    with pytest.raises(CommandError, match="cannot be redriven: it is FINISHED"):
+        run("redrive", failed, finished)
+    assert full[State.FAILED].state == State.FAILED
+
+
+def test_redrive_of_a_selection(full):
+    dead = [full.failed(reason) for reason in (Reason.FATAL, Reason.STALE, Reason.FATAL)]
+    kept = full.failed(Reason.MISSED)
+    assert document("redrive", "--type", "tests.add", "--yes") == {"redriven": 0}
+    assert document("redrive", "--reason", "fatal", "--yes") == {"redriven": 2}
+    assert document("redrive", "--all", "--yes") == {"redriven": 2}
+    assert {queue.get(instance.uuid).state for instance in dead} == {State.ACCEPTED}
+    assert queue.get(kept.uuid).state == State.FAILED
+    assert document("redrive", "--reason", "missed", "--yes") == {"redriven": 1}
+
+
+def test_redrive_goes_through_a_selection_in_chunks(full, monkeypatch):
+    monkeypatch.setattr(queue, "CHUNK", 2)
+    for _ in range(4):
+        full.failed()
+    assert document("redrive", "--all", "--yes") == {"redriven": 5}
+
+
+@pytest.mark.parametrize(("answer", "redriven"), [("y\n", True), ("n\n", False), ("", False)])
+def test_redrive_asks_at_a_terminal(full, monkeypatch, answer, redriven):
+    asking = Terminal(answer)
+    monkeypatch.setattr(sys, "stdin", asking)
+    told = io.StringIO()
+    if redriven:
+        call_command("atp", "redrive", "--all", stdout=io.StringIO(), stderr=told)
+    else:
+        with pytest.raises(CommandError, match="Nothing was redriven"):
+            call_command("atp", "redrive", "--all", stdout=io.StringIO(), stderr=told)
+    assert "Instances selected: 1" in told.getvalue()
+    assert (full[State.FAILED].state == State.ACCEPTED) == redriven
+
+
+def test_release_asks_the_holder(full):
+    uuid_ = str(full[State.RUNNING].uuid)
+    assert document("release", uuid_) == {"uuid": uuid_, "state": "RUNNING", "asked": True}
+    record = full[State.RUNNING].log.last()
+    assert (record.message, record.who) == ("release requested", actor())
+    waiting = document("release", str(full[State.ACCEPTED].uuid))
+    assert waiting["asked"] is False
+
+
+def test_purge_removes_what_retention_allows(full):
+    """G12: and nothing else."""
+    Type.objects.filter(identifier="tests.echo").update(retention=timedelta(days=1))
+    long_ago = full.world.store.now() - timedelta(days=2)
+    Instance.objects.filter(state=State.FINISHED).update(finished=long_ago)
+    assert document("purge", "--type", "tests.add")["removed"] == 0
+    found = document("purge")
+    assert found["removed"] == 1
+    assert "tests.keyword" in found["kept_for_ever"]
+    assert not Instance.objects.filter(state=State.FINISHED).exists()
+    assert LogRecord.objects.about("type:tests.echo").last().who == actor()
+
+
+def test_delete_is_logged(full):
+    """G12: an operator's delete is logged, although the Instance's own log goes with it."""
+    chosen = [full[State.FINISHED], full[State.FAILED]]
+    found = document("delete", *(str(instance.uuid) for instance in chosen))
+    assert found == {"asked": 2, "removed": 2}
+    record = LogRecord.objects.about("type:tests.echo").last()
+    assert record.who == actor()
+    assert all(str(instance.uuid) in record.message for instance in chosen)
+
+
+# Bad input
+
+
+BAD = [
+    ([], "required"),
+    (["statsu"], "invalid choice"),
+    (["status", "extra"], "unrecognized"),
+    (["list", "--state", "RUNING"], "Did you mean 'RUNNING'"),
+    (["list", "--reason", "stael"], "Did you mean 'STALE'"),
+    (["list", "--type", "tests.ecko"], "Did you mean 'tests.echo'"),
+    (["list", "--limit", "0"], "whole number from 1"),
+    (["list", "--limit", "many"], "whole number from 1"),
+    (["list", "--before", "zzz"], "neither a uuid"),
+    (["list", "--before", "00000000"], "There is no Instance"),
+    (["list", "--collection", "a\nb"], "printable"),
+    (["list", "--identifier", "\udcff"], "printable"),
+    (["list", "--created-by", "x" * 201], "200 are allowed"),
+    (["show"], "Which one"),
+    (["show", "0123"], "neither a uuid"),
+    (["show", "00000000-0000-7000-8000-000000000000"], "There is no Instance"),
+    (["show", "--type", "tests.echo"], "Which one"),
+    (["show", "--type", "tests.ecko", "--identifier", "a"], "Did you mean"),
+    (["show", "--type", "tests.echo", "--identifier", "a"], "There is no Instance of tests.echo"),
+    (["show", "{FAILED}", "--identifier", "a"], "either a uuid"),
+    (["show", "{FAILED}", "--response", "-", "--json"], "without --json"),
+    (["show", "{FAILED}", "--response"], "There is no response"),
+    (["show", "{FINISHED}", "--response", "/nowhere/at/all"], "cannot be written"),
+    (["enqueue"], "required"),
+    (["enqueue", "tests.ecko"], "Did you mean 'tests.echo'"),
+    (["enqueue", "tests.elsewhere"], "no handler"),
+    (["enqueue", "tests.echo", "{"], "not JSON"),
+    (["enqueue", "tests.echo", "'a': 1"], "not JSON"),
+    (["enqueue", "tests.echo", "3"], "JSON object"),
+    (["enqueue", "tests.echo", '{"a": 1, "a": 2}'], "stands twice"),
+    (["enqueue", "tests.echo", '{"a": {"$date": "x"}}'], "not JSON|Not the JSON"),
+    (["enqueue", "tests.echo", "[" * 100_000], "not JSON"),
+    (["enqueue", "tests.echo", '{"*": 1}'], "array"),
+    (["enqueue", "tests.echo", "[1]"], "do not fit"),
+    (["enqueue", "tests.keyword", '{"paht": "a"}'], "Did you mean 'path'"),
+    (["enqueue", "tests.echo", json.dumps({"a": "x" * 2_000_000})], "limit is"),
+    (["enqueue", "tests.echo", "--priority", "101"], "from -100 to 100"),
+    (["enqueue", "tests.echo", "--priority", "high"], "whole number"),
+    (["enqueue", "tests.echo", "--identifier", ""], "must not be empty"),
+    (["enqueue", "tests.echo", "--existing", "return"], "give one"),
+    (["enqueue", "tests.echo", "--identifier", "a", "--existing", "retrun"], "Did you mean"),
+    (["enqueue", "tests.echo", "--run-after", "soon"], "neither a time"),
+    (["enqueue", "tests.echo", "--run-after", "99999999999w"], "longer than"),
+    (["enqueue", "tests.echo", "--run-after", "2h", "--start-before", "1h"], "later than"),
+    (["enqueue", "tests.echo", "--wait", "-1"], "number of seconds|expected"),
+    (["enqueue", "tests.echo", "--wait", "nan"], "number of seconds"),
+    (["redrive"], "Which ones"),
+    (["redrive", "{FAILED}", "--all"], "Which ones"),
+    (["redrive", "--all"], "needs --yes"),
+    (["redrive", "--all", "--json"], "needs --yes"),
+    (["redrive", "--type", "tests.ecko", "--yes"], "Did you mean"),
+    (["redrive", "--reason", "x", "--yes"], "none of"),
+    (["redrive", "{RUNNING}"], "cannot be redriven"),
+    (["redrive", "{FAILED}", "00000000"], "There is no Instance"),
+    (["release", "{FAILED}"], "cannot be released"),
+    (["release"], "required"),
+    (["purge", "--type", "tests.ecko"], "Did you mean"),
+    (["delete"], "required"),
+    (["delete", "0123456789"], "not a whole uuid"),
+    (["delete", "{FINISHED}", "{RUNNING}"], "cannot be removed: it is RUNNING"),
+    (["delete", "{FINISHED}", "00000000-0000-7000-8000-000000000000"], "There is no Instance"),
+]
+
+
+@pytest.mark.parametrize(("args", "told"), BAD, ids=[" ".join(a)[:60] for a, _ in BAD])
+def test_bad_input_is_an_error_and_nothing_is_written(full, args, told):
+    """G13."""
+    elsewhere = Type.objects.get(identifier="tests.echo")
+    elsewhere.pk, elsewhere.identifier = None, "tests.elsewhere"
+    elsewhere.save()
+    named = {state.value: str(full[state].uuid) for state in State}
+    args = [named.get(arg.strip("{}"), arg) if arg[:1] == "{" else arg for arg in args]
+    before = full.world.snapshot()
+    with pytest.raises(CommandError, match=told):
+        run(*args)
+    assert full.world.snapshot() == before
+
+
+def test_what_is_not_text_is_refused_on_stdin(world, monkeypatch):
+    """G13."""
+    stdin(monkeypatch, b"\xff")
+    with pytest.raises(CommandError, match="not UTF-8"):
+        run("enqueue", "tests.echo", "-")
+
+
+def test_bad_input_is_told_without_a_traceback(db):
+    done = subprocess.run(
+        manage("atp", "list", "--state", "RUNING"),
+        env=child_environment(),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode != 0
+    assert done.stdout == ""
+    assert "Did you mean 'RUNNING'?" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_an_unregistered_type_is_enqueued_all_the_same(world):
+    Type.objects.filter(identifier="tests.echo").delete()
+    run("enqueue", "tests.echo")
+    assert latest().type.identifier == echo.identifier
+    assert "tests.echo" in registry
+
+
+# Words
+
+
+@pytest.mark.parametrize(
+    ("seconds", "shown"),
+    [
+        (0, "0 s"),
+        (0.12, "120 ms"),
+        (4.2, "4.2 s"),
+        (5, "5 s"),
+        (42.4, "42 s"),
+        (200, "3.3 min"),
+        (7199, "2 h"),
+        (40 * 3600, "40 h"),
+        (72 * 3600, "3 d"),
+        (-200, "-3.3 min"),
+    ],
+)
+def test_durations_are_short(seconds, shown):
+    assert present.duration(timedelta(seconds=seconds)) == shown
+
+
+@pytest.mark.parametrize(
+    ("given", "moment"),
+    [
+        ("90s", timedelta(seconds=90)),
+        ("1h30m", timedelta(minutes=90)),
+        ("2d", timedelta(days=2)),
+        ("1w", timedelta(weeks=1)),
+        ("2030-01-31T18:00+02:00", datetime(2030, 1, 31, 16, tzinfo=UTC)),
+        ("2030-01-31T18:00Z", datetime(2030, 1, 31, 18, tzinfo=UTC)),
+    ],
+)
+def test_moments(given, moment):
+    assert arguments.moment(given) == moment
+
+
+def test_a_moment_without_an_offset_is_in_the_current_time_zone():
+    with timezone.override("Europe/Vienna"):
+        assert arguments.moment("2030-01-31T18:00") == datetime(2030, 1, 31, 17, tzinfo=UTC)
+
+
+def test_times_are_shown_in_the_current_time_zone():
+    with timezone.override("Europe/Vienna"):
+        assert present.moment(datetime(2030, 1, 31, 17, tzinfo=UTC)) == "2030-01-31 18:00:00"
+
+
+@pytest.mark.parametrize(
+    ("count", "shown"),
+    [(0, "0 bytes"), (1023, "1023 bytes"), (1536, "1.5 KiB"), (3 << 30, "3.0 GiB")],
+)
+def test_sizes(count, shown):
+    assert present.size(count) == shown
+
+
+def test_tables_align_numbers_to_the_right():
+    assert present.table(["name", "n"], [["a", 1], ["bcdef", 10]]).splitlines() == [
+        "name    n",
+        "a       1",
+        "bcdef  10",
+    ]
