@@ -1,12 +1,14 @@
 """A queue with something of everything in it, for what shows it."""
 
 import logging
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
 
 from atp import queue
 from atp.models import Instance
 from atp.states import Event, Reason, State
+from atp.store import get_store
 from atp.store.base import Change, Message, Note, ResponseData
 
 from .app.tasks import add, echo
@@ -56,6 +58,18 @@ class Populated:
         move(Event.START)
         move(Event.FINISH, response=ResponseData(**response))
         return queue.get(instance.uuid)
+
+
+@contextmanager
+def world_in(folder):
+    """A queue whose daemons have their locks in ``folder``; its promises hold in the end."""
+    world = World(get_store(), folder)
+    try:
+        yield world
+        world.check()
+    finally:
+        for host in world.hosts:
+            host.close()
 
 
 def populate(world):

@@ -21,12 +21,12 @@ from atp.management.shell.base import actor
 from atp.models import Instance, LogRecord, Type
 from atp.registry import registry
 from atp.states import Event, Reason, State
+from atp.store.base import ResponseData
 
 from . import environment
 from .app.tasks import echo
 from .helpers import Thread, child_environment, manage, wait_for
-from .populated import ESCAPE, HOSTILE, MARKUP, populate
-from .store.world import World
+from .populated import ESCAPE, HOSTILE, MARKUP, populate, world_in
 
 DOCS = (Path(environment.ROOT) / "docs" / "shell.md").read_text()
 
@@ -48,14 +48,8 @@ def latest():
 
 @pytest.fixture
 def world(db, tmp_path):
-    from atp.conf import settings
-    from atp.store.orm import ORMStore
-
-    world = World(ORMStore(settings.DATABASE), tmp_path)
-    yield world
-    for host in world.hosts:
-        host.close()
-    world.check()
+    with world_in(tmp_path) as world:
+        yield world
 
 
 @pytest.fixture
@@ -424,8 +418,6 @@ def test_wait_shows_the_response(world):
     def work():
         [case] = wait_for(host.claim)
         data = {"content_type": "application/json", "data": b'{"sum":3}', "size": 9}
-        from atp.store.base import ResponseData
-
         host.move(case, Event.START)
         host.move(case, Event.FINISH, response=ResponseData(**data))
 

@@ -30,8 +30,8 @@ from .pool import Link, Pool
 from .processes import uptime
 from .timers import Timers
 
-# Exit statuses, which the supervisor reads.
-DONE, UNDELIVERED, ORPHANED = 0, 1, 3
+# Exit statuses, which the supervisor reads; any other means that it died.
+DONE, UNDELIVERED, ORPHANED = 0, 4, 5
 # A sign of life to the supervisor this often, in seconds.
 ALIVE_EVERY = 1.0
 # After a failure of the database the next try waits this long, in seconds.

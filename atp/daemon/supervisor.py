@@ -84,7 +84,7 @@ class Supervisor:
             self._folders.remove()
         if self._reloading:
             self._watcher.start_anew()
-        return self._status
+        return 0 if self._status == DONE else 1
 
     # Signals
 

@@ -74,6 +74,7 @@ def follow(instances, children, deadline):
             return instances
         _check(children)
         if deadline is not None and time.monotonic() > deadline:
+            print("\nTime is up.", flush=True)
             return instances
         time.sleep(LOOK_EVERY)
 

@@ -56,7 +56,7 @@ def problems(instance, picture):
     if instance.type.identifier == CRASHING:
         return _problems_of_crash(instance)
     if instance.state != State.FINISHED:
-        return [f"is {instance.state} {instance.reason} instead of {State.FINISHED}"]
+        return [f"is {_ended(instance)} instead of {State.FINISHED}"]
     found = []
     if instance.type.identifier == tasks.busy_at_first.identifier and not instance.retries:
         found.append("was not retried")
@@ -73,7 +73,7 @@ def problems(instance, picture):
 def _problems_of_crash(instance):
     found = []
     if (instance.state, instance.reason) != (State.FAILED, Reason.STALE):
-        found.append(f"is {instance.state} {instance.reason} instead of FAILED STALE")
+        found.append(f"is {_ended(instance)} instead of FAILED STALE")
     losses = instance.log.filter(event=Event.EXPIRE).count()
     if losses <= instance.type.max_restarts or instance.restarts <= instance.type.max_restarts:
         found.append(
@@ -102,7 +102,7 @@ def table(instances, pictures, problems_of):
         rows.append(
             (
                 label(instance),
-                f"{instance.state} {instance.reason}".strip(),
+                _ended(instance),
                 str(instance.attempt),
                 _run_time(instance),
                 problem or "as expected",
@@ -114,6 +114,10 @@ def table(instances, pictures, problems_of):
     if pictures:
         lines += ["", "pictures:", *(f"  {path}" for path in pictures.values())]
     return lines
+
+
+def _ended(instance):
+    return f"{instance.state} {instance.reason}".strip()
 
 
 def _run_time(instance):

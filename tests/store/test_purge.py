@@ -116,9 +116,7 @@ class TestFiles:
         host = world.host()
         case = world.bring_to(State.RUNNING, host, type=kept(ONE, timedelta(0)))
         folder = f"atp/{world.get(case.instance).uuid}"
-        paths = [
-            default_storage.save(f"{folder}/1-{name}", ContentFile(b"x")) for name in "abc"
-        ]
+        paths = [default_storage.save(f"{folder}/1-{name}", ContentFile(b"x")) for name in "abc"]
         files = tuple(
             {"name": "n", "path": path, "content_type": "x/y", "size": 1, "attempt": 1}
             for path in paths[:2]

@@ -1,0 +1,192 @@
+"""The store contract under real concurrency: threads, each with its own connection."""
+
+import pytest
+from django.db import connection, transaction
+
+from atp.codec import Payload
+from atp.exceptions import DuplicateIdentifier, LeaseLost
+from atp.models import Instance, LogRecord, Task
+from atp.states import Event, Reason, State
+from atp.store.base import Change, Request
+
+from ..helpers import Thread, at_once, wait_for
+from .world import ONE, TWO, Host, registration
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+needs_row_locks = pytest.mark.skipif(
+    "connection.vendor == 'sqlite'", reason="SQLite has one writer: nothing waits for a row"
+)
+CLAIMERS = 4
+
+
+def test_two_claimers_never_take_the_same_task(world):
+    """G3: together they take everything, and nothing twice."""
+    keys = world.enqueue(40, type=ONE) + world.enqueue(40, type=TWO)
+    hosts = [world.host() for _ in range(CLAIMERS)]
+
+    def drain(host):
+        found = []
+        while claimed := host.claim(3):
+            found += [each.instance for each in claimed]
+        return found
+
+    found = at_once(*[lambda host=host: drain(host) for host in hosts])
+    assert sorted(key for part in found for key in part) == sorted(keys)
+    assert set(Instance.objects.values_list("attempt", flat=True)) == {1}
+
+
+def test_one_identifier_from_many_threads_is_one_instance(world):
+    """G13: one of them gets through, and the others are told by name."""
+
+    def enqueue():
+        asked = Request(inputs=Payload("json", "{}"), identifier="same")
+        return world.store.enqueue(registration(), [asked])[0].pk
+
+    outcomes = at_once(*[enqueue] * CLAIMERS)
+    assert Instance.objects.count() == Task.objects.count() == 1
+    made = [outcome for outcome in outcomes if isinstance(outcome, int)]
+    refused = [outcome for outcome in outcomes if isinstance(outcome, DuplicateIdentifier)]
+    assert (len(made), len(refused)) == (1, CLAIMERS - 1)
+    assert {error.instance.pk for error in refused} == set(made)
+
+
+@pytest.mark.parametrize("existing", ["return", "redrive"])
+def test_existing_from_many_threads_is_the_same_instance_for_all(world, existing):
+    def enqueue():
+        asked = [
+            Request(inputs=Payload("json", "{}"), identifier=name, existing=existing)
+            for name in ("x", "y", "x")
+        ]
+        return tuple(i.pk for i in world.store.enqueue(registration(), asked))
+
+    outcomes = at_once(*[enqueue] * CLAIMERS)
+    assert len(set(outcomes)) == 1, outcomes
+    assert Instance.objects.count() == 2
+
+
+def test_many_redrives_are_one(world):
+    """G6: one of them moves it, and it is logged once."""
+    case = world.bring_to(State.FAILED, world.host())
+    outcomes = at_once(*[lambda: world.as_anyone(Event.REDRIVE, case.instance)] * CLAIMERS)
+    assert sorted(map(len, outcomes)) == [0] + [1] * (CLAIMERS - 1)
+    assert world.events(case.instance).count(Event.REDRIVE) == 1
+
+
+def test_a_purge_and_a_redrive_do_not_meet(world):
+    """G12 and G1: it is either gone, or in the queue."""
+    for _ in range(5):
+        case = world.bring_to(State.FAILED, world.host())
+        removed, refused = at_once(
+            lambda key=case.instance: world.store.purge(instances=[key]),
+            lambda key=case.instance: world.as_anyone(Event.REDRIVE, key),
+        )
+        assert (removed, len(refused)) in [(1, 1), (0, 0)]
+        assert Instance.objects.filter(pk=case.instance).exists() == (removed == 0)
+        for claimed in world.host().claim():
+            world.hosts[-1].move(claimed, Event.START, Event.FINISH)
+
+
+def test_a_finish_and_a_sweep_do_not_meet(world):
+    """G4 and G6: the result is either kept or refused, never both."""
+    for _ in range(10):
+        host = world.host()
+        case = world.bring_to(State.RUNNING, host)
+        host.lose_lease()
+        finish = Change(event=Event.FINISH, instance=case.instance, attempt=case.attempt)
+        refused, swept = at_once(lambda h=host, f=finish: h.record(f), world.store.sweep)
+        finished = world.state(case.instance) == State.FINISHED
+        assert (refused == []) == finished
+        assert world.events(case.instance)[-1] == (Event.FINISH if finished else Event.EXPIRE)
+        assert len(swept.daemons) == 1
+        world.check()
+        if not finished:
+            world.as_anyone(Event.FAIL, case.instance, reason=Reason.CANCELLED)
+
+
+def test_two_sweeps_expire_once(world):
+    """G6: the second finds nothing left, and charges nothing."""
+    host = world.host()
+    cases = [world.bring_to(State.RUNNING, host) for _ in range(5)]
+    host.lose_lease()
+    swept = at_once(*[world.store.sweep] * CLAIMERS)
+    assert sum(len(each.daemons) for each in swept) == 1
+    for case in cases:
+        assert world.get(case.instance).restarts == 1
+        assert world.events(case.instance).count(Event.EXPIRE) == 1
+
+
+def test_many_threads_register_the_same_type(world):
+    at_once(*[lambda: world.store.register([registration("store.new")])] * CLAIMERS)
+    assert LogRecord.objects.about("type:store.new").count() >= 1
+    assert world.enqueue(type="store.new")
+
+
+def test_batches_that_overlap_do_not_deadlock(world):
+    """Rows are locked in the order of their keys, whatever the order of the changes."""
+    host = world.host()
+    world.enqueue(30)
+    claimed = host.claim()
+    starts = [Change(event=Event.START, instance=c.instance, attempt=1) for c in claimed]
+    outcomes = at_once(
+        lambda: host.record(*starts),
+        lambda: host.record(*reversed(starts)),
+        lambda: host.record(*starts[::2], *starts[1::2]),
+    )
+    assert sorted(map(len, outcomes)) == [0, 30, 30]
+
+
+@needs_row_locks
+def test_a_claim_that_waits_while_its_identity_ends_takes_nothing(world):
+    """G3: it is still on its way in the server when a new dispatcher takes over."""
+    world.enqueue(3)
+    host, new = world.host(), Host(world)
+    with transaction.atomic():
+        new.join(old=host.uuid)
+        claim = Thread(host.claim)
+        wait_for(somebody_waits_for_a_lock, what="a claim that waits for the daemon's row")
+    with pytest.raises(LeaseLost):
+        claim.result()
+    assert Task.objects.claimed().count() == 0
+    assert len(new.claim()) == 3
+
+
+@needs_row_locks
+def test_an_identity_that_ends_while_its_claim_is_under_way_takes_back_what_it_took(world):
+    """G3: the other order. The claim has finished before, so its Tasks are seen."""
+    world.enqueue(3)
+    host, new = world.host(), Host(world)
+    with transaction.atomic():
+        assert len(host.claim()) == 3
+        join = Thread(lambda: new.join(old=host.uuid))
+        wait_for(somebody_waits_for_a_lock, what="a join that waits for the claim")
+    assert join.result().expired == 3
+    assert Task.objects.claimed().count() == 0
+
+
+@needs_row_locks
+def test_a_claim_does_not_wait_for_rows_that_another_holds(world):
+    """G9: it takes what is free."""
+    world.enqueue(4)
+    first, second = world.host(), world.host()
+    with transaction.atomic():
+        assert len(first.claim(2)) == 2
+        assert len(Thread(second.claim).result()) == 2
+
+
+@needs_row_locks
+def test_a_sweep_passes_by_a_daemon_that_is_taking_over(world):
+    host, new = world.host(), Host(world)
+    case = world.bring_to(State.RUNNING, host)
+    host.lose_lease()
+    with transaction.atomic():
+        new.join(old=host.uuid, holding={(case.instance, case.attempt)})
+        assert Thread(world.store.sweep).result().daemons == ()
+    assert new.holds() == {case.instance}
+
+
+def somebody_waits_for_a_lock():
+    # Not pg_stat_activity: that is read once in a transaction.
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT count(*) FROM pg_locks WHERE NOT granted")
+        return cursor.fetchone()[0] > 0
