@@ -1,6 +1,7 @@
 """The Django app."""
 
 from django.apps import AppConfig
+from django.apps import apps as all_apps
 from django.db.models.signals import post_migrate
 from django.utils.module_loading import autodiscover_modules
 
@@ -17,10 +18,11 @@ class ATPConfig(AppConfig):
         post_migrate.connect(_register_types, sender=self)
 
 
-def _register_types(using, **kwargs):
+def _register_types(using, apps=all_apps, **kwargs):
     """Write the declared Types when the queue's own database has been migrated."""
     from . import queue
     from .conf import settings
 
-    if using == settings.DATABASE:
+    # Not after a migration back to nothing: then there is no such model.
+    if using == settings.DATABASE and "type" in apps.all_models["atp"]:
         queue.register_all()

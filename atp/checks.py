@@ -1,8 +1,9 @@
 """System checks: what is wrong with a project's settings, before it costs anything."""
 
+from django.apps import apps
 from django.core import checks
 from django.core.checks import Error, Tags, register
-from django.db import connections
+from django.db import connections, router
 from django.db.utils import ConnectionDoesNotExist
 
 from . import conf
@@ -40,7 +41,25 @@ def _check_alias():
                 id="atp.E002",
             )
         ]
-    return _check_sqlite(connection) if connection.vendor == "sqlite" else []
+    return [
+        *_check_routing(),
+        *(_check_sqlite(connection) if connection.vendor == "sqlite" else []),
+    ]
+
+
+def _check_routing():
+    """Where the queue has an alias of its own, plain queries have to find it."""
+    found = router.db_for_read(apps.get_model("atp", "Instance"))
+    if found == settings.DATABASE:
+        return []
+    return [
+        checks.Warning(
+            f"ATP['DATABASE'] is {settings.DATABASE!r}, but DATABASE_ROUTERS sends ATP's models to "
+            f"{found!r}.",
+            hint="Add 'atp.router.QueueRouter' to DATABASE_ROUTERS.",
+            id="atp.W004",
+        )
+    ]
 
 
 _OPTIONS = "DATABASES[{alias!r}]['OPTIONS']"

@@ -2,6 +2,7 @@
 
 from datetime import UTC
 
+from django.conf import settings
 from django.db import models
 from django.utils import timezone
 
@@ -47,6 +48,12 @@ class InstantField(models.DateTimeField):
         if not connection.features.supports_timezones:
             # Written as UTC above; Django has labelled it with another zone, or none.
             return value.replace(tzinfo=UTC)
-        if timezone.is_naive(value):  # USE_TZ is off: local time of the connection
-            return timezone.make_aware(value, connection.timezone).astimezone(UTC)
+        if timezone.is_naive(value):  # USE_TZ is off, and select_format() has asked for UTC
+            return value.replace(tzinfo=UTC)
         return value
+
+    def select_format(self, compiler, sql, params):
+        """Ask for UTC where USE_TZ is off: local time is ambiguous when the clocks go back."""
+        if compiler.connection.vendor == "postgresql" and not settings.USE_TZ:
+            return f"({sql}) AT TIME ZONE 'UTC'", params
+        return super().select_format(compiler, sql, params)

@@ -4,6 +4,7 @@ For operators: it counts terminal Instances, which takes longer the longer
 the history is.
 """
 
+from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
@@ -12,13 +13,13 @@ from django.db.models import Count, Min, Q
 from . import filelock
 from .conf import settings
 from .models import Daemon, Instance, Task
-from .states import CLAIMED, State
+from .states import CLAIMED, Reason
 from .store import get_store
 
 ALIVE, LATE, LOST = "alive", "late", "lost"
 
 
-@dataclass(kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class TypeCounts:
     """How many Instances of a Type there are; ``reasons`` splits those that failed."""
 
@@ -55,7 +56,7 @@ def now():
 def overview():
     """Return an :class:`Overview` of the queue, with the Types that have Instances."""
     time = now()
-    counts = _Counts()
+    counts = defaultdict(Counter)
     _count_waiting(counts, time)
     _count_claimed(counts)
     _count_terminal(counts)
@@ -68,7 +69,7 @@ def overview():
         time=time,
         oldest_due=ends["oldest"],
         next_due=ends["next"],
-        types=tuple(counts[name] for name in sorted(counts)),
+        types=tuple(_type_counts(name, counts[name]) for name in sorted(counts)),
     )
 
 
@@ -99,36 +100,27 @@ def _lease_is_over(daemon, time):
         return False
 
 
-class _Counts(dict):
-    def __missing__(self, name):
-        self[name] = TypeCounts(type=name)
-        return self[name]
+def _type_counts(name, counted):
+    reasons = {reason: counted[reason] for reason in Reason.values if counted[reason]}
+    named = {name: count for name, count in counted.items() if name not in Reason.values}
+    return TypeCounts(type=name, reasons=reasons, failed=sum(reasons.values()), **named)
 
 
 def _count_waiting(counts, time):
     tasks = Task.objects.using(settings.DATABASE).waiting().values("type__identifier")
     is_due = Q(due_at__lte=time)
     for row in tasks.annotate(due=Count("pk", filter=is_due), later=Count("pk", filter=~is_due)):
-        found = counts[row["type__identifier"]]
-        found.due, found.later = row["due"], row["later"]
+        counts[row["type__identifier"]].update(due=row["due"], later=row["later"])
 
 
 def _count_claimed(counts):
     tasks = Task.objects.using(settings.DATABASE).claimed()
     claimed = tasks.filter(instance__state__in=CLAIMED)
     for row in claimed.values("type__identifier", "instance__state").annotate(n=Count("pk")):
-        found = counts[row["type__identifier"]]
-        name = row["instance__state"].lower()
-        setattr(found, name, getattr(found, name) + row["n"])
+        counts[row["type__identifier"]][row["instance__state"].lower()] += row["n"]
 
 
 def _count_terminal(counts):
     terminal = Instance.objects.using(settings.DATABASE).terminal()
-    by = ("type__identifier", "state", "reason")
-    for row in terminal.values(*by).annotate(n=Count("pk")).order_by(*by):
-        found = counts[row["type__identifier"]]
-        if row["state"] == State.FINISHED:
-            found.finished = row["n"]
-        else:
-            found.failed += row["n"]
-            found.reasons[row["reason"]] = row["n"]
+    for row in terminal.values("type__identifier", "state", "reason").annotate(n=Count("pk")):
+        counts[row["type__identifier"]][row["reason"] or "finished"] += row["n"]

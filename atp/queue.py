@@ -6,7 +6,7 @@ for the log.
 """
 
 from collections.abc import Mapping
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from uuid import UUID
 
 from django.conf import settings as project
@@ -29,6 +29,7 @@ from .store.base import RELEASE, Change, Request
 EXISTING = ("raise", "return", "redrive")
 # Instances written or removed in one statement.
 CHUNK = 1000
+_DAY = timedelta(days=1)
 
 
 # Types
@@ -140,8 +141,7 @@ def _checked_options(options, store):
         )
     _check_text("collection", options.collection)
     _check_text("created_by", options.created_by)
-    due = options.run_after
-    due = store.now() + due if isinstance(due, timedelta) else _instant("run_after", due)
+    due = _instant("run_after", options.run_after, after=store)
     start_before = _instant("start_before", options.start_before)
     if due is not None and start_before is not None and start_before <= due:
         raise InvalidOption(f"start_before ({start_before}) must be later than run_after ({due}).")
@@ -166,18 +166,27 @@ def _check_text(name, value, *, empty=True):
         raise InvalidOption(f"{name}={value!r}: must be printable text on one line.")
 
 
-def _instant(name, value):
+def _instant(name, value, after=None):
+    """Return a point in time in UTC; with ``after``, a store, it may be a timedelta from now."""
     if value is None:
         return None
-    if not isinstance(value, datetime):
-        raise InvalidOption(f"{name}={value!r}: must be a datetime.")
-    if timezone.is_naive(value):
-        if project.USE_TZ:
-            raise InvalidOption(
-                f"{name}={value!r} has no time zone, and USE_TZ is on: "
-                "use django.utils.timezone.now() or make_aware()."
-            )
-        value = timezone.make_aware(value)
+    try:
+        if after is not None and isinstance(value, timedelta):
+            value = after.now() + value
+        if not isinstance(value, datetime):
+            raise InvalidOption(f"{name}={value!r}: must be a datetime.")
+        if timezone.is_naive(value):
+            if project.USE_TZ:
+                raise InvalidOption(
+                    f"{name}={value!r} has no time zone, and USE_TZ is on: "
+                    "use django.utils.timezone.now() or make_aware()."
+                )
+            value = timezone.make_aware(value)
+        value = value.astimezone(UTC)
+        # So that it can be read back as local time, wherever that is.
+        _ = value - _DAY, value + _DAY
+    except OverflowError:
+        raise InvalidOption(f"{name}={value!r} is beyond what the calendar holds.") from None
     return value
 
 
@@ -193,10 +202,12 @@ def get(uuid=None, *, type=None, identifier=None):
     try:
         if uuid is not None:
             return rows.get(uuid=uuid if isinstance(uuid, UUID) else UUID(str(uuid)))
-        return rows.get(type__identifier=str(type), identifier=identifier)
+        if identifier is not None:
+            return rows.get(type__identifier=str(type), identifier=identifier)
     except (Instance.DoesNotExist, ValueError):
-        named = uuid if uuid is not None else f"of {type} with identifier {identifier!r}"
-        raise UnknownInstance(f"There is no Instance {named}.") from None
+        pass
+    named = uuid if uuid is not None else f"of {type} with identifier {identifier!r}"
+    raise UnknownInstance(f"There is no Instance {named}.")
 
 
 def response(instance):

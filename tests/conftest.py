@@ -7,6 +7,10 @@ from django.conf import settings
 from hypothesis import HealthCheck
 from hypothesis import settings as hypothesis
 
+from atp.store import get_store
+
+from .store.world import World
+
 # How long an example takes says nothing on a loaded machine.
 hypothesis.register_profile("tests", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 hypothesis.load_profile("tests")
@@ -18,6 +22,19 @@ def media():
     settings.MEDIA_ROOT.mkdir(exist_ok=True)
     yield settings.MEDIA_ROOT
     shutil.rmtree(settings.MEDIA_ROOT, ignore_errors=True)
+
+
+@pytest.fixture
+def world(db, tmp_path):
+    """The queue of the project's store; whatever the test did, its promises hold in the end."""
+    with World(get_store(), tmp_path) as world:
+        yield world
+
+
+@pytest.fixture
+def host(world):
+    """A daemon that serves the Types of the tests' app, worked by hand."""
+    return world.host("tests.echo", "tests.add", "tests.keyword")
 
 
 def pytest_report_header():

@@ -3,9 +3,8 @@
 import enum
 import json
 import math
-from datetime import UTC, date, datetime, time, timedelta, timezone
+from datetime import UTC, datetime, time, timedelta, timezone
 from decimal import Decimal
-from uuid import UUID
 from zoneinfo import ZoneInfo
 
 import pytest
@@ -207,72 +206,3 @@ def test_an_unknown_format_is_corrupt():
 def test_an_unknown_serializer_is_refused():
     with pytest.raises(InvalidType, match="must be one of json, pickle"):
         codec.check_format("yaml")
-
-
-class TestPickle:
-    """G14: no pickle unless asked for, and then signed."""
-
-    @pytest.fixture
-    def allowed(self, settings):
-        settings.ATP = {"ALLOW_PICKLE": True}
-
-    def test_it_is_refused_by_default(self):
-        with pytest.raises(InvalidType, match="ALLOW_PICKLE"):
-            codec.check_format(codec.PICKLE)
-
-    def test_it_is_not_read_by_default(self, settings, allowed):
-        payload = encode({1, 2}, format=codec.PICKLE)
-        settings.ATP = {}
-        with pytest.raises(CorruptData, match="ALLOW_PICKLE"):
-            decode(payload)
-
-    def test_round_trip(self, allowed):
-        codec.check_format(codec.PICKLE)
-        value = {1: {2, 3}, "x": UUID(int=5), date(2026, 1, 1): 1j}
-        assert decode(encode(value, format=codec.PICKLE)) == value
-
-    def test_tampering_is_found_before_anything_is_loaded(self, allowed, monkeypatch):
-        payload = encode("innocent", format=codec.PICKLE)
-        other = encode("harmful", format=codec.PICKLE)
-        body, _, signature = payload.data.rpartition(":")
-        monkeypatch.setattr(codec.pickle, "loads", lambda raw: pytest.fail("loaded"))
-        for forged in (
-            other.data.rpartition(":")[0] + ":" + signature,
-            body,
-            body + ":",
-            body + ":" + signature[:-1],
-            "",
-        ):
-            with pytest.raises(CorruptData, match="signature"):
-                decode(Payload(codec.PICKLE, forged))
-
-    def test_another_key_does_not_sign_for_it(self, settings, allowed):
-        payload = encode(1, format=codec.PICKLE)
-        settings.SECRET_KEY = "another"
-        with pytest.raises(CorruptData, match="signature"):
-            decode(payload)
-
-    def test_a_signature_made_for_something_else_does_not_do(self, allowed):
-        from django.core import signing
-
-        body = encode(1, format=codec.PICKLE).data.rpartition(":")[0]
-        with pytest.raises(CorruptData, match="signature"):
-            decode(Payload(codec.PICKLE, signing.Signer().sign(body)))
-
-    def test_what_cannot_be_pickled_is_refused(self, allowed):
-        with pytest.raises(NotSerializable, match="cannot be pickled"):
-            encode(lambda: None, format=codec.PICKLE, what="Inputs")
-
-    def test_what_cannot_be_loaded_any_more_is_corrupt(self, allowed, monkeypatch):
-        payload = encode(Forgotten(), format=codec.PICKLE)
-        monkeypatch.delitem(globals(), "Forgotten")
-        with pytest.raises(CorruptData, match="Forgotten"):
-            decode(payload)
-
-    def test_the_limit_holds(self, allowed):
-        with pytest.raises(TooLarge):
-            encode("a" * 100, format=codec.PICKLE, limit=100)
-
-
-class Forgotten:
-    """A class that is gone when its pickle is read."""

@@ -143,13 +143,12 @@ def test_status_counts(full):
     [of_echo] = [counts for counts in found["types"] if counts["type"] == "tests.echo"]
     assert of_echo["reasons"] == {"ERROR": 1}
     assert found["oldest_due"] is None
-    assert datetime.fromisoformat(found["next_due"]) > timezone.now() + timedelta(hours=2)
+    assert datetime.fromisoformat(found["next_due"]) > full.world.store.now() + timedelta(hours=2)
     assert "0 due, 1 later (the next in 3 h)" in run("status")
 
 
 def test_status_tells_how_long_the_oldest_waits(full):
     run("enqueue", "tests.echo")
-    full.world.task(latest().pk)
     type(full.world.task(latest().pk)).objects.filter(pk=latest().pk).update(
         due_at=full.world.store.now() - timedelta(minutes=3, seconds=5)
     )
@@ -253,7 +252,7 @@ def test_show_as_json(full):
     assert found["log"][3]["message"] == HOSTILE
     assert found["task"] is None
     waiting = document("show", str(full[State.ACCEPTED].uuid))
-    assert datetime.fromisoformat(waiting["task"]["due_at"]) > timezone.now()
+    assert datetime.fromisoformat(waiting["task"]["due_at"]) > full.world.store.now()
     assert document("show", str(full[State.RUNNING].uuid))["task"]["daemon"] == "host:1"
 
 
@@ -409,6 +408,17 @@ def test_wait_gives_up_in_time(world):
     with pytest.raises(CommandError, match="still ACCEPTED") as caught:
         run("enqueue", "tests.echo", "--wait", "0.01")
     assert caught.value.returncode == 3
+
+
+def test_an_interrupted_wait_leaves_the_instance_in_the_queue(world, monkeypatch):
+    def interrupted(instance, timeout):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Instance, "wait", interrupted)
+    with pytest.raises(CommandError, match="stays in the queue") as caught:
+        run("enqueue", "tests.echo", "--wait")
+    assert caught.value.returncode == 130
+    assert latest().state == State.ACCEPTED
 
 
 @pytest.mark.django_db(transaction=True)

@@ -5,7 +5,7 @@ ledger.
 """
 
 import logging
-from datetime import UTC, datetime
+import time
 
 from ..conf import settings
 from ..states import Event, Reason, State
@@ -45,15 +45,12 @@ class Attempts:
     def _who(self, link=None):
         return f"{self._identity.name} worker {link.slot}" if link else self._identity.name
 
-    def _now(self):
-        return self._identity.time(datetime.now(UTC).timestamp())
-
     def _time(self, holding, host_time):
-        """A worker's time as the database would tell it, and never before the claim."""
+        """A time of this host as the database would tell it, and never before the claim."""
         return max(self._identity.time(host_time), holding.claimed.time)
 
     def _change(self, holding, event, link=None, **facts):
-        facts.setdefault("time", self._now())
+        facts.setdefault("time", self._time(holding, time.time()))
         self._ledger.add(
             Change(
                 event=event,
@@ -74,7 +71,7 @@ class Attempts:
     def _on_retiring(self, link, why):
         journal.worker_retired(worker=link.slot, pid=link.pid, why=why)
 
-    def _on_started(self, link, instance, attempt, time):
+    def _on_started(self, link, instance, attempt, at):
         holding = self._pool.started(link, instance)
         if holding is None:
             return
@@ -86,9 +83,9 @@ class Attempts:
         )
         if not holding.start_known:
             holding.start_known = True
-            self._change(holding, Event.START, link, time=self._time(holding, time))
+            self._change(holding, Event.START, link, time=self._time(holding, at))
 
-    def _on_ended(self, link, instance, attempt, time, ended):
+    def _on_ended(self, link, instance, attempt, at, ended):
         holding = self._pool.ended(link, instance)
         self._freed = True
         if holding is None:
@@ -99,7 +96,7 @@ class Attempts:
             self._told(Event.RELEASE, holding, holding.killed)
             return
         change = outcome.change(
-            ended, holding.claimed, time=self._time(holding, time), who=self._who(link)
+            ended, holding.claimed, time=self._time(holding, at), who=self._who(link)
         )
         self._ledger.add(change)
         self._tell_ended(holding, change)
@@ -108,14 +105,16 @@ class Attempts:
         if instance in link.hand:
             self._ledger.add(Note(instance=instance, attempt=attempt, who=self._who(link), **facts))
 
-    def _on_progress(self, link, instance, attempt, time, fraction, message):
+    def _on_progress(self, link, instance, attempt, at, fraction, message):
         self._note(link, instance, attempt, progress=fraction, progress_message=message)
 
-    def _on_log(self, link, instance, attempt, time, level, text):
-        message = Message(time=self._identity.time(time), level=level, text=text)
-        self._note(link, instance, attempt, messages=(message,))
+    def _on_log(self, link, instance, attempt, at, level, text):
+        holding = link.hand.get(instance)
+        if holding is not None:
+            message = Message(time=self._time(holding, at), level=level, text=text)
+            self._note(link, instance, attempt, messages=(message,))
 
-    def _on_file(self, link, instance, attempt, time, description):
+    def _on_file(self, link, instance, attempt, at, description):
         self._note(link, instance, attempt, files=(description,))
 
     # Handing out and handing back
@@ -295,8 +294,7 @@ class Attempts:
         for slot, link in sorted(self._pool.links.items()):
             facts = {"worker": slot, "pid": link.pid, "instance": None, "since": None}
             if link.running is not None:
-                seconds = uptime() - link.running.started
-                started = self._identity.time(datetime.now(UTC).timestamp() - seconds)
+                started = self._identity.time(time.time() - uptime() + link.running.started)
                 facts |= {
                     "instance": str(link.running.claimed.uuid),
                     "type": link.running.claimed.type,

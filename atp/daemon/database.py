@@ -20,13 +20,14 @@ from .processes import uptime
 
 @dataclass(frozen=True)
 class Result:
-    """How a call ended: ``value``, or ``error``. ``sent`` is when it began, on the uptime clock."""
+    """How a call ended: ``value`` or ``error``, sent and received on the uptime clock."""
 
     doing: str
     then: object
     value: object = None
     error: BaseException | None = None
     sent: float = 0.0
+    received: float = 0.0
 
 
 class DatabaseThread:
@@ -79,7 +80,8 @@ class DatabaseThread:
             doing, call, then = self._calls.get()
             sent = uptime()
             try:
-                result = Result(doing, then, value=call(), sent=sent)
+                value = call()
+                result = Result(doing, then, value=value, sent=sent, received=uptime())
             except BaseException as error:
                 with contextlib.suppress(Exception):
                     self._connection.close()

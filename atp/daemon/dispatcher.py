@@ -167,6 +167,8 @@ class Dispatcher:
         link = Link(slot, pid, ours, theirs)
         self._sessions.add(pid)
         self._pool.add(link)
+        # Whoever looks at the daemon's row sees its workers from the start.
+        self._timers.now("renew")
         self._selector.register(ours, selectors.EVENT_READ, lambda: self._attempts.collect(link))
 
     def _remove_worker(self, slot, pid, how, why, running):
@@ -280,7 +282,7 @@ class Dispatcher:
         self._registered = True
 
     def _renewed(self, result):
-        self._identity.renewed(result.sent, result.value.time)
+        self._identity.renewed(result.value.time, result.sent, result.received)
         self._tell("lease", self._identity.lease_until)
 
     def _recorded(self, result):
@@ -338,7 +340,7 @@ class Dispatcher:
     def _joined(self, result):
         answer, expired = result.value
         first = not self._identity.previous
-        self._identity.joined(result.sent, answer)
+        self._identity.joined(answer, result.sent, result.received)
         self._tell("joined", self._identity.current)
         self._tell("lease", self._identity.lease_until)
         self._timers.later("renew", settings.RENEW_EVERY)

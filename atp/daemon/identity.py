@@ -69,14 +69,14 @@ class Identity:
             expired += answer.expired
         return answer, expired
 
-    def joined(self, sent, answer):
+    def joined(self, answer, sent, received):
         """The candidate has become the current identity."""
         self.current, self.candidate, self.previous = self.candidate, None, []
         self.unbroken_since = sent
-        self.renewed(sent, answer.time)
+        self.renewed(answer.time, sent, received)
 
-    def renewed(self, sent, database_time):
-        """A renewal that was sent at ``sent`` was acknowledged."""
+    def renewed(self, database_time, sent, received):
+        """A renewal was sent and acknowledged at these times on the uptime clock."""
         if self.lock:
             # The lease is the lock, which cannot lapse while a process of ours lives.
             self.lease_until = float("inf")
@@ -87,8 +87,7 @@ class Identity:
             ):
                 self.unbroken_since = sent
             self.lease_until = sent + settings.KILL_AFTER
-        halfway = timedelta(seconds=(uptime() - sent) / 2)
-        self.offset = database_time + halfway - datetime.now(UTC)
+        self.offset = _offset(database_time, sent, received)
 
     @property
     def leased(self):
@@ -109,3 +108,13 @@ class Identity:
     def time(self, host_time):
         """Return a time taken on this host's clock, in seconds, as the database would tell it."""
         return datetime.fromtimestamp(host_time, UTC) + self.offset
+
+
+def _offset(database_time, sent, received):
+    """How far the database's clock is ahead of this host's; nothing if that cannot be told."""
+    now, passed = datetime.now(UTC), uptime()
+    earliest = now - timedelta(seconds=passed - sent)
+    latest = now - timedelta(seconds=passed - received)
+    if earliest <= database_time <= latest:
+        return timedelta()
+    return database_time - earliest - (latest - earliest) / 2

@@ -26,7 +26,7 @@ class Holding:
     """
 
     claimed: Claimed
-    since: float = field(default_factory=uptime)
+    since: float
     started: float | None = None
     start_known: bool = False
     ask: str = ""
@@ -116,7 +116,7 @@ class Pool:
 
     def put(self, claimed):
         """Take Tasks that have just been claimed."""
-        self.waiting.extend(Holding(task) for task in claimed)
+        self.waiting.extend(Holding(task, uptime()) for task in claimed)
 
     def put_back(self, holdings):
         """Take Tasks back from a worker that has not started them; they come first."""
@@ -168,10 +168,10 @@ class Pool:
         if free is not None or holding.claimed.lost:
             return free
         expected = self._expected.get(holding.claimed.type)
-        if expected is None or not links:
+        if expected is None:
             return None
-        link = min(links, key=lambda candidate: len(candidate.hand))
-        return link if self._fits(link, expected) else None
+        fitting = [link for link in links if self._fits(link, expected)]
+        return min(fitting, key=lambda link: len(link.hand), default=None)
 
     def _fits(self, link, expected):
         """Whether a worker's hand, with one more task, is still soon done."""

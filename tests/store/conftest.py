@@ -18,8 +18,5 @@ def store(request):
 @pytest.fixture
 def world(db, store, tmp_path):
     """A queue; whatever the test did, its promises hold in the end."""
-    world = World(store, tmp_path)
-    yield world
-    for host in world.hosts:
-        host.close()
-    world.check()
+    with World(store, tmp_path) as world:
+        yield world

@@ -95,6 +95,15 @@ class World:
         self.folder = folder
         self.hosts = []
 
+    def __enter__(self):
+        return self
+
+    def __exit__(self, kind, error, traceback):
+        for host in self.hosts:
+            host.close()
+        if kind is None:
+            self.check()
+
     def host(self, *types, name="host", **kwargs):
         """Return a daemon that has joined."""
         host = Host(self, types or (ONE, TWO, THREE), name)

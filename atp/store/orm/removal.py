@@ -32,19 +32,27 @@ class Removal(ORMBase):
         return removed
 
     def _remove(self, selected, limit, who):
-        if limit <= 0:
-            return 0
+        count, stuck = 0, set()
+        while count < limit:
+            tried, kept = self._remove_chunk(selected.exclude(pk__in=stuck), limit - count, who)
+            count += tried - len(kept)
+            stuck |= kept
+            if not kept:
+                break
+        return count
+
+    def _remove_chunk(self, selected, limit, who):
+        """Returns how many it found, and the keys of those that it could not remove."""
         with self.atomic():
             # A redrive locks the Instance too: one of the two comes first.
             locked = selected.terminal().select_for_update(skip_locked=True)
             keys = [instance.pk for instance in locked.only("pk")[:limit]]
             kept = self._remove_files(keys)
-            keys = [key for key in keys if key not in kept]
-            removed = self.rows(Instance).filter(pk__in=keys)
+            removed = self.rows(Instance).filter(pk__in=[key for key in keys if key not in kept])
             if who:
                 self._log_removal(removed, who)
             removed.delete()
-        return len(keys)
+        return len(keys), kept
 
     def _log_removal(self, removed, who):
         """Say of each Type what is removed: the Instances' own logs go with them."""

@@ -1,0 +1,53 @@
+"""Which Types a daemon serves, and what its command refuses."""
+
+import subprocess
+
+import pytest
+
+from atp.daemon.options import Options
+from tests.helpers import child_environment, manage
+
+NAMES = ["dem.flow", "dem.hillshade", "mail.send"]
+
+
+@pytest.mark.parametrize(
+    ("types", "exclude", "served"),
+    [
+        ((), (), ("dem.flow", "dem.hillshade", "mail.send")),
+        (("dem.*",), (), ("dem.flow", "dem.hillshade")),
+        (("dem.*", "mail.send"), ("*.flow",), ("dem.hillshade", "mail.send")),
+        ((), ("dem.*",), ("mail.send",)),
+        (("nothing",), (), ()),
+    ],
+)
+def test_served(types, exclude, served):
+    assert Options(types=types, exclude=exclude).served(NAMES) == served
+
+
+@pytest.mark.parametrize(
+    ("args", "settings", "words"),
+    [
+        (["--processes", "0"], "{}", "--processes"),
+        (["--processes", "many"], "{}", "--processes"),
+        (["--grace", "-1"], "{}", "--grace"),
+        (["--max-memory", "lots"], "{}", "--max-memory"),
+        (["--type", "deamon.note"], "{}", "Did you mean 'daemon.note'?"),
+        (["--log-format", "xml"], "{}", "invalid choice"),
+        ([], '{"LAESE": 30}', "Did you mean 'LEASE'?"),
+        ([], '{"LEASE": 5.0, "KILL_AFTER": 6.0}', "before the lease ends"),
+        ([], '{"LEASE": "long"}', "must be float"),
+    ],
+)
+def test_bad_arguments_and_settings(db, args, settings, words):
+    """A clear word, no traceback, nothing started (G13)."""
+    done = subprocess.run(
+        manage("atpd", "--drain", *args),
+        env=child_environment(ATP_TEST_SETTINGS=settings),
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode != 0
+    assert words in done.stderr
+    assert "Traceback" not in done.stderr

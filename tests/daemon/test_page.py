@@ -1,0 +1,28 @@
+"""The page that all processes of a daemon share."""
+
+import os
+
+from atp.daemon.page import NEVER, Page, Running
+
+
+def test_slots_are_apart():
+    page = Page(3)
+    running = Running(instance=2**40, attempt=7, deadline=NEVER, started=1.5)
+    page.enter(1, running)
+    page.ask(2, 5, 1)
+    assert [page.read(slot) for slot in range(3)] == [None, running, None]
+    assert page.is_asked(2, 5, 1)
+    assert not page.is_asked(2, 5, 2)
+    assert not page.is_asked(1, 5, 1)
+    page.leave(1)
+    assert page.read(1) is None
+
+
+def test_a_child_writes_and_its_parent_reads():
+    page = Page(1)
+    pid = os.fork()
+    if pid == 0:
+        page.enter(0, Running(1, 2, 3.0, 4.0))
+        os._exit(0)
+    os.waitpid(pid, 0)
+    assert page.read(0) == Running(1, 2, 3.0, 4.0)

@@ -1,0 +1,154 @@
+"""Handing out: who gets what, what is handed out ahead, what is taken back."""
+
+from datetime import UTC, datetime, timedelta
+from uuid import uuid4
+
+import pytest
+
+from atp.codec import Payload
+from atp.daemon import pool as module
+from atp.daemon.channel import Channel
+from atp.daemon.pool import Link, Pool
+from atp.store.base import Claimed
+
+from .test_channel import fill
+
+
+def claimed(number, type="short", lost=0):
+    return Claimed(
+        instance=number,
+        uuid=uuid4(),
+        type=type,
+        attempt=1,
+        inputs=Payload("json", "{}"),
+        identifier=None,
+        collection="",
+        priority=0,
+        timeout=None,
+        max_retries=0,
+        retries=0,
+        backoff=timedelta(0),
+        backoff_max=timedelta(0),
+        lost=lost,
+        time=datetime.now(UTC),
+    )
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    class Clock:
+        now = 1000.0
+
+        def __call__(self):
+            return self.now
+
+    clock = Clock()
+    monkeypatch.setattr(module, "uptime", clock)
+    return clock
+
+
+@pytest.fixture
+def pool(clock):
+    pool = Pool()
+    for slot in range(2):
+        ours, theirs = Channel.pair()
+        pool.add(Link(slot, 100 + slot, ours, theirs))
+    yield pool
+    for link in pool.links.values():
+        link.close()
+
+
+def hands(pool):
+    return [list(link.hand) for link in pool.links.values()]
+
+
+def learn(pool, clock, type, seconds):
+    """Let the pool see one task of this Type and run time."""
+    pool.put([claimed(10_000, type)])
+    pool.hand_out()
+    [link] = [link for link in pool.links.values() if link.hand]
+    list(link.theirs.drain())
+    pool.started(link, 10_000)
+    clock.now += seconds
+    pool.ended(link, 10_000)
+
+
+def test_unknown_types_are_handed_out_singly(pool):
+    assert pool.wanted() == 2
+    pool.put([claimed(n) for n in range(4)])
+    pool.hand_out()
+    assert hands(pool) == [[0], [1]]
+    assert [h.claimed.instance for h in pool.waiting] == [2, 3]
+    assert pool.wanted() == 0
+    assert len(pool) == 4
+
+
+def test_short_types_are_handed_out_ahead(pool, clock):
+    learn(pool, clock, "short", 0.010)
+    assert pool.wanted() == 2 * 5
+    pool.put([claimed(n) for n in range(12)])
+    pool.hand_out()
+    assert [len(hand) for hand in hands(pool)] == [5, 5]
+    assert len(pool.waiting) == 2
+
+
+def test_nothing_waits_behind_a_task_that_has_become_long(pool, clock):
+    learn(pool, clock, "short", 0.001)
+    pool.put([claimed(n) for n in range(6)])
+    pool.hand_out()
+    first, second = pool.links.values()
+    for link in (first, second):
+        link.theirs.receive()
+        pool.started(link, next(iter(link.hand)))
+    for number in list(second.hand):
+        pool.ended(second, number)
+    list(second.theirs.drain())
+    pool.take_back()
+    assert len(first.hand) == 3
+    clock.now += module.AHEAD + 0.001
+    pool.take_back()
+    assert list(first.hand) == [0]
+    assert [h.claimed.instance for h in pool.waiting] == [2, 4]
+    pool.hand_out()
+    assert list(second.hand) == [2, 4]
+
+
+def test_what_was_lost_before_runs_alone_and_after_its_start_is_recorded(pool, clock):
+    learn(pool, clock, "short", 0.001)
+    pool.put([claimed(1, lost=1), claimed(2), claimed(3)])
+    [reserved] = pool.hand_out()
+    assert reserved.claimed.instance == 1
+    first, second = pool.links.values()
+    assert (list(first.hand), list(second.hand)) == ([], [2, 3])
+    assert len(pool) == 3
+    pool.release_reserved((1, 1))
+    assert list(first.hand) == [1]
+    pool.put([claimed(4)])
+    pool.hand_out()
+    assert list(second.hand) == [2, 3, 4]
+
+
+def test_a_hand_is_never_too_large(pool, clock):
+    learn(pool, clock, "short", 0.0)
+    pool.put([claimed(n) for n in range(500)])
+    pool.hand_out()
+    assert [len(hand) for hand in hands(pool)] == [module.MAX_AHEAD] * 2
+
+
+def test_overstock_is_handed_back(pool, clock):
+    pool.put([claimed(n) for n in range(3)])
+    pool.hand_out()
+    assert pool.overstock() == []
+    clock.now += module.PATIENCE + 0.1
+    assert [h.claimed.instance for h in pool.overstock()] == [2]
+    assert len(pool) == 2
+
+
+def test_a_worker_whose_channel_is_full_gets_nothing(pool):
+    first, second = pool.links.values()
+    second.reserved = object()
+    fill(first.ours)
+    pool.put([claimed(1)])
+    pool.hand_out()
+    assert not first.hand
+    assert len(pool.waiting) == 1

@@ -1,0 +1,84 @@
+"""Tests of signed pickle in :mod:`atp.codec`: none unless asked for, and then signed (G14)."""
+
+from datetime import date
+from uuid import UUID
+
+import pytest
+from django.core import signing
+
+from atp import codec
+from atp.codec import Payload, decode, encode
+from atp.exceptions import CorruptData, InvalidType, NotSerializable, TooLarge
+
+
+class Forgotten:
+    """A class that is gone when its pickle is read."""
+
+
+@pytest.fixture
+def allowed(settings):
+    settings.ATP = {"ALLOW_PICKLE": True}
+
+
+def test_it_is_refused_by_default():
+    with pytest.raises(InvalidType, match="ALLOW_PICKLE"):
+        codec.check_format(codec.PICKLE)
+
+
+def test_it_is_not_read_by_default(settings, allowed):
+    payload = encode({1, 2}, format=codec.PICKLE)
+    settings.ATP = {}
+    with pytest.raises(CorruptData, match="ALLOW_PICKLE"):
+        decode(payload)
+
+
+def test_round_trip(allowed):
+    codec.check_format(codec.PICKLE)
+    value = {1: {2, 3}, "x": UUID(int=5), date(2026, 1, 1): 1j}
+    assert decode(encode(value, format=codec.PICKLE)) == value
+
+
+def test_tampering_is_found_before_anything_is_loaded(allowed, monkeypatch):
+    payload = encode("innocent", format=codec.PICKLE)
+    other = encode("harmful", format=codec.PICKLE)
+    body, _, signature = payload.data.rpartition(":")
+    monkeypatch.setattr(codec.pickle, "loads", lambda raw: pytest.fail("loaded"))
+    for forged in (
+        other.data.rpartition(":")[0] + ":" + signature,
+        body,
+        body + ":",
+        body + ":" + signature[:-1],
+        "",
+    ):
+        with pytest.raises(CorruptData, match="signature"):
+            decode(Payload(codec.PICKLE, forged))
+
+
+def test_another_key_does_not_sign_for_it(settings, allowed):
+    payload = encode(1, format=codec.PICKLE)
+    settings.SECRET_KEY = "another"
+    with pytest.raises(CorruptData, match="signature"):
+        decode(payload)
+
+
+def test_a_signature_made_for_something_else_does_not_do(allowed):
+    body = encode(1, format=codec.PICKLE).data.rpartition(":")[0]
+    with pytest.raises(CorruptData, match="signature"):
+        decode(Payload(codec.PICKLE, signing.Signer().sign(body)))
+
+
+def test_what_cannot_be_pickled_is_refused(allowed):
+    with pytest.raises(NotSerializable, match="cannot be pickled"):
+        encode(lambda: None, format=codec.PICKLE, what="Inputs")
+
+
+def test_what_cannot_be_loaded_any_more_is_corrupt(allowed, monkeypatch):
+    payload = encode(Forgotten(), format=codec.PICKLE)
+    monkeypatch.delitem(globals(), "Forgotten")
+    with pytest.raises(CorruptData, match="Forgotten"):
+        decode(payload)
+
+
+def test_the_limit_holds(allowed):
+    with pytest.raises(TooLarge):
+        encode("a" * 100, format=codec.PICKLE, limit=100)

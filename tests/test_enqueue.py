@@ -1,0 +1,141 @@
+"""Tests of enqueueing: options, many at once, and the caller's transaction."""
+
+import threading
+from datetime import timedelta
+
+import pytest
+from django.db import transaction
+
+from atp.exceptions import DuplicateIdentifier
+from atp.models import Inputs, Instance, Task, Type
+from atp.states import State
+from atp.store import get_store
+
+from .app.tasks import add, echo, keyword
+from .helpers import Thread
+
+pytestmark = pytest.mark.django_db
+
+
+class TestEnqueue:
+    def test_it_returns_the_instance(self):
+        one = add.enqueue(1, second=2)
+        assert (one.state, one.type.identifier) == (State.ACCEPTED, "tests.add")
+        assert Inputs.objects.get(instance=one).value == {"first": 1, "second": 2}
+        assert Task.objects.get(pk=one.pk).due_at <= get_store().now()
+
+    def test_options_reach_the_instance(self):
+        late = get_store().now() + timedelta(hours=2)
+        options = {
+            "priority": -3,
+            "collection": "esa",
+            "run_after": timedelta(hours=1),
+            "start_before": late,
+            "identifier": "S2A-42",
+            "created_by": "ann",
+        }
+        before = get_store().now()
+        one = Instance.objects.get(pk=add.using(**options).enqueue(1).pk)
+        assert (one.priority, one.collection, one.identifier) == (-3, "esa", "S2A-42")
+        assert (one.start_before, one.created_by) == (late, "ann")
+        due = Task.objects.get(pk=one.pk).due_at
+        assert timedelta(hours=1) <= due - before < timedelta(hours=1, minutes=1)
+
+    def test_defaults_of_the_declaration(self):
+        one = keyword.enqueue(path="x")
+        assert (one.priority, one.collection) == (5, "books")
+
+    def test_run_after_may_be_a_time(self):
+        later = get_store().now() + timedelta(hours=1)
+        assert Task.objects.get(pk=echo.using(run_after=later).enqueue().pk).due_at == later
+
+    def test_naive_times_are_local_where_use_tz_is_off(self, settings):
+        settings.USE_TZ = False
+        later = (get_store().now() + timedelta(hours=1)).replace(tzinfo=None)
+        due = Task.objects.get(pk=echo.using(run_after=later).enqueue().pk).due_at
+        assert due.replace(tzinfo=None) == later
+
+    def test_existing(self):
+        first = echo.using(identifier="a").enqueue()
+        with pytest.raises(DuplicateIdentifier):
+            echo.using(identifier="a").enqueue()
+        again = echo.using(identifier="a", existing="return").enqueue(other=1)
+        assert again == first
+        assert Inputs.objects.get(instance=first).value == {}
+
+    def test_the_type_is_written_when_it_is_missing(self):
+        Type.objects.filter(identifier="tests.echo").delete()
+        echo.enqueue()
+        assert Type.objects.filter(identifier="tests.echo").exists()
+
+
+class TestEnqueueMany:
+    def test_in_order(self):
+        made = keyword.enqueue_many({"path": str(n)} for n in range(10))
+        values = [Inputs.objects.get(instance=one).value["path"] for one in made]
+        assert values == [str(n) for n in range(10)]
+
+    def test_tuples_are_positional(self):
+        [one] = add.enqueue_many([(1, 2, 3)])
+        assert Inputs.objects.get(instance=one).value == {"*": [1, 2, 3]}
+
+    def test_each_has_its_own_identifier(self):
+        made = add.enqueue_many([(1,), (2,)], identifiers=["a", None])
+        assert [one.identifier for one in made] == ["a", None]
+
+    def test_none_at_all(self):
+        assert add.enqueue_many([]) == []
+
+
+@pytest.mark.django_db(transaction=True)
+class TestTransactions:
+    """G7."""
+
+    def test_a_rolled_back_enqueue_never_runs(self, world, host):
+        with transaction.atomic():
+            echo.enqueue()
+            transaction.set_rollback(True)
+        assert not Instance.objects.exists()
+        assert host.claim() == []
+
+    def test_a_committed_one_is_seen_at_once_and_not_before(self, world, host):
+        enqueued, commit = threading.Event(), threading.Event()
+
+        def application():
+            with transaction.atomic():
+                one = echo.enqueue()
+                enqueued.set()
+                commit.wait(20)
+            return one
+
+        writer = Thread(application)
+        assert enqueued.wait(20)
+        assert not Task.objects.exists()
+        commit.set()
+        one = writer.result()
+        assert [claimed.instance for claimed in host.claim()] == [one.pk]
+
+    def test_it_goes_with_the_callers_own_rows(self, django_user_model):
+        for rolled_back in (True, False):
+            with transaction.atomic():
+                django_user_model.objects.create(username="ann")
+                echo.enqueue()
+                transaction.set_rollback(rolled_back)
+            assert django_user_model.objects.exists() is not rolled_back
+            assert Instance.objects.exists() is not rolled_back
+
+    def test_an_error_in_a_savepoint_takes_back_its_part_only(self):
+        with transaction.atomic():
+            kept = echo.enqueue()
+            with transaction.atomic():
+                echo.enqueue()
+                transaction.set_rollback(True)
+        assert list(Instance.objects.all()) == [kept]
+
+    def test_a_duplicate_leaves_the_callers_transaction_usable(self):
+        echo.using(identifier="a").enqueue()
+        with transaction.atomic():
+            with pytest.raises(DuplicateIdentifier):
+                echo.using(identifier="a").enqueue()
+            echo.using(identifier="b").enqueue()
+        assert Instance.objects.count() == 2

@@ -1,0 +1,196 @@
+"""Tests of :mod:`atp.registry`."""
+
+from datetime import timedelta
+
+import pytest
+
+from atp import task_type
+from atp.exceptions import (
+    InvalidInputs,
+    InvalidOption,
+    InvalidType,
+    UnknownType,
+    UnregisteredHandler,
+)
+from atp.registry import Options, Registry, TaskType, registry
+
+from .app.tasks import add, keyword
+
+
+@pytest.fixture(autouse=True)
+def own_registry(monkeypatch):
+    """What a test declares is forgotten afterwards."""
+    monkeypatch.setattr(registry, "_types", dict(registry._types))
+
+
+def declare(identifier="tests.declared", **parameters):
+    @task_type(identifier, **parameters)
+    def handler(context, value=1):
+        """What it does."""
+        return value
+
+    return handler
+
+
+class TestDeclaring:
+    def test_it_is_in_the_registry(self):
+        declared = declare()
+        assert isinstance(declared, TaskType)
+        assert registry.get("tests.declared") is declared
+        assert registry.handler_of("tests.declared") is declared
+        assert "tests.declared" in registry
+        assert declared in list(registry)
+
+    def test_tasks_modules_are_discovered(self):
+        """Found like Django's admin.py."""
+        assert registry.get("tests.add") is add
+
+    def test_it_can_be_called_and_looks_like_its_handler(self):
+        declared = declare()
+        assert declared(None, value=7) == 7
+        assert declared.__doc__ == "What it does."
+        assert (declared.__name__, str(declared)) == ("handler", "tests.declared")
+        assert declared.handler_path.startswith(f"{__name__}.declare.")
+
+    def test_parameters_that_are_not_given_are_the_settings(self, settings):
+        declared = declare()
+        settings.ATP = {"TIMEOUT": 7, "MAX_RESTARTS": 9, "RETENTION": timedelta(days=2)}
+        found = declared.registration()
+        assert (found.timeout, found.max_restarts) == (timedelta(seconds=7), 9)
+        assert found.retention == timedelta(days=2)
+        settings.ATP = {}
+        assert declared.registration().max_restarts == 3
+
+    def test_parameters_that_are_given(self):
+        found = declare(
+            timeout=60,
+            max_restarts=1,
+            max_retries=2,
+            backoff=0.5,
+            backoff_max=timedelta(minutes=1),
+            retention=None,
+        ).registration()
+        assert found.timeout == timedelta(minutes=1)
+        assert (found.max_restarts, found.max_retries) == (1, 2)
+        assert (found.backoff, found.backoff_max) == (
+            timedelta(seconds=0.5),
+            timedelta(minutes=1),
+        )
+        assert found.retention is None
+
+    def test_none_is_never_and_for_ever(self):
+        found = declare(timeout=None, retention=None).registration()
+        assert (found.timeout, found.retention) == (None, None)
+
+    def test_priority_and_collection_are_defaults_of_the_options(self):
+        assert keyword.options == Options(priority=5, collection="books")
+
+    def test_the_same_function_may_be_declared_again(self):
+        """As when its module is loaded once more."""
+        declare()
+        again = declare()
+        assert registry.get("tests.declared") is again
+
+
+class TestBadDeclarations:
+    """G13: told when it is declared, by name."""
+
+    @pytest.mark.parametrize(
+        "identifier", ["", ".x", "a b", "a/b", "ä", "x" * 201, "a\n", None, 5, "-a"]
+    )
+    def test_identifier(self, identifier):
+        with pytest.raises(InvalidType, match="identifier"):
+            declare(identifier)
+
+    @pytest.mark.parametrize("identifier", ["a", "dem.hillshade", "A-1:b_c", "9", "x" * 200])
+    def test_good_identifier(self, identifier):
+        assert declare(identifier).identifier == identifier
+
+    def test_unknown_parameter(self):
+        with pytest.raises(InvalidType, match=r"no parameter 'time_out'\. Did you mean 'timeout'"):
+            declare(time_out=5)
+
+    @pytest.mark.parametrize(
+        ("name", "value"),
+        [
+            ("timeout", 0),
+            ("timeout", -1),
+            ("timeout", "60"),
+            ("timeout", True),
+            ("timeout", float("nan")),
+            ("timeout", float("inf")),
+            ("timeout", timedelta(0)),
+            ("retention", -1),
+            ("retention", timedelta(days=10**6)),
+            ("backoff", None),
+            ("backoff_max", -0.1),
+            ("max_restarts", None),
+            ("max_restarts", -1),
+            ("max_restarts", 1.0),
+            ("max_restarts", True),
+            ("max_retries", 10**9),
+            ("serializer", "yaml"),
+            ("serializer", "pickle"),
+        ],
+    )
+    def test_parameter_out_of_range(self, name, value):
+        with pytest.raises(InvalidType, match=name):
+            declare(**{name: value})
+
+    def test_nothing_is_declared_by_a_bad_declaration(self):
+        with pytest.raises(InvalidType):
+            declare("tests.bad", timeout=0)
+        assert "tests.bad" not in registry
+
+    def test_a_handler_without_a_context(self):
+        with pytest.raises(InvalidInputs, match="context"):
+            task_type("tests.bad")(lambda: None)
+        assert "tests.bad" not in registry
+
+    def test_two_functions_under_one_identifier(self):
+        declare()
+        with pytest.raises(InvalidType, match="declared twice"):
+
+            @task_type("tests.declared")
+            def other(context): ...
+
+    def test_pickle_by_explicit_setting_only(self, settings):
+        """G14."""
+        settings.ATP = {"ALLOW_PICKLE": True}
+        assert declare(serializer="pickle").registration().serializer == "pickle"
+
+
+class TestUsing:
+    def test_it_returns_another_type_with_other_options(self):
+        other = add.using(priority=7, identifier="x")
+        assert (other.options.priority, other.options.identifier) == (7, "x")
+        assert add.options == Options()
+        assert other.using(priority=8).options.identifier == "x"
+        assert other.identifier == add.identifier
+        assert other.registration() == add.registration()
+
+    def test_an_unknown_option_is_refused(self):
+        """G13."""
+        with pytest.raises(InvalidOption, match=r"'prioriti'\. Did you mean 'priority'"):
+            add.using(prioriti=1)
+
+
+class TestRegistry:
+    def test_an_unknown_type(self):
+        """G13."""
+        with pytest.raises(UnknownType, match=r"Did you mean 'tests\.add'"):
+            registry.get("tests.ad")
+        with pytest.raises(LookupError):
+            registry.get("nothing.like.it")
+
+    def test_an_unregistered_handler(self):
+        """G13, and G14: only what this process declares is ever run."""
+        with pytest.raises(UnregisteredHandler, match=r"no handler for Type 'os\.system'"):
+            registry.handler_of("os.system")
+
+    def test_remove(self):
+        own = Registry()
+        own.add(add)
+        own.remove(add.identifier)
+        own.remove(add.identifier)
+        assert list(own) == []
