@@ -14,13 +14,10 @@ from . import codec
 from .conf import settings
 from .exceptions import WaitInTransaction, WaitTimeout
 from .fields import InstantField
+from .options import MAX_IDENTIFIER, MAX_PRIORITY, MIN_PRIORITY
 from .querysets import DaemonQuerySet, InstanceQuerySet, LogQuerySet, TaskQuerySet
 from .states import TERMINAL, Reason, State
 from .uuids import uuid7
-
-MIN_PRIORITY = -100
-MAX_PRIORITY = 100
-MAX_IDENTIFIER = 200
 
 
 class Type(models.Model):

@@ -6,30 +6,25 @@ for the log.
 """
 
 from collections.abc import Mapping
-from datetime import UTC, datetime, timedelta
 from uuid import UUID
 
-from django.conf import settings as project
-from django.utils import timezone
-
 from . import binding, codec
-from .conf import did_you_mean, settings
+from .conf import settings
 from .exceptions import (
     IllegalTransition,
     InvalidInputs,
     InvalidOption,
     UnknownInstance,
 )
-from .models import MAX_IDENTIFIER, MAX_PRIORITY, MIN_PRIORITY, Instance, Response, Task
+from .models import Instance, Response, Task
+from .options import check_text
 from .registry import registry
 from .states import Event, State
 from .store import get_store
 from .store.base import RELEASE, Change, Request
 
-EXISTING = ("raise", "return", "redrive")
 # Instances written or removed in one statement.
 CHUNK = 1000
-_DAY = timedelta(days=1)
 
 
 # Types
@@ -66,9 +61,18 @@ def enqueue_many(task_type, inputs, *, identifiers=None):
     calls = [_call(item) for item in inputs]
     names = _identifiers(task_type, len(calls), identifiers)
     store = get_store()
-    options = _checked_options(task_type.options, store)
+    options = task_type.options.checked(store.now)
     requests = [
-        Request(inputs=_payload(task_type, call), identifier=name, **options)
+        Request(
+            inputs=_payload(task_type, call),
+            identifier=name,
+            collection=options.collection,
+            priority=options.priority,
+            due=options.run_after,
+            start_before=options.start_before,
+            created_by=options.created_by,
+            existing=options.existing,
+        )
         for call, name in zip(calls, names, strict=True)
     ]
     return store.enqueue(task_type.registration(), requests)
@@ -121,73 +125,8 @@ def _identifiers(task_type, count, identifiers):
             raise InvalidOption(f"{len(names)} identifiers for {count} inputs.")
     for name in names:
         if name is not None:
-            _check_text("identifier", name, empty=False)
+            check_text("identifier", name, empty=False)
     return names
-
-
-def _checked_options(options, store):
-    """Return the options as a Request takes them. Raises InvalidOption."""
-    priority = options.priority
-    if isinstance(priority, bool) or not isinstance(priority, int):
-        raise InvalidOption(f"priority={priority!r}: must be a whole number.")
-    if not MIN_PRIORITY <= priority <= MAX_PRIORITY:
-        raise InvalidOption(
-            f"priority={priority}: must be from {MIN_PRIORITY} to {MAX_PRIORITY}, higher first."
-        )
-    if options.existing not in EXISTING:
-        raise InvalidOption(
-            f"existing={options.existing!r}: must be one of {', '.join(EXISTING)}."
-            f"{did_you_mean(options.existing, EXISTING)}"
-        )
-    _check_text("collection", options.collection)
-    _check_text("created_by", options.created_by)
-    due = _instant("run_after", options.run_after, after=store)
-    start_before = _instant("start_before", options.start_before)
-    if due is not None and start_before is not None and start_before <= due:
-        raise InvalidOption(f"start_before ({start_before}) must be later than run_after ({due}).")
-    return {
-        "priority": priority,
-        "collection": options.collection,
-        "due": due,
-        "start_before": start_before,
-        "created_by": options.created_by,
-        "existing": options.existing,
-    }
-
-
-def _check_text(name, value, *, empty=True):
-    if not isinstance(value, str):
-        raise InvalidOption(f"{name}={value!r}: must be text.")
-    if not value and not empty:
-        raise InvalidOption(f"{name} must not be empty.")
-    if len(value) > MAX_IDENTIFIER:
-        raise InvalidOption(f"{name} has {len(value)} characters, {MAX_IDENTIFIER} are allowed.")
-    if "\x00" in value or not value.isprintable():
-        raise InvalidOption(f"{name}={value!r}: must be printable text on one line.")
-
-
-def _instant(name, value, after=None):
-    """Return a point in time in UTC; with ``after``, a store, it may be a timedelta from now."""
-    if value is None:
-        return None
-    try:
-        if after is not None and isinstance(value, timedelta):
-            value = after.now() + value
-        if not isinstance(value, datetime):
-            raise InvalidOption(f"{name}={value!r}: must be a datetime.")
-        if timezone.is_naive(value):
-            if project.USE_TZ:
-                raise InvalidOption(
-                    f"{name}={value!r} has no time zone, and USE_TZ is on: "
-                    "use django.utils.timezone.now() or make_aware()."
-                )
-            value = timezone.make_aware(value)
-        value = value.astimezone(UTC)
-        # So that it can be read back as local time, wherever that is.
-        _ = value - _DAY, value + _DAY
-    except OverflowError:
-        raise InvalidOption(f"{name}={value!r} is beyond what the calendar holds.") from None
-    return value
 
 
 # Looking

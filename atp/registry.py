@@ -5,13 +5,13 @@ database holds names code to run (G14).
 """
 
 import re
-from dataclasses import dataclass, field, fields, replace
-from datetime import datetime, timedelta
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
 from functools import cached_property
 
 from . import binding, codec
 from .conf import did_you_mean, seconds, settings
-from .exceptions import InvalidOption, InvalidType, UnknownType, UnregisteredHandler
+from .exceptions import InvalidType, UnknownType, UnregisteredHandler
 from .store.base import Registration
 
 _IDENTIFIER = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:\-]{0,199}")
@@ -25,27 +25,6 @@ class _Setting:
 
     def __repr__(self):
         return f"ATP[{self.name!r}]"
-
-
-@dataclass(frozen=True, kw_only=True)
-class Options:
-    """How an Instance is enqueued; :meth:`TaskType.using` changes them.
-
-    ``run_after`` is a datetime, or a timedelta from now. ``existing`` says
-    what to do if the identifier is taken: "raise", "return" the existing
-    Instance, or "redrive" it if it has FAILED.
-    """
-
-    priority: int = 0
-    collection: str = ""
-    run_after: datetime | timedelta | None = None
-    start_before: datetime | None = None
-    identifier: str | None = None
-    existing: str = "raise"
-    created_by: str = ""
-
-
-_OPTION_NAMES = [f.name for f in fields(Options)]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,12 +63,7 @@ class TaskType:
 
     def using(self, **changes):
         """Return this Type with other :class:`Options` for what is enqueued through it."""
-        for name in changes:
-            if name not in _OPTION_NAMES:
-                raise InvalidOption(
-                    f"using() has no option {name!r}.{did_you_mean(name, _OPTION_NAMES)}"
-                )
-        return replace(self, options=replace(self.options, **changes))
+        return replace(self, options=self.options.using(**changes))
 
     def enqueue(self, *args, **kwargs):
         """Enqueue one Instance with these inputs and return it, ACCEPTED.

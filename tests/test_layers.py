@@ -7,8 +7,8 @@ from .imports import Import, imports, sources, writes
 # The house plan's picture; a package stands for all that lies in it.
 PLAN = {
     0: """atp.states atp.exceptions atp.conf atp.codec atp.backoff atp.signals atp.uuids
-          atp.binding atp.filelock""",
-    1: "atp.fields atp.querysets atp.models",
+          atp.binding atp.filelock atp.options atp.router""",
+    1: "atp.fields atp.querysets atp.models atp.router",
     2: "atp.store",
     3: "atp.registry",
     4: "atp.queue atp.context atp.overview",

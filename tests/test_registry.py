@@ -12,7 +12,8 @@ from atp.exceptions import (
     UnknownType,
     UnregisteredHandler,
 )
-from atp.registry import Options, Registry, TaskType, registry
+from atp.options import Options
+from atp.registry import Registry, TaskType, registry
 
 from .app.tasks import add, keyword
 

@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 from django.utils import timezone
 
 from ...conf import did_you_mean
-from ...models import MAX_IDENTIFIER
+from ...options import MAX_IDENTIFIER
 from ...states import Reason, State
 
 _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}

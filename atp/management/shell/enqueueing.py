@@ -10,6 +10,7 @@ from ... import binding, codec, overview, queue
 from ...conf import settings
 from ...exceptions import InvalidInputs, InvalidOption, WaitTimeout
 from ...models import LogRecord, Type
+from ...options import EXISTING
 from ...registry import registry
 from ...states import State
 from . import arguments, documents, present
@@ -37,7 +38,7 @@ class Enqueue(Subcommand):
             "'-' reads it from stdin",
         )
         add("--identifier", type=arguments.text, help="idempotency key, unique within the Type")
-        add("--existing", metavar="WHAT", help=f"if it is taken: {', '.join(queue.EXISTING)}")
+        add("--existing", metavar="WHAT", help=f"if it is taken: {', '.join(EXISTING)}")
         add("--priority", type=arguments.whole, help="from -100 to 100, higher first")
         add("--collection", type=arguments.text, help="label of a subset of the Type's Instances")
         moment = {"type": arguments.moment, "metavar": "WHEN"}
