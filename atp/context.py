@@ -1,6 +1,7 @@
 """What a handler is given: who it is, and how it speaks while it runs."""
 
 import logging
+import math
 import mimetypes
 import posixpath
 import re
@@ -22,7 +23,8 @@ from .exceptions import Interrupted
 PROGRESS_EVERY = 0.1
 MAX_PROGRESS_MESSAGE = 200
 
-_CONTENT_TYPE = re.compile(r"[\w!#$&^.+-]+/[\w!#$&^.+-]+(;.*)?", re.ASCII)
+# As long as its column; printable, since it is sent to browsers as it is.
+_CONTENT_TYPE = re.compile(r"(?=.{3,127}\Z)[\w!#$&^.+-]+/[\w!#$&^.+-]+(;[ -~]*)?", re.ASCII)
 
 
 @dataclass(frozen=True)
@@ -39,8 +41,13 @@ class Output:
     def __post_init__(self):
         if not isinstance(self.content, (str, bytes, bytearray, memoryview)):
             raise TypeError(f"Output takes text or bytes, not {type(self.content).__name__}")
-        if self.content_type and not _CONTENT_TYPE.fullmatch(self.content_type):
-            raise ValueError(f"{self.content_type!r} is not a content type")
+        if self.content_type:
+            _check_content_type(self.content_type)
+
+
+def _check_content_type(value):
+    if not _CONTENT_TYPE.fullmatch(value):
+        raise ValueError(f"{value!r} is not a content type")
 
 
 def storage_path(uuid, attempt, name):
@@ -78,6 +85,8 @@ class Context:
         """
         fraction = done / total if total else (done if total is None else 0.0)
         fraction = min(max(float(fraction), 0.0), 1.0)
+        if math.isnan(fraction):
+            fraction = None  # unknown
         message = _clean(str(message) or (f"{done} of {total}" if total is not None else ""))
         self._unsent_progress = (fraction, message[:MAX_PROGRESS_MESSAGE])
         if time.monotonic() - self._progress_sent >= PROGRESS_EVERY:
@@ -127,6 +136,8 @@ class Context:
         a dict with ``name``, ``path`` (in Django's storage), ``content_type``,
         ``size`` (bytes) and ``attempt``.
         """
+        if content_type:
+            _check_content_type(content_type)
         if isinstance(file, (bytes, bytearray, memoryview)):
             opened = ContentFile(bytes(file))
         elif isinstance(file, (str, Path)):

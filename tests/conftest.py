@@ -1,13 +1,18 @@
 """Fixtures of all tests."""
 
 import shutil
+from datetime import UTC, datetime, timedelta
+from uuid import uuid4
 
 import pytest
 from django.conf import settings
 from hypothesis import HealthCheck
 from hypothesis import settings as hypothesis
 
+from atp.codec import Payload
+from atp.context import Context
 from atp.store import get_store
+from atp.store.base import Claimed
 
 from .store.world import World
 
@@ -35,6 +40,41 @@ def world(db, tmp_path):
 def host(world):
     """A daemon that serves the Types of the tests' app, worked by hand."""
     return world.host("tests.echo", "tests.add", "tests.keyword")
+
+
+@pytest.fixture
+def said():
+    """What the handler has reported, as a list of tuples."""
+    return []
+
+
+@pytest.fixture
+def context(said, tmp_path):
+    claimed = Claimed(
+        instance=5,
+        uuid=uuid4(),
+        type="tests.echo",
+        attempt=3,
+        inputs=Payload("json", "{}"),
+        identifier="a",
+        collection="esa",
+        priority=7,
+        timeout=None,
+        max_retries=0,
+        retries=0,
+        backoff=timedelta(0),
+        backoff_max=timedelta(0),
+        lost=0,
+        time=datetime.now(UTC),
+    )
+    context = Context(
+        claimed,
+        report=lambda *report: said.append(report),
+        interruption=lambda: context.reason,
+        scratch_root=tmp_path,
+    )
+    context.reason = None
+    return context
 
 
 def pytest_report_header():

@@ -1,0 +1,109 @@
+"""Tests of :mod:`atp.context`: scratch directories, published files, outputs."""
+
+import io
+
+import pytest
+from django.core.files.storage import default_storage
+
+from atp.context import Output, storage_path
+
+
+class TestScratch:
+    def test_it_is_a_directory_of_the_attempts_own(self, context, tmp_path):
+        assert context.scratch is context.scratch
+        (context.scratch / "a").write_text("x")
+        assert context.scratch.parent == tmp_path
+        assert context.scratch.stat().st_mode & 0o777 == 0o700
+        context.remove_scratch()
+        assert list(tmp_path.iterdir()) == []
+
+    def test_none_is_made_where_none_is_used(self, context, tmp_path):
+        context.remove_scratch()
+        assert list(tmp_path.iterdir()) == []
+
+
+class TestPublish:
+    """Result files go into Django's storage, and are described."""
+
+    @pytest.mark.parametrize("kind", ["path", "text path", "bytes", "file", "stream"])
+    def test_every_kind_of_file(self, context, said, media, tmp_path, kind):
+        path = tmp_path / "a.png"
+        path.write_bytes(b"\x89PNG")
+        with path.open("rb") as opened:
+            given, name = {
+                "path": (path, None),
+                "text path": (str(path), None),
+                "bytes": (b"\x89PNG", "a.png"),
+                "file": (opened, None),
+                "stream": (io.BytesIO(b"\x89PNG"), "a.png"),
+            }[kind]
+            description = context.publish(given, name)
+        assert description == {
+            "name": "a.png",
+            "path": storage_path(context.uuid, 3, "a.png"),
+            "content_type": "image/png",
+            "size": 4,
+            "attempt": 3,
+        }
+        assert said == [("file", description)]
+        with default_storage.open(description["path"]) as stored:
+            assert stored.read() == b"\x89PNG"
+
+    def test_an_attempt_does_not_overwrite_another(self, context, media):
+        first, second = context.publish(b"1", "a"), context.publish(b"2", "a")
+        assert first["path"] != second["path"]
+        assert first["name"] == second["name"] == "a"
+
+    @pytest.mark.parametrize("name", ["../../etc/passwd", "/etc/passwd", "a/../../b", "ä b?.png"])
+    def test_a_name_does_not_lead_out_of_the_instances_folder(self, context, media, name):
+        """G14."""
+        path = context.publish(b"x", name)["path"]
+        assert path.startswith(f"atp/{context.uuid}/3-")
+        assert ".." not in path.split("/")
+        assert path.count("/") == 2
+
+    @pytest.mark.parametrize("name", [None, ""])
+    def test_what_has_no_name_needs_one(self, context, media, name):
+        with pytest.raises(ValueError, match="name"):
+            context.publish(b"x", name)
+        with pytest.raises(ValueError, match="name"):
+            context.publish(io.BytesIO(b"x"), name)
+
+    def test_a_content_type(self, context, media):
+        assert context.publish(b"x", "a")["content_type"] == "application/octet-stream"
+        assert context.publish(b"x", "a", content_type="x/y")["content_type"] == "x/y"
+
+
+class TestOutput:
+    @pytest.mark.parametrize(
+        ("content", "content_type"),
+        [("text", ""), (b"x", "image/png"), ("<p>", "text/html; charset=utf-8")],
+    )
+    def test_text_and_bytes(self, content, content_type):
+        assert Output(content, content_type).content == content
+
+    @pytest.mark.parametrize("content", [None, 5, {"a": 1}])
+    def test_nothing_else(self, content):
+        with pytest.raises(TypeError, match="text or bytes"):
+            Output(content)
+
+    @pytest.mark.parametrize(
+        "content_type",
+        [
+            "png",
+            "image/",
+            "/png",
+            "a b/c",
+            "ä/b",
+            "text/html\nx",
+            "text/html; a=b\r\nSet-Cookie: c=d",
+            "text/html; a=b\rc",
+            "text/html; " + "x" * 200,
+        ],
+    )
+    def test_what_is_no_content_type(self, context, media, content_type):
+        """G14: it is sent to browsers as it is. And it has to fit its column."""
+        with pytest.raises(ValueError, match="is not a content type"):
+            Output("x", content_type)
+        with pytest.raises(ValueError, match="is not a content type"):
+            context.publish(b"x", "a", content_type=content_type)
