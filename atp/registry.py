@@ -44,7 +44,7 @@ class TaskType:
     backoff_max: object = _Setting("BACKOFF_MAX")
     retention: object = _Setting("RETENTION")
     serializer: str = codec.JSON
-    options: Options = Options()
+    options: Options = field(default_factory=Options)
 
     def __call__(self, *args, **kwargs):
         return self.handler(*args, **kwargs)

@@ -1,0 +1,71 @@
+"""Tests of :mod:`tests.run`: what it selects and how it counts."""
+
+import pytest
+
+from .run import Outcome, _legs, _outcome, _report
+
+REPORT = (
+    '<testsuites><testsuite tests="{tests}" failures="{failures}" errors="{errors}" '
+    'skipped="{skipped}"/></testsuites>'
+)
+
+
+@pytest.fixture
+def report(tmp_path):
+    """Return a function that writes what pytest would."""
+
+    def write(tests=0, failures=0, errors=0, skipped=0):
+        path = tmp_path / "report.xml"
+        counts = {"tests": tests, "failures": failures, "errors": errors, "skipped": skipped}
+        path.write_text(REPORT.format(**counts))
+        return path
+
+    return write
+
+
+def test_it_counts(report):
+    found = _outcome(report(tests=10, failures=1, errors=1, skipped=3), 1)
+    assert (found.passed, found.failed, found.skipped) == (5, 2, 3)
+    assert str(found) == "5 passed, 2 failed, 3 skipped"
+
+
+@pytest.mark.parametrize("status", [1, 2, 3, -9])
+def test_a_run_that_broke_off_has_failed(report, tmp_path, status):
+    assert _outcome(report(tests=5), status).failed == 1
+    assert _outcome(tmp_path / "none.xml", status).failed == 1
+
+
+@pytest.mark.parametrize(
+    ("outcomes", "status", "last"),
+    [
+        ([Outcome(passed=2), Outcome(passed=3)], 0, "5 passed, 0 failed"),
+        ([Outcome(passed=2), Outcome(passed=3, skipped=1)], 0, "5 passed, 0 failed, 1 skipped"),
+        ([Outcome(passed=2), Outcome(failed=1)], 1, "2 passed, 1 failed"),
+        ([Outcome(), Outcome()], 1, "0 passed, 0 failed"),
+        ([Outcome(skipped=2), Outcome()], 1, "0 passed, 0 failed, 2 skipped"),
+    ],
+)
+def test_the_last_line_and_the_status(capsys, outcomes, status, last):
+    assert _report(_legs(None, ["tests/test_run.py"]), outcomes) == status
+    assert capsys.readouterr().out.splitlines()[-1] == last
+
+
+def test_the_oldest_postgresql_runs_the_stores_contract_only(monkeypatch):
+    monkeypatch.delenv("DATABASE_URL", raising=False)
+    kinds = {leg.kind: leg.args for leg in _legs(None, ["-x"])}
+    assert kinds == {
+        "sqlite": ("-x",),
+        "postgres": ("-x",),
+        "postgres16": ("-x", "tests/store"),
+    }
+    assert [leg.kind for leg in _legs(None, ["tests/test_run.py"])] == ["sqlite", "postgres"]
+    assert _legs(None, ["tests/store/test_claim.py", "-x"])[2].args == (
+        "-x",
+        "tests/store/test_claim.py",
+    )
+    assert [leg.kind for leg in _legs(["postgres16"], [])] == ["postgres16"]
+
+
+def test_a_database_that_is_named_takes_the_place_of_both(monkeypatch):
+    monkeypatch.setenv("DATABASE_URL", "postgresql://somewhere/else")
+    assert [leg.kind for leg in _legs(None, [])] == ["sqlite", "postgres"]
