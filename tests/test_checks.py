@@ -13,7 +13,7 @@ def ids():
     return [message.id for message in run_checks() if (message.id or "").startswith("atp.")]
 
 
-def test_these_settings_are_good():
+def test_these_settings_are_good(db):
     assert ids() == []
 
 

@@ -51,9 +51,6 @@ def zone_of_connection(name):
 def project(request, db):
     """A project with these time settings."""
     use_tz, zone, of_connection = request.param
-    if of_connection and connection.vendor == "postgresql":
-        # There the server does the conversion, and Django has tests of that.
-        pytest.skip("a TIME_ZONE in DATABASES is for databases without time zones")
     with override_settings(USE_TZ=use_tz, TIME_ZONE=zone):
         if of_connection:
             with zone_of_connection(of_connection):

@@ -153,6 +153,10 @@ class InstanceAdmin(ReadOnlyAdmin):
             "title": "Delete multiple objects",
             "subtitle": None,
             "objects_name": model_ngettext(self.opts, len(chosen)),
+            # Django 6.1 shows this many, and has the limit on the ModelAdmin.
+            "delete_confirmation_max_display": getattr(
+                self, "delete_confirmation_max_display", None
+            ),
             "deletable_objects": [[self.link(row) for row in chosen]],
             "model_count": [(self.opts.verbose_name_plural, len(chosen))],
             "queryset": chosen,

@@ -247,7 +247,9 @@ def stopped_between_transactions(pid):
         wait_for(lambda: psutil.Process(pid).status() == psutil.STATUS_STOPPED)
         if connection.vendor != "sqlite":
             return True
-        with contextlib.closing(sqlite3.connect(connection.settings_dict["NAME"], 0.1)) as raw:
+        with contextlib.closing(
+            sqlite3.connect(connection.settings_dict["NAME"], timeout=0.1)
+        ) as raw:
             try:
                 raw.execute("BEGIN IMMEDIATE")
             except sqlite3.OperationalError:

@@ -38,7 +38,7 @@ def test_served(types, exclude, served):
         ([], '{"LEASE": "long"}', "must be float"),
     ],
 )
-def test_bad_arguments_and_settings(db, args, settings, words):
+def test_bad_arguments_and_settings(transactional_db, args, settings, words):
     """A clear word, no traceback, nothing started (G13)."""
     done = subprocess.run(
         manage("atpd", "--drain", *args),
