@@ -160,8 +160,9 @@ def refresh_connections():
         if connection.connection is None:
             continue
         if connection.in_atomic_block or connection.needs_rollback:
-            connection.close()
+            # Otherwise Django keeps what it has closed, for the block's end to see.
             connection.in_atomic_block = False
+            connection.close()
             continue
         connection.close_if_unusable_or_obsolete()
         if connection.connection is not None and not connection.is_usable():

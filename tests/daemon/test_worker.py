@@ -1,0 +1,157 @@
+"""What surrounds a handler: connections, error reporters, logging, interruption."""
+
+import logging
+from dataclasses import replace
+
+import pytest
+from django.core.signals import got_request_exception
+from django.db import connection, transaction
+
+from atp import queue, signals
+from atp.codec import Payload
+from atp.daemon.options import Options
+from atp.daemon.outcome import Kind
+from atp.daemon.page import Page
+from atp.daemon.worker import Worker, open_root_logger, refresh_connections
+from atp.models import Type
+from tests.helpers import Thread
+
+from .test_pool import claimed
+
+
+class Said:
+    """A channel that keeps what the worker says."""
+
+    def __init__(self):
+        self.messages = []
+
+    def send(self, message):
+        self.messages.append(message)
+
+    def kinds(self):
+        return [message[0] for message in self.messages]
+
+
+@pytest.fixture
+def said():
+    return Said()
+
+
+@pytest.fixture
+def worker(said, tmp_path, transactional_db):
+    (tmp_path / "worker-0").mkdir()
+    return Worker(0, said, Page(1), tmp_path, Options(processes=1))
+
+
+def task(type, inputs="{}"):
+    return replace(claimed(1, type), inputs=Payload("json", inputs))
+
+
+def test_one_task(worker, said):
+    worker._perform(task("SequenceSum", '{"*":[1,2,3]}'))
+    assert said.kinds() == ["started", "log", "ended"]
+    outcome = said.messages[-1][-1]
+    assert outcome.kind is Kind.FINISHED
+    assert outcome.response.data == b"6"
+    assert worker._page.read(0) is None
+
+
+def test_error_reporters_see_exceptions(worker, caplog):
+    """By logging and by Django's signal; an exception in a receiver harms nothing."""
+    seen = []
+
+    def reporter(sender, request, **kwargs):
+        import sys
+
+        seen.append(sys.exc_info()[1])
+        raise RuntimeError("a reporter that fails")
+
+    got_request_exception.connect(reporter)
+    try:
+        outcome = worker._execute(task("daemon.error", '{"words":"look at this"}'))
+    finally:
+        got_request_exception.disconnect(reporter)
+    assert outcome.kind is Kind.ERROR
+    assert [str(error) for error in seen] == ["look at this"]
+    [record] = [r for r in caplog.records if r.name == "atp.worker"]
+    assert str(record.exc_info[1]) == "look at this"
+
+
+def test_what_was_meant_is_not_reported(worker, caplog):
+    """Retry and Fatal are words of the handler, not accidents."""
+    assert worker._execute(task("daemon.fatal")).kind is Kind.FATAL
+    assert not [r for r in caplog.records if r.name == "atp.worker"]
+
+
+@pytest.mark.parametrize("inputs", ["not json", "[]", '{"words":1,"nothing":2}'])
+def test_inputs_that_cannot_be_used(worker, inputs):
+    outcome = worker._execute(task("daemon.error", inputs))
+    assert outcome.kind in (Kind.FATAL, Kind.ERROR)
+
+
+def test_signals_around_a_handler(worker):
+    seen = []
+
+    def started(context, **kwargs):
+        seen.append(("started", context.type))
+
+    def ended(context, exception, **kwargs):
+        seen.append(("ended", str(exception)))
+
+    signals.handler_started.connect(started)
+    signals.handler_ended.connect(ended)
+    worker._execute(task("daemon.error"))
+    assert seen == [("started", "daemon.error"), ("ended", "went wrong")]
+
+
+def test_an_asked_attempt_is_interrupted(worker, tmp_path):
+    worker._page.ask(0, 1, 1)
+    inputs = f'{{"path":"{tmp_path}/record","until":"{tmp_path}/never"}}'
+    assert worker._execute(task("daemon.interrupted", inputs)).kind is Kind.INTERRUPTED
+
+
+def test_a_stale_connection_never_reaches_the_next_task(transactional_db, monkeypatch):
+    """Even one that Django would keep for ever."""
+    if connection.vendor != "postgresql":
+        pytest.skip("a SQLite connection cannot be cut by a server")
+    monkeypatch.setitem(connection.settings_dict, "CONN_MAX_AGE", None)
+    connection.close()
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pg_backend_pid()")
+        [pid] = cursor.fetchone()
+    Thread(_terminate, pid).result()
+    refresh_connections()
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pg_backend_pid()")
+        assert cursor.fetchone()[0] != pid
+
+
+def _terminate(pid):
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pg_terminate_backend(%s, 10000)", [pid])
+        assert cursor.fetchone()[0]
+
+
+@pytest.mark.parametrize("how", ["autocommit", "atomic"])
+def test_a_transaction_left_open_ends_with_its_task(transactional_db, how):
+    queue.register_all()
+    if how == "autocommit":
+        transaction.set_autocommit(False)
+    else:
+        transaction.atomic().__enter__()
+    Type.objects.update(handler="changed")
+    refresh_connections()
+    assert connection.get_autocommit()
+    assert not connection.in_atomic_block
+    assert not Type.objects.filter(handler="changed").exists()
+
+
+def test_root_logger_passes_what_is_captured_and_no_more(monkeypatch):
+    root = logging.getLogger()
+    handler = logging.NullHandler()
+    monkeypatch.setattr(root, "handlers", [handler])
+    monkeypatch.setattr(root, "level", logging.WARNING)
+    open_root_logger("INFO")
+    assert root.level == logging.INFO
+    assert handler.level == logging.WARNING
+    root.setLevel(logging.WARNING)
