@@ -16,19 +16,9 @@ def check_settings(app_configs, **kwargs):
     return [Error(problem, id="atp.E001") for problem in conf.problems()]
 
 
-@register(Tags.database)
-def check_database(app_configs, databases, **kwargs):
-    """The settings of the queue's database."""
-    return _check_alias()
-
-
 @register(Tags.compatibility)
 def check_queue_database(app_configs, **kwargs):
-    """The same, where no database is named: these checks only read settings."""
-    return _check_alias()
-
-
-def _check_alias():
+    """The settings of the queue's database; it is not asked anything."""
     if conf.problems():
         return []
     try:

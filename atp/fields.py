@@ -2,7 +2,6 @@
 
 from datetime import UTC
 
-from django.conf import settings
 from django.db import models
 from django.utils import timezone
 
@@ -48,12 +47,13 @@ class InstantField(models.DateTimeField):
         if not connection.features.supports_timezones:
             # Written as UTC above; Django has labelled it with another zone, or none.
             return value.replace(tzinfo=UTC)
-        if timezone.is_naive(value):  # USE_TZ is off, and select_format() has asked for UTC
+        if timezone.is_naive(value):  # select_format() has asked for UTC
             return value.replace(tzinfo=UTC)
         return value
 
     def select_format(self, compiler, sql, params):
-        """Ask for UTC where USE_TZ is off: local time is ambiguous when the clocks go back."""
-        if compiler.connection.vendor == "postgresql" and not settings.USE_TZ:
+        """Ask for UTC: local time, as a connection may speak, is ambiguous when clocks go back."""
+        connection = compiler.connection
+        if connection.vendor == "postgresql" and connection.timezone_name != "UTC":
             return f"({sql}) AT TIME ZONE 'UTC'", params
         return super().select_format(compiler, sql, params)

@@ -100,8 +100,13 @@ def facts():
 
     rows = ["| fact | level | words |", "|---|---|---|"]
     for name, (level, words) in sorted(FACTS.items()):
-        rows.append(f"| `{name}` | {getLevelName(level)} | {re.sub(r':[^}]*}', '}', words)} |")
+        rows.append(f"| `{name}` | {getLevelName(level)} | {_plain(words)} |")
     return "\n".join(rows)
+
+
+def _plain(words):
+    """Format fields without their formats."""
+    return re.sub(r"{(\w+):[^}]*}", r"{\1}", words)
 
 
 PARTS = {

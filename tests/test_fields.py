@@ -24,18 +24,20 @@ GAP = datetime(2026, 3, 29, 0, 30, tzinfo=UTC)
 def zone_of_connection(name):
     """Give the connection a TIME_ZONE of its own, as DATABASES may."""
 
+    wrapper = connections["default"]
+
     def forget():
         for cached in ("timezone", "timezone_name"):
-            connection.__dict__.pop(cached, None)
-        connection.ensure_timezone()
+            wrapper.__dict__.pop(cached, None)
+        wrapper.ensure_timezone()
 
-    before = connections.settings["default"].get("TIME_ZONE")
-    connection.settings_dict["TIME_ZONE"] = name
+    before = wrapper.settings_dict["TIME_ZONE"]
+    wrapper.settings_dict["TIME_ZONE"] = name
     forget()
     try:
         yield
     finally:
-        connection.settings_dict["TIME_ZONE"] = before
+        wrapper.settings_dict["TIME_ZONE"] = before
         forget()
 
 

@@ -16,7 +16,7 @@ from .children import Child, answer, start_web
 LOOK_EVERY = 0.2
 # Beyond the grace that a daemon gives to its running tasks.
 PATIENCE = 15
-# Tasks of others that are taken up in one look.
+# Tasks of others that are watched at a time; the rest is taken up as these end.
 AT_ONCE = 200
 
 
@@ -99,15 +99,14 @@ def go_on(last, children, directory):
     watched = set()
     while True:
         _check(children)
-        new = programme.selected(AT_ONCE, pk__gt=last)
+        new = programme.selected(AT_ONCE - len(watched), pk__gt=last)
         if new:
             last = new[-1].pk
-        watched |= {instance.pk for instance in new}
-        instances = programme.selected(pk__in=watched)
+        instances = [*programme.selected(pk__in=watched), *new]
         shown.show(instances)
+        watched = {instance.pk for instance in instances if not instance.is_terminal}
         for instance in instances:
             if instance.is_terminal:
-                watched.discard(instance.pk)
                 picture = programme.save_picture(instance, directory / "pictures")
                 if picture is not None:
                     print(f"          → {picture}", flush=True)

@@ -16,6 +16,8 @@ from .board import label
 
 CRASHING = tasks.crash.identifier
 PICTURE = "image/png"
+# Longest name of a picture's file without its suffix; inputs may be of any length.
+MAX_NAME = 100
 
 
 def enqueue():
@@ -46,7 +48,8 @@ def save_picture(instance, directory):
     if response is None or response.content_type != PICTURE:
         return None
     directory.mkdir(exist_ok=True)
-    path = directory / (re.sub(r"[^\w.]+", "-", label(instance)) + ".png")
+    name = re.sub(r"[^\w.]+", "-", label(instance))[:MAX_NAME]
+    path = directory / f"{name}.png"
     path.write_bytes(response.body)
     return path
 

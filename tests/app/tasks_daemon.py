@@ -12,6 +12,7 @@ import signal
 import subprocess
 import sys
 import time
+from decimal import Decimal
 from pathlib import Path
 
 from atp import Fatal, Interrupted, Output, Retry, task_type
@@ -209,3 +210,55 @@ def query(context):
             return cursor.fetchone()[0]
         cursor.execute("SELECT pg_backend_pid()")
         return cursor.fetchone()[0]
+
+
+@task_type("daemon.retry_after", max_retries=3)
+def retry_after(context, *, kind):
+    """Ask to be tried again after a delay of an unusual kind."""
+    raise Retry("later", after={"decimal": Decimal("0.5"), "long": 1e12, "longest": 1e14}[kind])
+
+
+@task_type("daemon.again", max_retries=1000)
+def again(context, *, times):
+    """Ask to be tried again at once, so many times."""
+    if context.attempt <= times:
+        raise Retry("again", after=0)
+
+
+@task_type("daemon.garbled")
+def garbled(context):
+    """Refuse, in words that no database column takes."""
+    raise Fatal("not text: \x00 \udc80")
+
+
+@task_type("daemon.odd_level")
+def odd_level(context, *, level):
+    """Log at a level that the column does not take."""
+    context.log("odd", level=level)
+
+
+@task_type("daemon.fork")
+def fork(context, *, path):
+    """Fork, and let the copy return from the handler too."""
+    child = os.fork()
+    if child == 0:
+        return "copy"
+    record(path, event="forked", child=child)
+    time.sleep(0.5)
+    return "original"
+
+
+@task_type("daemon.wander")
+def wander(context):
+    """Leave the process as the next task should not find it."""
+    os.chdir(context.scratch)
+    os.umask(0o777)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+
+@task_type("daemon.surroundings")
+def surroundings(context):
+    """Return the working directory, the umask, and whether SIGTERM would kill."""
+    umask = os.umask(0)
+    os.umask(umask)
+    return [os.getcwd(), umask, signal.getsignal(signal.SIGTERM) is signal.SIG_DFL]

@@ -21,8 +21,10 @@ def caught(monkeypatch):
     handler = Catch()
     journal.logger.addHandler(handler)
     monkeypatch.setattr(journal.logger, "propagate", False)
-    monkeypatch.setattr(journal.logger, "level", logging.DEBUG)
+    level = journal.logger.level
+    journal.logger.setLevel(logging.DEBUG)
     yield records
+    journal.logger.setLevel(level)
     journal.logger.removeHandler(handler)
 
 
@@ -64,9 +66,11 @@ def test_configure(monkeypatch, verbosity, level):
     logger = logging.getLogger("atp")
     monkeypatch.setattr(logger, "handlers", [])
     monkeypatch.setattr(logger, "propagate", True)
-    monkeypatch.setattr(logger, "level", logging.NOTSET)
+    before = logger.level
     journal.configure("json", verbosity)
-    assert logging.getLevelName(logger.level) == level
+    after = logger.level
+    logger.setLevel(before)
+    assert logging.getLevelName(after) == level
     assert isinstance(logger.handlers[0].formatter, journal.JSONFormatter)
 
 

@@ -105,7 +105,7 @@ def test_crash_ends_its_process_by_a_segmentation_fault(tmp_path):
         "import django; django.setup()\n"
         "from types import SimpleNamespace\n"
         "from demo_project.tasks import crash\n"
-        "crash(SimpleNamespace(attempt=1, log=print))\n"
+        "crash(SimpleNamespace(attempt=1, log=lambda text: print(text, flush=True)))\n"
     )
     environment = {**os.environ, "DJANGO_SETTINGS_MODULE": "demo_project.settings"}
     environment |= {"DEMO_DIR": str(tmp_path), "DATABASE_URL": "", "PYTHONPATH": str(ROOT)}

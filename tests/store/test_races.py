@@ -165,6 +165,23 @@ def test_an_identity_that_ends_while_its_claim_is_under_way_takes_back_what_it_t
 
 
 @needs_row_locks
+@pytest.mark.parametrize("existing", ["raise", "return", "redrive"])
+def test_an_identifier_that_is_being_taken_is_waited_for(world, existing):
+    """G13: the loser of the race is told as if it had come later, not by the database."""
+    world.enqueue()
+    with transaction.atomic():
+        [key] = world.enqueue(identifier="same")
+        loser = Thread(lambda: world.enqueue(identifier="same", existing=existing))
+        wait_for(somebody_waits_for_a_lock, what="an enqueue that waits for the identifier")
+    if existing == "raise":
+        with pytest.raises(DuplicateIdentifier):
+            loser.result()
+    else:
+        assert loser.result() == [key]
+    assert Instance.objects.filter(identifier="same").count() == 1
+
+
+@needs_row_locks
 def test_a_claim_does_not_wait_for_rows_that_another_holds(world):
     """G9: it takes what is free."""
     world.enqueue(4)
