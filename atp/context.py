@@ -22,6 +22,8 @@ from .exceptions import Interrupted
 # Progress is sent at most this often, in seconds.
 PROGRESS_EVERY = 0.1
 MAX_PROGRESS_MESSAGE = 200
+# The column is small, and logging's own levels end at 50.
+MAX_LEVEL = 1000
 
 # As long as its column; printable, since it is sent to browsers as it is.
 _CONTENT_TYPE = re.compile(r"(?=.{3,127}\Z)[\w!#$&^.+-]+/[\w!#$&^.+-]+(;[ -~]*)?", re.ASCII)
@@ -87,7 +89,7 @@ class Context:
         fraction = min(max(float(fraction), 0.0), 1.0)
         if math.isnan(fraction):
             fraction = None  # unknown
-        message = _clean(str(message) or (f"{done} of {total}" if total is not None else ""))
+        message = clean(str(message) or (f"{done} of {total}" if total is not None else ""))
         self._unsent_progress = (fraction, message[:MAX_PROGRESS_MESSAGE])
         if time.monotonic() - self._progress_sent >= PROGRESS_EVERY:
             self.flush()
@@ -110,7 +112,8 @@ class Context:
                 told = f"more than {limit} messages in one attempt: the rest is not kept"
                 self._report("log", logging.WARNING, told)
             return
-        self._report("log", int(level), shorten(_clean(str(message))))
+        level = min(max(int(level), 0), MAX_LEVEL)
+        self._report("log", level, shorten(clean(str(message))))
 
     def check(self):
         """Raise Interrupted if the attempt has to end: call it now and then in long loops."""
@@ -121,6 +124,8 @@ class Context:
     def scratch(self):
         """A directory of this attempt's own, as a Path, removed when it ends."""
         if self._scratch is None:
+            # Whatever tidies temporary files may have taken it away.
+            self._scratch_root.mkdir(parents=True, exist_ok=True)
             self._scratch = Path(tempfile.mkdtemp(prefix=f"{self.uuid}-", dir=self._scratch_root))
         return self._scratch
 
@@ -157,7 +162,7 @@ class Context:
             path = storage.save(wanted, opened)
         guessed = content_type or mimetypes.guess_type(name)[0] or "application/octet-stream"
         description = {
-            "name": _clean(name),
+            "name": clean(name),
             "path": path,
             "content_type": guessed,
             "size": size,
@@ -167,7 +172,7 @@ class Context:
         return description
 
 
-def _clean(text):
+def clean(text):
     """Make text fit a database column: PostgreSQL takes no NUL, UTF-8 no lone surrogate."""
     return text.replace("\x00", "\N{REPLACEMENT CHARACTER}").encode("utf-8", "replace").decode()
 
@@ -183,7 +188,7 @@ def shorten(text):
 
 def describe(error):
     """Return an exception with its traceback as text for the log."""
-    return shorten(_clean("".join(traceback.format_exception(error)).rstrip()))
+    return shorten(clean("".join(traceback.format_exception(error)).rstrip()))
 
 
 class LogCapture(logging.Handler):

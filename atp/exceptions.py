@@ -7,6 +7,9 @@ so that code which does not know ATP can still treat them sensibly.
 
 from datetime import timedelta
 
+# Ten years, in seconds: further than any clock or column has to reach.
+LONGEST_DELAY = 315_360_000.0
+
 
 class ATPError(Exception):
     """Base of all errors of ATP."""
@@ -99,10 +102,10 @@ class Retry(Exception):
         super().__init__(message)
         if isinstance(after, timedelta):
             after = after.total_seconds()
-        if after is not None and not 0 <= after < float("inf"):
-            raise ValueError(
-                f"Retry(after={after!r}): must be a finite number of seconds, 0 or more"
-            )
+        if after is not None:
+            after = float(after)
+            if not 0 <= after <= LONGEST_DELAY:
+                raise ValueError(f"Retry(after={after!r}): must be from 0 to {LONGEST_DELAY:g} s")
         self.after = after
 
 

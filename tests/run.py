@@ -19,6 +19,8 @@ from pathlib import Path
 from . import environment
 
 STORE_TESTS = "tests/store"
+# Options of pytest whose value is a path, but not one of what is to be run.
+TAKE_A_PATH = {"--ignore", "--deselect", "--confcutdir", "--rootdir", "--basetemp", "-c"}
 
 
 @dataclass(frozen=True)
@@ -77,7 +79,11 @@ def _parser():
 
 
 def _legs(only, args):
-    paths = [arg for arg in args if Path(arg.partition("::")[0]).exists()]
+    paths = [
+        arg
+        for before, arg in zip(["", *args], args, strict=False)
+        if before not in TAKE_A_PATH and Path(arg.partition("::")[0]).exists()
+    ]
     of_store = [path for path in paths if path.startswith(STORE_TESTS)]
     rest = [arg for arg in args if arg not in paths]
     legs = [

@@ -63,6 +63,8 @@ def test_the_oldest_postgresql_runs_the_stores_contract_only(monkeypatch):
         "-x",
         "tests/store/test_claim.py",
     )
+    ignoring = ["--ignore", "tests/store/test_claim.py"]
+    assert _legs(None, ignoring)[2].args == (*ignoring, "tests/store")
     assert [leg.kind for leg in _legs(["postgres16"], [])] == ["postgres16"]
 
 

@@ -7,40 +7,47 @@ ledger.
 import logging
 import time
 
-from ..conf import settings
-from ..states import Event, Reason, State
+from ..states import Event, State
 from ..store.base import Change, Message, Note
 from . import journal, outcome
+from .endings import Endings
 from .outcome import Kind
 from .processes import uptime
-
-# An attempt that was asked to end when a daemon stops gets this long, in seconds.
-STOP_GRACE = 1.0
+from .tally import Tally
 
 
 class Attempts:
-    """What runs, what has ended, what was asked to end.
+    """What runs, what has ended, what was lost.
 
-    ``tell(kind, …)`` speaks to the supervisor.
+    ``news`` counts what was put back into the queue, ``more_waits`` says that
+    something is known to be due there; ``stopping`` says why nothing is to be
+    started any more. ``tell(kind, …)`` speaks to the supervisor.
     """
 
     def __init__(self, pool, ledger, page, identity, tell):
         self._pool = pool
         self._ledger = ledger
-        self._page = page
         self._identity = identity
-        self._tell = tell
         self._freed = False
-        self._kills = {}
-        self._since = uptime()
-        self._counts = {"finished": 0, "failed": 0}
-        self._totals = {"finished": 0, "failed": 0}
+        self.endings = Endings(pool, page, tell, self.hand_back)
+        self.tally = Tally()
+        self.news = 0
         self.more_waits = False
+        self.stopping = ""
+
+    def any(self):
+        """Whether anything is in this daemon's hands."""
+        return len(self._pool) > 0
 
     def take_freed(self):
         """Tell whether a worker has become free since the last call."""
         freed, self._freed = self._freed, False
         return freed
+
+    def tell_news(self):
+        """Something was put back into the queue."""
+        self.news += 1
+        self.more_waits = True
 
     def _who(self, link=None):
         return f"{self._identity.name} worker {link.slot}" if link else self._identity.name
@@ -61,6 +68,10 @@ class Attempts:
             )
         )
 
+    def _release(self, holding, why, link=None, event=Event.RELEASE):
+        self._change(holding, event, link, message=why)
+        self.tally.released(holding, why)
+
     # What workers say
 
     def collect(self, link):
@@ -75,12 +86,7 @@ class Attempts:
         holding = self._pool.started(link, instance)
         if holding is None:
             return
-        journal.started(
-            type=holding.claimed.type,
-            instance=holding.claimed.uuid,
-            attempt=attempt,
-            worker=link.slot,
-        )
+        self.tally.started(holding, link)
         if not holding.start_known:
             holding.start_known = True
             self._change(holding, Event.START, link, time=self._time(holding, at))
@@ -90,16 +96,15 @@ class Attempts:
         self._freed = True
         if holding is None:
             return
-        self._kills.pop(holding.key, None)
+        self.endings.forget(holding.key)
         if ended.kind is Kind.INTERRUPTED and holding.ask:
-            self._change(holding, holding.ask, link, message=holding.killed)
-            self._told(Event.RELEASE, holding, holding.killed)
+            self._release(holding, holding.why, link, holding.ask)
             return
         change = outcome.change(
             ended, holding.claimed, time=self._time(holding, at), who=self._who(link)
         )
         self._ledger.add(change)
-        self._tell_ended(holding, change)
+        self.tally.ended(holding, change)
 
     def _note(self, link, instance, attempt, **facts):
         if instance in link.hand:
@@ -127,55 +132,13 @@ class Attempts:
     def hand_back(self, holdings, why):
         """Release Tasks that were not started."""
         for holding in holdings:
-            self._change(holding, Event.RELEASE, message=why)
-            self._told(Event.RELEASE, holding, why)
+            self._release(holding, why)
 
-    def hand_back_waiting(self, why):
-        """Release everything that no worker has yet."""
-        waiting = list(self._pool.waiting)
-        self._pool.waiting.clear()
-        self.hand_back(waiting, why)
-
-    # Asking and killing
-
-    def ask(self, instance, attempt, event, why="release requested"):
-        """Make an attempt end: taken back if it has not started, else asked, then killed."""
-        self._ask(instance, attempt, event, why, settings.RELEASE_GRACE)
-
-    def ask_all(self, event, why):
-        """Make every attempt end that is in this daemon's hands, soon."""
-        self.hand_back_waiting(why)
-        for holding in list(self._pool.holdings()):
-            self._ask(*holding.key, event, why, STOP_GRACE)
-
-    def _ask(self, instance, attempt, event, why, grace):
-        for holding in list(self._pool.waiting):
-            if holding.key == (instance, attempt):
-                self._pool.waiting.remove(holding)
-                self.hand_back([holding], why)
-                return
+    def hand_back_unstarted(self, why):
+        """Release everything that no worker has read yet."""
+        self.hand_back(self._pool.take_all_waiting(), why)
         for link in self._pool.links.values():
-            holding = link.hand.get(instance)
-            if holding is None or holding.key != (instance, attempt):
-                continue
-            at = uptime() + grace
-            if not holding.ask:
-                holding.ask, holding.killed = event, why
-                self._page.ask(link.slot, instance, attempt)
-            self._kills[holding.key] = min(self._kills.get(holding.key, at), at)
-
-    def kill_overdue(self):
-        """Have the supervisor kill what was asked to end and has not."""
-        for key, at in list(self._kills.items()):
-            if uptime() >= at:
-                self._kill(key)
-
-    def _kill(self, key):
-        self._kills.pop(key, None)
-        for link in self._pool.links.values():
-            holding = link.hand.get(key[0])
-            if holding is not None and holding.key == key:
-                self._tell("kill", link.slot, link.pid, *key, holding.killed)
+            self.hand_back(self._pool.unread(link), why)
 
     # Deaths
 
@@ -184,101 +147,59 @@ class Attempts:
 
         Only what was executing is charged; the rest of its hand goes to others.
         """
-        if link.reserved is not None:
-            link.hand[link.reserved.claimed.instance] = link.reserved
-        unstarted = [h for h in link.hand.values() if h.key != running]
-        lost = [h for h in link.hand.values() if h.key == running]
-        again = [h for h in unstarted if not h.start_known]
+        hand = [*link.hand.values()] + ([link.reserved] if link.reserved else [])
+        again = []
+        for holding in hand:
+            if holding.key == running:
+                self._lose(holding, link, why)
+            elif holding.start_known:
+                # Its start is recorded, so it cannot simply be handed to another worker.
+                self._release(holding, "its worker died before it started")
+            else:
+                again.append(holding)
         if again:
             journal.taken_back(worker=link.slot, count=len(again))
         self._pool.put_back(again)
-        # Its start is recorded, so it cannot simply be handed to another worker.
-        self.hand_back([h for h in unstarted if h.start_known], "its worker died before it started")
-        for holding in lost:
-            self._lose(holding, link, why)
         self._freed = True
+        if self.stopping:
+            self.hand_back_unstarted(self.stopping)
 
     def _lose(self, holding, link, why):
-        self._kills.pop(holding.key, None)
+        self.endings.forget(holding.key)
         if not holding.start_known:
             self._change(holding, Event.START, link)
         if holding.ask:
-            self._change(holding, holding.ask, link, message=holding.killed)
-            self._told(Event.RELEASE, holding, holding.killed)
+            self._release(holding, holding.why, link, holding.ask)
             return
         self._change(holding, Event.EXPIRE, link, message=why, level=logging.WARNING)
-        self._told(Event.EXPIRE, holding, why)
-        # It is due again, and this daemon may be the one to claim it.
-        self.more_waits = True
+        self.tally.expired(holding, why)
 
     # What the database answers
 
     def recorded(self, batch, refused):
         """The batch is in the database, but for what was refused."""
         for entry in refused:
-            self._refused(entry)
+            self.tally.refused(entry, self._forget((entry.instance, entry.attempt)))
         for entry in batch:
-            if isinstance(entry, Change):
-                if entry.event == Event.START and entry not in refused:
-                    self._pool.release_reserved((entry.instance, entry.attempt))
-                elif entry.event in (Event.RELEASE, Event.EXPIRE, Event.RETRY):
-                    self.more_waits = True
-
-    def _refused(self, entry):
-        holding = self._forget((entry.instance, entry.attempt))
-        journal.refused(
-            event=getattr(entry, "event", "note"),
-            type=holding.claimed.type if holding else "",
-            instance=holding.claimed.uuid if holding else entry.instance,
-            attempt=entry.attempt,
-        )
+            if not isinstance(entry, Change) or entry in refused:
+                continue
+            if entry.event == Event.START:
+                self._pool.release_reserved((entry.instance, entry.attempt))
+            elif entry.event in (Event.RELEASE, Event.EXPIRE, Event.RETRY):
+                self.tell_news()
 
     def _forget(self, key):
         """Let go of a Task that this daemon does not hold any more; kill it if it runs."""
-        for holding in list(self._pool.waiting):
-            if holding.key == key:
-                self._pool.waiting.remove(holding)
-                return holding
-        for link in self._pool.links.values():
-            if link.reserved is not None and link.reserved.key == key:
-                holding, link.reserved = link.reserved, None
-                return holding
-            holding = link.hand.get(key[0])
-            if holding is not None and holding.key == key:
-                self._tell("kill", link.slot, link.pid, *key, "its Task was taken away")
-                del link.hand[key[0]]
-                return holding
-        return None
-
-    def isolate(self, error):
-        """A batch cannot be written, for a reason that lies in it: find the entry, drop it.
-
-        The batch waits first in the ledger again. Its first entry is written
-        alone from now on, and given up if it is the one.
-        """
-        if self._ledger.limit > 1:
-            self._ledger.limit = 1
-            return
-        entry = self._ledger.drop_first()
-        self._ledger.limit = None
-        journal.bad_inputs(type="", instance=entry.instance, why=f"cannot be recorded: {error}")
-        if isinstance(entry, Change) and entry.event == Event.FINISH:
-            self._ledger.put_first(
-                Change(
-                    event=Event.FAIL,
-                    instance=entry.instance,
-                    attempt=entry.attempt,
-                    who=entry.who,
-                    reason=Reason.ERROR,
-                    level=logging.ERROR,
-                    message=f"the response cannot be stored: {error}",
-                )
-            )
+        link, holding = self._pool.drop(key)
+        if link is not None:
+            self.endings.forget(key)
+            self.endings.kill(link, key, "its Task was taken away")
+        return holding
 
     def reconcile(self, kept):
         """A new identity holds ``kept``: forget what is recorded, end what is not ours."""
-        for key in self._ledger.keep(kept):
-            journal.refused(event="result", type="", instance=key[0], attempt=key[1])
+        for entry in self._ledger.keep(kept):
+            self.tally.refused(entry, None)
         for holding in list(self._pool.holdings()):
             if holding.key not in kept:
                 self._forget(holding.key)
@@ -286,10 +207,10 @@ class Attempts:
                 # Only the acknowledgement of its start got lost.
                 self._pool.release_reserved(holding.key)
 
-    # For the log and the daemon's row
+    # For the daemon's row
 
     def workers(self):
-        """Describe the workers for the daemon's row."""
+        """Describe the workers: pid, Instance and since when."""
         described = []
         for slot, link in sorted(self._pool.links.items()):
             facts = {"worker": slot, "pid": link.pid, "instance": None, "since": None}
@@ -302,40 +223,3 @@ class Attempts:
                 }
             described.append(facts)
         return described
-
-    def _count(self, name):
-        self._counts[name] += 1
-        self._totals[name] += 1
-
-    def _tell_ended(self, holding, change):
-        facts = {"type": holding.claimed.type, "instance": holding.claimed.uuid}
-        why = change.message.rstrip().rpartition("\n")[2]
-        if change.event == Event.FINISH:
-            self._count("finished")
-            seconds = uptime() - (holding.started or uptime())
-            journal.finished(seconds=seconds, **facts)
-        elif change.event == Event.RETRY:
-            journal.retried(why=f"{why} (in {change.delay.total_seconds():.1f} s)", **facts)
-        else:
-            self._count("failed")
-            journal.failed(reason=change.reason.value, why=why, **facts)
-
-    @staticmethod
-    def _told(event, holding, why):
-        emit = {Event.EXPIRE: journal.expired, Event.RELEASE: journal.released}[event]
-        emit(
-            type=holding.claimed.type,
-            instance=holding.claimed.uuid,
-            attempt=holding.claimed.attempt,
-            why=why,
-        )
-
-    def summarize(self, seconds):
-        """Say what was done lately, if anything was."""
-        if any(self._counts.values()):
-            journal.summary(seconds=seconds, **self._counts)
-            self._counts = dict.fromkeys(self._counts, 0)
-
-    def tell_stopped(self):
-        """Say that the daemon has stopped, and what it did in all."""
-        journal.daemon_stopped(seconds=uptime() - self._since, **self._totals)

@@ -48,19 +48,19 @@ class Crew:
             return []
         return [slot for slot in range(self._size) if slot not in self._workers]
 
-    def remove(self, pid):
-        """Forget the worker of this pid and return it; None if there is none."""
+    def remove(self, pid, status):
+        """Forget the worker of this pid, which ended so, and return it; None if there is none."""
         for slot, process in self._workers.items():
             if process.pid == pid:
                 del self._workers[slot]
-                self._slow_down(process)
+                self._slow_down(process, retired=status == 0)
                 return process
         return None
 
-    def _slow_down(self, process):
+    def _slow_down(self, process, retired):
         """Start workers ever more slowly if they die at once."""
-        idle = self._page.read(process.slot) is None and not process.why
-        if not idle or uptime() - process.started > QUICK_DEATH:
+        ran = retired or process.why or self._page.read(process.slot) is not None
+        if ran or uptime() - process.started > QUICK_DEATH:
             self._quick_deaths = 0
             return
         self._quick_deaths += 1
@@ -79,8 +79,8 @@ class Crew:
                 found.append((process, running))
         return found
 
-    def kill_if_running(self, slot, pid, instance, attempt, why):
-        """Kill a worker, but only if it is still running this attempt.
+    def kill_if_running(self, slot, pid, key, why):
+        """Kill a worker, but only if it is still running this Instance and attempt.
 
         It is stopped first and looked at again, so that a task which has
         begun meanwhile is not hit.
@@ -91,7 +91,7 @@ class Crew:
         processes.kill(pid, signal.SIGSTOP)
         _wait_until_stopped(pid)
         running = self._page.read(slot)
-        if running is not None and (running.instance, running.attempt) == (instance, attempt):
+        if running is not None and running.key == key:
             process.why = why
             processes.kill(pid)
         else:

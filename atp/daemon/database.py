@@ -15,7 +15,11 @@ from dataclasses import dataclass
 from django.db import connections
 
 from ..conf import settings
+from . import journal
 from .processes import uptime
+
+# A call that goes on after its connection was cut has it cut again after this, in seconds.
+CUT_AGAIN = 1.0
 
 
 @dataclass(frozen=True)
@@ -42,8 +46,7 @@ class DatabaseThread:
         self._results = results
         self._wake = wake
         self._doing = None
-        self._since = 0.0
-        self._cut = False
+        self._since, self._deadline = 0.0, None
         self._connection = None
         threading.Thread(target=self._run, name=name, daemon=True).start()
 
@@ -59,7 +62,7 @@ class DatabaseThread:
         """
         if self.busy:
             raise AssertionError(f"{doing}: still {self._doing}")
-        self._doing, self._since, self._cut = doing, uptime(), False
+        self._doing, self._since, self._deadline = doing, uptime(), None
         self._calls.put((doing, call, then))
 
     def answered(self):
@@ -67,12 +70,18 @@ class DatabaseThread:
         self._doing = None
 
     def cut_if_overdue(self, limit):
-        """Shut the connection down if the call takes longer; returns what it was doing."""
-        if not self.busy or self._cut or uptime() - self._since <= limit:
-            return None
-        self._cut = True
-        _shut_down(self._connection)
-        return self._doing
+        """Shut the connection down if the call takes longer, and again until it gives up."""
+        if not self.busy:
+            return
+        now = uptime()
+        if self._deadline is None:
+            self._deadline = self._since + limit
+        if now >= self._deadline:
+            if self._deadline == self._since + limit:
+                journal.database_slow(doing=self._doing, seconds=limit)
+            # It may have been connecting just now, which cannot be cut.
+            self._deadline = now + CUT_AGAIN
+            _shut_down(self._connection)
 
     def _run(self):
         self._connection = connections[settings.DATABASE]

@@ -6,8 +6,9 @@ the table below has the level and the words of each fact.
 
 import json
 import logging
-import sys
 from datetime import UTC, datetime
+
+from .stderr import NonBlockingHandler
 
 logger = logging.getLogger("atp.daemon")
 
@@ -35,7 +36,7 @@ FACTS = {
     "taken_back": (_D, "unstarted Tasks taken back from worker {worker}: {count}"),
     "released": (_I, "{type} {instance} attempt {attempt} was handed back: {why}"),
     "refused": (_W, "{event} of {type} {instance} attempt {attempt} was refused: no longer held"),
-    "bad_inputs": (_E, "{type} {instance}: {why}"),
+    "unrecordable": (_E, "{event} of Instance {instance} cannot be recorded: {error}"),
     "summary": (_I, "in the last {seconds:.0f} s: {finished} finished, {failed} failed"),
     "worker_started": (_D, "worker {worker} started, pid {pid}"),
     "worker_died": (_E, "worker {worker}, pid {pid}, {how}"),
@@ -101,7 +102,7 @@ def configure(style, verbosity=1):
     parent = logging.getLogger("atp")
     if style is None and parent.hasHandlers():
         return
-    handler = logging.StreamHandler(sys.stderr)
+    handler = NonBlockingHandler()
     handler.setFormatter(JSONFormatter() if style == "json" else TextFormatter())
     parent.handlers = [handler]
     parent.propagate = False

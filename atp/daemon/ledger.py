@@ -64,15 +64,15 @@ class Ledger:
         """After an identity was renewed: forget what is recorded already, or no longer ours.
 
         ``kept`` is the state by pair of Instance and attempt of what this
-        daemon still holds. Returns the keys of the Tasks that were ended here
-        and are not ours any more.
+        daemon still holds. Returns what is forgotten because its Task is not
+        ours any more.
         """
-        gone = set()
+        gone = []
         entries = deque()
         for entry in self._entries:
             key = (entry.instance, entry.attempt)
             if key not in kept:
-                gone.add(key)
+                gone.append(entry)
             elif not _is_recorded(entry, kept[key]):
                 entries.append(entry)
         self._entries = entries

@@ -28,6 +28,10 @@ class Running:
     deadline: float
     started: float
 
+    @property
+    def key(self):
+        return self.instance, self.attempt
+
 
 class Page:
     """One slot per worker. It must be made before the first fork."""

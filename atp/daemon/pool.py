@@ -22,7 +22,7 @@ class Holding:
     """A claimed Task in this daemon's hands.
 
     ``ask`` is the event that its attempt shall end with when it was asked to
-    end. ``start_known`` says that its start is recorded, or about to be.
+    end, and ``why`` the reason. ``start_known`` says that its start is recorded, or about to be.
     """
 
     claimed: Claimed
@@ -30,7 +30,7 @@ class Holding:
     started: float | None = None
     start_known: bool = False
     ask: str = ""
-    killed: str = ""
+    why: str = ""
 
     @property
     def key(self):
@@ -48,10 +48,6 @@ class Link:
     hand: OrderedDict = field(default_factory=OrderedDict)
     # What waits for its start to be recorded before this worker gets it.
     reserved: Holding | None = None
-
-    @property
-    def free(self):
-        return not self.hand and self.reserved is None
 
     @property
     def running(self):
@@ -93,6 +89,42 @@ class Pool:
         """Pairs of link and holding for what is being executed."""
         return [(link, link.running) for link in self.links.values() if link.running]
 
+    def find(self, key):
+        """Return ``(link, holding)`` of what a worker has or is reserved for it; Nones if none."""
+        for link in self.links.values():
+            for holding in (*link.hand.values(), link.reserved):
+                if holding is not None and holding.key == key:
+                    return link, holding
+        return None, None
+
+    def take_waiting(self, key):
+        """Remove and return what no worker has; None if it is not here."""
+        for holding in self.waiting:
+            if holding.key == key:
+                self.waiting.remove(holding)
+                return holding
+        return None
+
+    def take_all_waiting(self):
+        """Remove and return everything that no worker has."""
+        waiting = list(self.waiting)
+        self.waiting.clear()
+        return waiting
+
+    def drop(self, key):
+        """Forget a Task. Returns ``(link, holding)``, the link if a worker may be running it."""
+        waiting = self.take_waiting(key)
+        if waiting is not None:
+            return None, waiting
+        link, holding = self.find(key)
+        if holding is None:
+            return None, None
+        if holding is link.reserved:
+            link.reserved = None
+            return None, holding
+        del link.hand[key[0]]
+        return link, holding
+
     def add(self, link):
         self.links[link.slot] = link
 
@@ -109,10 +141,17 @@ class Pool:
         each = 1
         if self._recent is not None:
             each = max(1, min(MAX_AHEAD, int(AHEAD / max(self._recent, 1e-4))))
-        room = sum(
-            max(0, each - len(link.hand)) for link in self.links.values() if link.reserved is None
-        )
+        room = sum(max(0, each - len(link.hand)) for link in self._open_links())
         return max(0, room - len(self.waiting))
+
+    def _open_links(self):
+        """The workers that could start something soon: not those whose task has become long."""
+        return [
+            link
+            for link in self.links.values()
+            if link.reserved is None
+            and (link.running is None or uptime() - link.running.started < AHEAD)
+        ]
 
     def put(self, claimed):
         """Take Tasks that have just been claimed."""
@@ -130,6 +169,9 @@ class Pool:
         surplus = [holding for holding in self.waiting if holding.since < limit]
         for holding in surplus:
             self.waiting.remove(holding)
+        if surplus:
+            # What waits is longer than what ran lately: claim for free workers only.
+            self._recent = AHEAD
         return surplus
 
     # Handing out
@@ -163,7 +205,7 @@ class Pool:
                     self.waiting.appendleft(holding)
 
     def _next_link(self, holding):
-        links = [link for link in self.links.values() if link.reserved is None]
+        links = self._open_links()
         free = next((link for link in links if not link.hand), None)
         if free is not None or holding.claimed.lost:
             return free
@@ -178,10 +220,7 @@ class Pool:
         if len(link.hand) >= MAX_AHEAD or any(h.claimed.lost for h in link.hand.values()):
             return False
         ahead = [self._expected.get(h.claimed.type) for h in link.hand.values()]
-        if None in ahead or sum(ahead) + expected > AHEAD:
-            return False
-        running = link.running
-        return running is None or uptime() - running.started < AHEAD
+        return None not in ahead and sum(ahead) + expected <= AHEAD
 
     @staticmethod
     def _send(link, holding):
@@ -216,9 +255,7 @@ class Pool:
     # Taking back
 
     def take_back(self):
-        """Take unread Tasks from workers whose task has become long, if another worker is free."""
-        if self.waiting or not any(link.free for link in self.links.values()):
-            return
+        """Take unread Tasks from workers whose task has become long."""
         for link in self.links.values():
             running = link.running
             if len(link.hand) > 1 and running and uptime() - running.started >= AHEAD:

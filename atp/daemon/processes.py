@@ -2,11 +2,16 @@
 
 import contextlib
 import ctypes
+import logging
 import os
+import resource
 import signal
 import sys
 import time
+import warnings
 from pathlib import Path
+
+logger = logging.getLogger("atp.daemon")
 
 LINUX = sys.platform == "linux"
 _PR_SET_PDEATHSIG = 1
@@ -42,6 +47,29 @@ def adopt_descendants():
     """Become the parent of descendants whose own parent dies (a subreaper; Linux only)."""
     if LINUX:
         _prctl(_PR_SET_CHILD_SUBREAPER, 1)
+
+
+def fork(child):
+    """Fork a child that runs ``child(parent's pid)`` in a session of its own; returns its pid.
+
+    What it returns is its exit status; 1 if it raises.
+    """
+    parent = os.getpid()
+    with warnings.catch_warnings():
+        # Python warns of threads, and counts those that numerical libraries
+        # start when they are imported, which handle forks themselves.
+        warnings.simplefilter("ignore", DeprecationWarning)
+        pid = os.fork()
+    if pid:
+        return pid
+    status = 1
+    try:
+        os.setsid()
+        status = child(parent)
+    except BaseException:
+        logger.critical("process %d failed", os.getpid(), exc_info=True)
+    finally:
+        os._exit(status)
 
 
 def ignore(signum, frame):
@@ -141,6 +169,14 @@ def resident_bytes():
     except OSError:
         return 0
     return pages * os.sysconf("SC_PAGE_SIZE")
+
+
+def allow_descriptors(number):
+    """Raise this process's soft limit on open files, as far as that is allowed."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != resource.RLIM_INFINITY and soft < number:
+        wanted = number if hard == resource.RLIM_INFINITY else min(number, hard)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, wanted), hard))
 
 
 def title(name):

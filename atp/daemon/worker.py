@@ -10,7 +10,7 @@ from django.db import connections, reset_queries
 
 from .. import binding, codec, signals
 from ..conf import settings
-from ..context import Context, LogCapture, describe
+from ..context import Context, LogCapture, clean, describe, shorten
 from ..exceptions import CorruptData, Fatal, Interrupted, NotSerializable, Retry
 from ..registry import registry
 from . import processes
@@ -18,6 +18,7 @@ from .channel import Closed
 from .outcome import Kind, Outcome
 from .page import NEVER, Running
 from .response import respond
+from .surroundings import Surroundings
 
 # Error reporters that hook logging see a handler's exceptions here.
 logger = logging.getLogger("atp.worker")
@@ -33,6 +34,7 @@ class Worker:
         self._scratch = scratch_root / f"worker-{slot}"
         self._options = options
         self._done = 0
+        self._surroundings = Surroundings()
 
     def run(self):
         """Run Tasks until the channel is closed or the worker retires."""
@@ -90,6 +92,7 @@ class Worker:
             refresh_connections()
             return _run_handler(claimed, context)
         finally:
+            self._surroundings.restore()
             root.removeHandler(capture)
             context.flush()
             context.remove_scratch()
@@ -101,6 +104,10 @@ class Worker:
         return None
 
 
+def _words(error):
+    return shorten(clean(str(error)))
+
+
 def _run_handler(claimed, context):
     signals.handler_started.send_robust(sender=Worker, context=context)
     error = None
@@ -109,12 +116,12 @@ def _run_handler(claimed, context):
     except Interrupted:
         return Outcome(Kind.INTERRUPTED, "the handler was interrupted")
     except Retry as asked:
-        return Outcome(Kind.RETRY, str(asked) or "the handler asked to try again", asked.after)
+        return Outcome(Kind.RETRY, _words(asked) or "the handler asked to try again", asked.after)
     except Fatal as refusal:
-        return Outcome(Kind.FATAL, str(refusal) or "the handler said Fatal")
+        return Outcome(Kind.FATAL, _words(refusal) or "the handler said Fatal")
     except _Unusable as unusable:
         error = unusable.__cause__
-        return Outcome(Kind.FATAL, str(error))
+        return Outcome(Kind.FATAL, _words(error))
     except BaseException as raised:  # SystemExit too: a handler does not end its worker
         error = raised
         return Outcome(Kind.ERROR, describe(raised))

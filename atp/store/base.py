@@ -161,7 +161,6 @@ class Swept:
 
     daemons: tuple[str, ...] = ()
     expired: int = 0
-    missed: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -267,10 +266,14 @@ class Store(ABC):
 
     @abstractmethod
     def sweep(self, *, daemon=None, limit=500):
-        """Expire what lost daemons hold, and fail what was not started in time.
+        """Expire what lost daemons hold.
 
         ``daemon`` is who sweeps: it never sweeps itself. Returns :class:`Swept`.
         """
+
+    @abstractmethod
+    def miss(self, *, who="", limit=500):
+        """Fail what waits and was not started before its ``start_before``; returns how many."""
 
     @abstractmethod
     def purge(self, *, type=None, instances=None, limit=500, who=""):

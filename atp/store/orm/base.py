@@ -19,7 +19,8 @@ class ORMBase(Store):
     def lock_folder(self):
         if self.connection.vendor != "sqlite":
             return None
-        return Path(f"{self.connection.settings_dict['NAME']}-atpd").absolute()
+        # Whatever links lead to the file, all who use it find the same folder.
+        return Path(f"{Path(self.connection.settings_dict['NAME']).resolve()}-atpd")
 
     def now(self):
         if self.connection.vendor != "postgresql":

@@ -7,10 +7,9 @@ from django.db.models import Exists, F, OuterRef
 from ...codec import Payload
 from ...exceptions import LeaseLost
 from ...models import Daemon, Instance, LogRecord, Task, Type
-from ...states import Actor, Event, State
-from ..base import Claimed
+from ...states import Actor, Event, Reason, State
+from ..base import Change, Claimed
 from .base import ORMBase
-from .daemons import missed
 from .moves import Moves
 
 
@@ -26,13 +25,37 @@ class Claims(ORMBase):
                 raise LeaseLost("The daemon's lease has run out.")
             tasks = self._due(types, now, limit)
             late = [task for task in tasks if task.start_before and task.start_before <= now]
-            if late:
-                moves = Moves(self, now).load([task.pk for task in late])
-                for task in late:
-                    moves.apply(missed(task.pk, str(row)), actor=Actor.ANYONE)
-                moves.write()
-                tasks = [task for task in tasks if task not in late]
-            return self._take(tasks, row, now) if tasks else []
+            self._fail_missed([task.pk for task in late], now, str(row))
+            in_time = [task for task in tasks if task not in late]
+            return self._take(in_time, row, now) if in_time else []
+
+    def miss(self, *, who="", limit=500):
+        now = self.now()
+        late = self.rows(Task).waiting().filter(start_before__lte=now)
+        if not late.exists():
+            return 0
+        with self.atomic():
+            locked = late.select_for_update(skip_locked=True).order_by("pk")[:limit]
+            keys = [task.pk for task in locked]
+            self._fail_missed(keys, now, who)
+        return len(keys)
+
+    def _fail_missed(self, keys, now, who):
+        """Fail waiting Tasks that are too late to be started. They are locked."""
+        if not keys:
+            return
+        moves = Moves(self, now).load(keys)
+        for key in keys:
+            missed = Change(
+                event=Event.FAIL,
+                instance=key,
+                who=who,
+                message="not started before its start_before",
+                level=logging.WARNING,
+                reason=Reason.MISSED,
+            )
+            moves.apply(missed, actor=Actor.ANYONE)
+        moves.write()
 
     def _leased(self, daemon):
         """Lock the daemon's row, so that its identity cannot end meanwhile."""

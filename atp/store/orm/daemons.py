@@ -7,7 +7,7 @@ from datetime import timedelta
 from ... import filelock
 from ...exceptions import LeaseLost
 from ...models import Daemon, Task
-from ...states import Actor, Event, Reason, State
+from ...states import Actor, Event, State
 from ..base import Asked, Change, Reconciled, Renewal, Swept
 from .base import ORMBase
 from .moves import Moves
@@ -114,8 +114,7 @@ class Daemons(ORMBase):
             expired += count
             if gone:
                 lost.append(str(row))
-        missed = self._miss(who, limit)
-        return Swept(daemons=tuple(lost), expired=expired, missed=missed)
+        return Swept(daemons=tuple(lost), expired=expired)
 
     def _name(self, daemon):
         row = self.rows(Daemon).filter(uuid=daemon).first() if daemon else None
@@ -146,34 +145,7 @@ class Daemons(ORMBase):
             filelock.remove(row.lock)
         return True, expired
 
-    def _miss(self, who, limit):
-        """Fail what was not started before its start_before."""
-        now = self.now()
-        late = self.rows(Task).waiting().filter(start_before__lte=now)
-        if not late.exists():
-            return 0
-        with self.atomic():
-            locked = late.select_for_update(skip_locked=True).order_by("pk")[:limit]
-            keys = [task.pk for task in locked]
-            moves = Moves(self, now).load(keys)
-            for key in keys:
-                moves.apply(missed(key, who), actor=Actor.ANYONE)
-            moves.write()
-        return len(keys)
-
     def _log_daemon(self, row, now, message, level=logging.INFO, who=""):
         self.log(
             subject=f"daemon:{row}", time=now, who=who or str(row), message=message, level=level
         )
-
-
-def missed(key, who):
-    """The change of a Task that is too late to be started."""
-    return Change(
-        event=Event.FAIL,
-        instance=key,
-        who=who,
-        message="not started before its start_before",
-        level=logging.WARNING,
-        reason=Reason.MISSED,
-    )

@@ -1,0 +1,99 @@
+"""Claiming: when to look at the queue, for how much; and the housekeeping in between."""
+
+from ..conf import settings
+from . import journal
+
+
+class Claiming:
+    """Works in the claiming thread; every call is one look at the queue, or one chore."""
+
+    def __init__(self, thread, store, identity, pool, attempts, timers):
+        self._thread = thread
+        self._store = store
+        self._identity = identity
+        self._pool = pool
+        self._attempts = attempts
+        self._timers = timers
+        # The state of affairs at which the queue was found to hold nothing that is due.
+        self._empty_at = None
+
+    def turn(self, claims):
+        """Start the next call, if the thread is free; without ``claims`` only chores."""
+        if self._thread.busy:
+            return
+        wanted = self._pool.wanted() if claims and self._identity.leased else 0
+        if wanted and self._identity.types and self._is_time():
+            self._claim(wanted)
+        else:
+            self._housekeep()
+
+    def _is_time(self):
+        """At once when a worker has become free or more is known to wait, else by polling."""
+        due = self._timers.due("poll", settings.POLL_EVERY)
+        return due or self._attempts.take_freed() or self._attempts.more_waits
+
+    def _claim(self, wanted):
+        daemon, types = self._identity.current, self._identity.types
+        news = self._attempts.news
+        self._empty_at = None
+
+        def claim():
+            claimed = self._store.claim(daemon, types, wanted)
+            # What is too late hides what is due behind it.
+            missed = 0 if claimed else self._store.miss(who=self._identity.name)
+            return claimed, missed
+
+        def claimed(result):
+            tasks, missed = result.value
+            self._tell_missed(missed)
+            # What was put back into the queue meanwhile, this claim may not have seen.
+            news_came = self._attempts.news != news
+            self._attempts.more_waits = len(tasks) >= wanted or bool(missed) or news_came
+            if not tasks and not self._attempts.more_waits:
+                self._empty_at = news
+            if tasks:
+                journal.claimed(count=len(tasks))
+                self._pool.put(tasks)
+                if self._attempts.stopping:
+                    self._attempts.hand_back_unstarted(self._attempts.stopping)
+
+        self._thread.submit("claiming", claim, claimed)
+
+    def found_nothing(self):
+        """Whether the last look found nothing due, and nothing was put back since."""
+        return self._empty_at == self._attempts.news or not self._identity.types
+
+    # Chores
+
+    def _housekeep(self):
+        daemon, name = self._identity.current, self._identity.name
+        if self._identity.may_sweep and self._timers.due("sweep", settings.SWEEP_EVERY):
+            self._thread.submit("sweeping", lambda: self._store.sweep(daemon=daemon), self._swept)
+        elif self._timers.due("miss", settings.SWEEP_EVERY):
+            self._thread.submit(
+                "looking for what was missed", lambda: self._store.miss(who=name), self._missed
+            )
+        elif self._timers.due("purge", settings.PURGE_EVERY):
+            self._thread.submit("purging", self._store.purge, self._purged)
+
+    def _swept(self, result):
+        swept = result.value
+        if swept.daemons or swept.expired:
+            names = ", ".join(swept.daemons) or "one with many Tasks"
+            journal.daemons_lost(daemons=names, expired=swept.expired)
+            self._attempts.tell_news()
+
+    def _missed(self, result):
+        self._tell_missed(result.value)
+        if result.value:
+            self._timers.now("miss")
+
+    @staticmethod
+    def _tell_missed(count):
+        if count:
+            journal.missed(count=count)
+
+    def _purged(self, result):
+        if result.value:
+            journal.purged(count=result.value)
+            self._timers.now("purge")

@@ -1,0 +1,104 @@
+"""The supervisor's side of its dispatcher: the process, the channel, what was heard last."""
+
+from . import journal, processes
+from .channel import Closed
+from .processes import uptime
+
+# A dispatcher that dies within this many seconds is started again ever more slowly.
+QUICK_DEATH = 5.0
+SLOWEST_RESTART = 10.0
+
+
+class Liaison:
+    """One dispatcher after the other; ``pid`` is None while there is none.
+
+    ``identities`` are uuids under which something may still be held,
+    ``lease_until`` is how long the workers may live on the uptime clock.
+    """
+
+    def __init__(self):
+        self.pid = None
+        self.channel = None
+        self.identities = []
+        self.lease_until = None
+        self.sign_of_life = 0.0
+        self._outbox = []
+        self._started = self._due = 0.0
+        self._quick_deaths = 0
+
+    @property
+    def is_due(self):
+        """Whether a dispatcher is missing and may be started now."""
+        return self.pid is None and uptime() >= self._due
+
+    def started(self, pid, channel):
+        """A dispatcher has been started."""
+        self.pid, self.channel = pid, channel
+        self._started = self.sign_of_life = uptime()
+        self.lease_until = None
+
+    def died(self, status):
+        """It is dead: the next one is due at once, or later if they keep dying."""
+        quick = uptime() - self._started < QUICK_DEATH
+        self._quick_deaths = self._quick_deaths + 1 if quick else 0
+        pause = 0.0
+        if self._quick_deaths > 1:
+            pause = min(2.0 ** (self._quick_deaths - 2), SLOWEST_RESTART)
+        self._due = uptime() + pause
+        how = processes.describe_status(status)
+        journal.dispatcher_died(pid=self.pid, how=how, seconds=pause)
+        self.pid = None
+        self.close()
+
+    def close(self):
+        """Close the channel, and what was still to be passed through it."""
+        if self.channel is not None:
+            self.channel.close()
+            self.channel = None
+        for _, channels in self._outbox:
+            for channel in channels:
+                channel.close()
+        self._outbox = []
+
+    def hear(self):
+        """Yield what the dispatcher asks for: ``(slot, pid, instance, attempt, why)`` to kill."""
+        while self.channel is not None:
+            try:
+                (kind, *values), _ = self.channel.receive(wait=False)
+            except (BlockingIOError, Closed):
+                return
+            self.sign_of_life = uptime()
+            if kind == "lease":
+                [self.lease_until] = values
+            elif kind == "identity" and values[0] not in self.identities:
+                self.identities.append(values[0])
+            elif kind == "joined":
+                self.identities = values
+            elif kind == "kill":
+                yield values
+
+    def say(self, *message, channels=()):
+        """Send a message, with ends of channels; later, if the dispatcher is not reading."""
+        self._outbox.append((message, channels))
+        self.speak()
+
+    def speak(self):
+        """Send what could not be sent before."""
+        while self._outbox and self.channel is not None:
+            message, channels = self._outbox[0]
+            try:
+                descriptors = [channel.fileno() for channel in channels]
+                self.channel.send(message, descriptors, wait=False)
+            except (BlockingIOError, Closed):
+                return
+            self._outbox.pop(0)
+            for channel in channels:
+                channel.close()
+
+    def end_if_silent(self, limit):
+        """Kill a dispatcher that has given no sign of life for so long."""
+        silent = uptime() - self.sign_of_life
+        if self.pid is not None and silent > limit:
+            journal.dispatcher_hung(pid=self.pid, seconds=silent)
+            processes.kill(self.pid)
+            self.sign_of_life = uptime()

@@ -1,0 +1,89 @@
+"""Membership: joining the queue, and joining it again after every failure of the database."""
+
+from django.db import InterfaceError, OperationalError
+
+from ..conf import settings
+from ..exceptions import LeaseLost
+from . import journal
+from .processes import uptime
+
+# After a failure the next try waits this long, in seconds, and ever longer.
+FIRST_PAUSE, LONGEST_PAUSE = 0.1, 1.0
+
+
+class Membership:
+    """Ends the identity when a call fails, and takes a new one when that is possible."""
+
+    def __init__(self, thread, store, identity, pool, ledger, timers, tell):
+        self._thread = thread
+        self._store = store
+        self._identity = identity
+        self._pool = pool
+        self._ledger = ledger
+        self._timers = timers
+        self._tell = tell
+        # What has failed and has not gone through since.
+        self._failing = set()
+        self._failed_at = 0.0
+        self._pause = FIRST_PAUSE
+
+    def answered(self, result):
+        """A call went through; when all that failed have, the trouble is over."""
+        self._failing.discard(result.doing)
+        if not self._failing and self._pause > FIRST_PAUSE:
+            self._pause = FIRST_PAUSE
+            journal.database_back(seconds=uptime() - self._failed_at)
+
+    def failed(self, result):
+        """A call failed: its identity is not to be used any more."""
+        if isinstance(result.error, LeaseLost):
+            journal.lease_lost(why=result.error)
+        else:
+            self._note_failure(result)
+        # Whatever was being written may be in the database or not.
+        self._ledger.give_back()
+        self._identity.lose()
+
+    def _note_failure(self, result):
+        if not self._failing:
+            self._failed_at = uptime()
+        if result.doing not in self._failing:
+            # What is not the database's fault is told with its traceback.
+            expected = isinstance(result.error, (OperationalError, InterfaceError, OSError))
+            trace = None if expected else result.error
+            journal.database_failed(doing=result.doing, error=_words(result.error), exc_info=trace)
+        self._failing.add(result.doing)
+        self._timers.later("rejoin", self._pause)
+        self._pause = min(self._pause * 2, LONGEST_PAUSE)
+
+    def rejoin(self, then):
+        """Take a new identity, if it is time to try; ``then(kept)`` is told what it holds."""
+        if not self._timers.passed("rejoin"):
+            return
+        self._tell("identity", self._identity.propose())
+        holding = {holding.key for holding in self._pool.holdings()} | self._ledger.keys()
+
+        def joined(result):
+            answer, expired = result.value
+            self._announce(answer, expired)
+            self._identity.joined(answer, result.sent, result.received)
+            self._tell("joined", self._identity.current)
+            self._tell("lease", self._identity.lease_until)
+            self._timers.later("renew", settings.RENEW_EVERY)
+            then(answer.kept)
+
+        self._thread.submit(
+            "joining", lambda: self._identity.join(self._store, sorted(holding)), joined
+        )
+
+    def _announce(self, answer, expired):
+        if self._identity.previous:
+            journal.rejoined(
+                daemon=self._identity.candidate, kept=len(answer.kept), expired=expired
+            )
+        else:
+            journal.joined(daemon=self._identity.candidate)
+
+
+def _words(error):
+    return " ".join(str(error).split()) or type(error).__name__

@@ -1,0 +1,120 @@
+"""Recording: the lease, the Types, what has happened, what is asked."""
+
+import logging
+
+from django.db import DatabaseError, DataError, IntegrityError, InterfaceError
+
+from .. import queue as verbs
+from ..conf import settings
+from ..exceptions import LeaseLost
+from ..registry import registry
+from ..states import Event, Reason
+from ..store.base import RELEASE, Change
+from . import journal
+
+_RECORDING = "recording"
+
+
+class Recording:
+    """Works in the recording thread; ``turn()`` starts the most urgent call."""
+
+    def __init__(self, thread, store, identity, ledger, attempts, timers, tell):
+        self._thread = thread
+        self._store = store
+        self._identity = identity
+        self._ledger = ledger
+        self._attempts = attempts
+        self._timers = timers
+        self._tell = tell
+        self.registered = False
+
+    def turn(self):
+        """Renew when it is time, else write what has happened, else see what is asked."""
+        if self._thread.busy:
+            return
+        daemon = self._identity.current
+        if self._timers.due("renew", settings.RENEW_EVERY):
+            self._renew(daemon)
+        elif not self.registered:
+            self._thread.submit("registering Types", self._register, self._set_registered)
+        elif batch := self._ledger.take():
+            write = self._store.record if isinstance(batch[0], Change) else self._store.note
+            self._thread.submit(
+                _RECORDING, lambda: (batch, write(batch, daemon=daemon)), self._recorded
+            )
+        elif self._attempts.any() and self._timers.due("asked", settings.POLL_EVERY):
+            self._thread.submit("reading requests", lambda: self._store.asked(daemon), self._asked)
+
+    def leave(self, then):
+        """Give up the daemon's row."""
+        daemon = self._identity.current
+        self._thread.submit("leaving", lambda: self._store.leave(daemon), then)
+
+    def _renew(self, daemon):
+        workers, idle = self._attempts.workers(), not self._attempts.any()
+        self._thread.submit(
+            "renewing the lease",
+            lambda: self._store.renew(daemon, lease=settings.LEASE, workers=workers, idle=idle),
+            self._renewed,
+        )
+
+    def _renewed(self, result):
+        self._identity.renewed(result.value.time, result.sent, result.received)
+        self._tell("lease", self._identity.lease_until)
+
+    def _register(self):
+        served = [registry.get(identifier) for identifier in self._identity.types]
+        verbs.register(*served, by=self._identity.name)
+
+    def _set_registered(self, result):
+        self.registered = True
+
+    def _recorded(self, result):
+        batch, refused = result.value
+        self._ledger.acknowledge()
+        self._attempts.recorded(batch, refused)
+
+    def _asked(self, result):
+        for asked in result.value:
+            if asked.request == RELEASE:
+                self._attempts.endings.ask(asked.instance, asked.attempt, Event.RELEASE)
+
+    # What cannot be written
+
+    def can_isolate(self, result):
+        """Whether a failure lies in what was to be written, not in the database.
+
+        Then the entry is looked for: from now on they are written one by
+        one, and the one that fails alone is given up.
+        """
+        if result.doing != _RECORDING or not _is_of_the_data(result.error):
+            return False
+        self._ledger.give_back()
+        if self._ledger.limit != 1:
+            self._ledger.limit = 1
+        else:
+            self._give_up(self._ledger.drop_first(), result.error)
+            self._ledger.limit = None
+        return True
+
+    def _give_up(self, entry, error):
+        event = entry.event if isinstance(entry, Change) else "note"
+        journal.unrecordable(event=event, instance=entry.instance, error=error)
+        if event == Event.FINISH:
+            self._ledger.put_first(
+                Change(
+                    event=Event.FAIL,
+                    instance=entry.instance,
+                    attempt=entry.attempt,
+                    who=entry.who,
+                    reason=Reason.ERROR,
+                    level=logging.ERROR,
+                    message=f"its result cannot be stored: {type(error).__name__}",
+                )
+            )
+
+
+def _is_of_the_data(error):
+    if isinstance(error, (DataError, IntegrityError)):
+        return True
+    return not isinstance(error, (DatabaseError, InterfaceError, LeaseLost, OSError))

@@ -1,0 +1,61 @@
+"""Writing the log without ever waiting for whoever reads it.
+
+A pipe to a pager, a stopped terminal or a full journal must not keep the
+supervisor from killing in time. What cannot be written is dropped and counted.
+"""
+
+import logging
+import os
+import select
+import socket
+import stat
+
+
+class NonBlockingHandler(logging.Handler):
+    """Writes lines to standard error; never blocks, never raises."""
+
+    def __init__(self, descriptor=2):
+        super().__init__()
+        self._write = _writer(descriptor)
+        self._dropped = 0
+
+    def emit(self, record):
+        try:
+            line = self.format(record) + "\n"
+            if self._dropped:
+                line = f"{self._dropped} lines of the log were dropped: nobody read it\n{line}"
+            self._write(line.encode("utf-8", "backslashreplace"))
+            self._dropped = 0
+        except OSError:
+            self._dropped += 1
+        except Exception:
+            self.handleError(record)
+
+
+def _writer(descriptor):
+    """Return a function that writes bytes at once, or raises OSError."""
+    try:
+        mode = os.fstat(descriptor).st_mode
+    except OSError:
+        return lambda data: None  # closed: there is no log
+    if stat.S_ISSOCK(mode):
+        link = socket.socket(fileno=os.dup(descriptor))
+        return lambda data: link.send(data, socket.MSG_DONTWAIT)
+    if stat.S_ISREG(mode):
+        return lambda data: os.write(descriptor, data)
+    try:
+        # An open file of our own: to make the shared one non-blocking would
+        # make it so for everybody who has it.
+        own = os.open(f"/proc/self/fd/{descriptor}", os.O_WRONLY | os.O_NONBLOCK | os.O_NOCTTY)
+    except OSError:
+        return lambda data: _write_if_ready(descriptor, data)
+    os.set_inheritable(own, False)
+    return lambda data: os.write(own, data)
+
+
+def _write_if_ready(descriptor, data):
+    """The next best: a pipe that is ready takes this much without waiting."""
+    _, ready, _ = select.select([], [descriptor], [], 0)
+    if not ready:
+        raise BlockingIOError
+    os.write(descriptor, data[: select.PIPE_BUF])

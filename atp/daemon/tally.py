@@ -1,0 +1,63 @@
+"""What the daemon says about its attempts, and how many there were."""
+
+from ..states import Event
+from . import journal
+from .processes import uptime
+
+
+class Tally:
+    """Counts since the start and since the last summary, and the lines of the log."""
+
+    def __init__(self):
+        self._since = uptime()
+        self._lately = {"finished": 0, "failed": 0}
+        self._in_all = dict(self._lately)
+
+    def _count(self, name):
+        self._lately[name] += 1
+        self._in_all[name] += 1
+
+    def started(self, holding, link):
+        journal.started(attempt=holding.claimed.attempt, worker=link.slot, **_names(holding))
+
+    def ended(self, holding, change):
+        """Tell how a handler's end was taken."""
+        why = change.message.rstrip().rpartition("\n")[2]
+        if change.event == Event.FINISH:
+            self._count("finished")
+            seconds = uptime() - (holding.started or uptime())
+            journal.finished(seconds=seconds, **_names(holding))
+        elif change.event == Event.RETRY:
+            delay = change.delay.total_seconds()
+            journal.retried(why=f"{why} (in {delay:.1f} s)", **_names(holding))
+        else:
+            self._count("failed")
+            journal.failed(reason=change.reason.value, why=why, **_names(holding))
+
+    @staticmethod
+    def expired(holding, why):
+        journal.expired(attempt=holding.claimed.attempt, why=why, **_names(holding))
+
+    @staticmethod
+    def released(holding, why):
+        journal.released(attempt=holding.claimed.attempt, why=why, **_names(holding))
+
+    @staticmethod
+    def refused(entry, holding):
+        """Tell that something was not written, because the Task is no longer held."""
+        names = _names(holding) if holding else {"type": "", "instance": entry.instance}
+        journal.refused(event=getattr(entry, "event", "note"), attempt=entry.attempt, **names)
+
+    def summarize(self, seconds):
+        """Say what was done lately, if anything was."""
+        if any(self._lately.values()):
+            journal.summary(seconds=seconds, **self._lately)
+            self._lately = dict.fromkeys(self._lately, 0)
+
+    def tell_stopped(self):
+        """Say that the daemon has stopped, and what it did in all."""
+        journal.daemon_stopped(seconds=uptime() - self._since, **self._in_all)
+
+
+def _names(holding):
+    return {"type": holding.claimed.type, "instance": holding.claimed.uuid}
