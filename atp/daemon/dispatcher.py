@@ -121,6 +121,8 @@ class Dispatcher:
             thread, result = self._results.get()
             thread.answered()
             self._on_result(result)
+        if self._left:
+            return self._end(DONE)
         for thread in (self._claimer, self._recorder):
             thread.cut_if_overdue(settings.STATEMENT_TIMEOUT)
         if self._timers.due("alive", ALIVE_EVERY):
@@ -224,7 +226,7 @@ class Dispatcher:
             self._attempts.endings.ask_all(Event.RELEASE, STOPPING)
         if len(self._pool) or len(self._ledger) or self._recorder.busy:
             return self._end(UNDELIVERED) if over > DELIVERY_GRACE else None
-        if self._left or self._identity.current is None:
+        if self._identity.current is None:
             # Without an identity there is nothing to leave; the lease runs out by itself.
             return self._end(DONE)
         if not self._claimer.busy:

@@ -7,6 +7,7 @@ from .processes import uptime
 # A dispatcher that dies within this many seconds is started again ever more slowly.
 QUICK_DEATH = 5.0
 SLOWEST_RESTART = 10.0
+MOST_UNREAD = 8
 
 
 class Liaison:
@@ -30,6 +31,11 @@ class Liaison:
     def is_due(self):
         """Whether a dispatcher is missing and may be started now."""
         return self.pid is None and uptime() >= self._due
+
+    @property
+    def is_listening(self):
+        """Whether it reads what it is told; what it does not costs descriptors here."""
+        return self.pid is not None and len(self._outbox) < MOST_UNREAD
 
     def started(self, pid, channel):
         """A dispatcher has been started."""

@@ -147,8 +147,8 @@ class Supervisor:
     def _start_what_is_missing(self):
         if self._dispatcher.is_due:
             self._start_dispatcher()
-        if self._dispatcher.pid is not None and not self._stops:
-            for slot in self._crew.missing():
+        for slot in self._crew.missing() if not self._stops else []:
+            if self._dispatcher.is_listening:
                 self._start_worker(slot)
 
     def _start_dispatcher(self):
