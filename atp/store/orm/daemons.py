@@ -55,23 +55,20 @@ class Daemons(ORMBase):
         self.rows(Task).filter(pk__in=kept).update(daemon=row)
 
     def _end(self, row, now, event, who, why, limit=None):
-        """Take away what the daemon holds. Returns how many."""
+        """Take away what the daemon holds. Returns from how many Instances."""
         held = list(self.rows(Task).filter(daemon=row).values_list("pk", "attempt")[:limit])
         if not held:
             return 0
         moves = Moves(self, now).load([key for key, _ in held])
         level = logging.WARNING if event == Event.EXPIRE else logging.INFO
         actor = Actor.SWEEPER if event == Event.EXPIRE else Actor.HOLDER
-        for key, attempt in held:
-            moves.apply(
-                Change(
-                    event=event, instance=key, attempt=attempt, who=who, message=why, level=level
-                ),
-                actor=actor,
-                holder=row.pk,
-            )
+        facts = {"event": event, "who": who, "message": why, "level": level}
+        ended = [
+            moves.apply(Change(instance=key, attempt=attempt, **facts), actor=actor, holder=row.pk)
+            for key, attempt in held
+        ]
         moves.write()
-        return len(held)
+        return sum(ended)
 
     def renew(self, daemon, *, lease, workers=(), idle=False):
         with self.atomic():

@@ -1,0 +1,61 @@
+"""A queue in a database of its own."""
+
+import json
+import subprocess
+
+import pytest
+
+from atp.models import Instance, Type
+from atp.router import QueueRouter
+from tests import environment
+from tests.app import tasks
+from tests.helpers import child_environment, manage
+
+
+@pytest.fixture
+def elsewhere(settings):
+    settings.ATP = {"DATABASE": "queue"}
+    return QueueRouter()
+
+
+def test_routes(elsewhere):
+    from django.contrib.auth.models import User
+
+    assert elsewhere.db_for_read(Instance) == elsewhere.db_for_write(Type) == "queue"
+    assert elsewhere.db_for_read(User) is None
+    assert elsewhere.allow_relation(Instance(), Type())
+    assert elsewhere.allow_relation(Instance(), User()) is None
+    assert elsewhere.allow_migrate("queue", "atp") is True
+    assert elsewhere.allow_migrate("default", "atp") is False
+    assert elsewhere.allow_migrate("default", "auth") is None
+
+
+def test_all_of_it_in_another_database(transactional_db):
+    """Migrate, enqueue, run, look: nothing of ATP touches the default database."""
+
+    def run(*args):
+        done = subprocess.run(
+            manage(*args),
+            env=child_environment(DJANGO_SETTINGS_MODULE="tests.settings_apart"),
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    try:
+        run("migrate", "--database", "queue", "-v", "0")
+        run("atp", "enqueue", "tests.add", '{"first": 1, "second": 2}', "--identifier", "sum")
+        run("atpd", "--drain", "-p", "1")
+        shown = json.loads(
+            run("atp", "show", "--type", "tests.add", "--identifier", "sum", "--json")
+        )
+        assert shown["state"] == "FINISHED"
+        assert run("check") == "System check identified no issues (0 silenced).\n"
+    finally:
+        for file in environment.folder().glob("queue.sqlite3*"):
+            if file.is_file():
+                file.unlink()
+    assert not Instance.objects.of_type(tasks.add.identifier).exists()
