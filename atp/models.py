@@ -247,7 +247,7 @@ class LogRecord(models.Model):
 class Daemon(models.Model):
     """One running atpd.
 
-    ``lock`` is the path of the file lock that stands for its lease where all
+    ``lock`` is the name of the file lock that stands for its lease where all
     daemons share a host (SQLite); elsewhere it is empty and ``lease_until``
     counts.
     """

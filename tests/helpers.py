@@ -26,6 +26,15 @@ def wait_for(condition, timeout=DEADLINE, what="the condition"):
         time.sleep(0.01)
 
 
+def stays(condition, seconds, what="the condition"):
+    """Fail as soon as ``condition()`` is false within the next ``seconds`` seconds."""
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        if not condition():
+            raise AssertionError(f"{what} did not stay true for {seconds} s")
+        time.sleep(0.01)
+
+
 class Thread(threading.Thread):
     """A thread with database connections of its own, whose outcome is collected."""
 

@@ -15,6 +15,8 @@ from .outcome import Kind
 from .processes import uptime
 from .tally import Tally
 
+TAKEN_AWAY = "its Task was taken away"
+
 
 class Attempts:
     """What runs, what has ended, what was lost.
@@ -85,6 +87,8 @@ class Attempts:
     def _on_started(self, link, instance, attempt, at):
         holding = self._pool.started(link, instance)
         if holding is None:
+            # It was let go of before the worker had read it.
+            self.endings.kill(link, (instance, attempt), TAKEN_AWAY)
             return
         self.tally.started(holding, link)
         if not holding.start_known:
@@ -184,16 +188,23 @@ class Attempts:
             if not isinstance(entry, Change) or entry in refused:
                 continue
             if entry.event == Event.START:
-                self._pool.release_reserved((entry.instance, entry.attempt))
+                self._hand_out_reserved((entry.instance, entry.attempt))
             elif entry.event in (Event.RELEASE, Event.EXPIRE, Event.RETRY):
                 self.tell_news()
 
+    def _hand_out_reserved(self, key):
+        if self.stopping:
+            self.hand_back(self._pool.take_reserved(key), self.stopping)
+        else:
+            self._pool.release_reserved(key)
+
     def _forget(self, key):
         """Let go of a Task that this daemon does not hold any more; kill it if it runs."""
+        self._pool.take_unread_back(key)
         link, holding = self._pool.drop(key)
         if link is not None:
             self.endings.forget(key)
-            self.endings.kill(link, key, "its Task was taken away")
+            self.endings.kill(link, key, TAKEN_AWAY)
         return holding
 
     def reconcile(self, kept):
@@ -205,7 +216,7 @@ class Attempts:
                 self._forget(holding.key)
             elif kept[holding.key] == State.RUNNING:
                 # Only the acknowledgement of its start got lost.
-                self._pool.release_reserved(holding.key)
+                self._hand_out_reserved(holding.key)
 
     # For the daemon's row
 

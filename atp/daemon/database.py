@@ -115,3 +115,11 @@ def bound_connecting(limit):
     wrapper = connections[settings.DATABASE]
     if wrapper.vendor == "postgresql":
         wrapper.settings_dict["OPTIONS"].setdefault("connect_timeout", max(2, int(limit)))
+
+
+def close_connections():
+    """Close every connection of this process, and the pools that some of them come from."""
+    connections.close_all()
+    for connection in connections.all(initialized_only=True):
+        # Django's pools of psycopg 3 have threads, which do not survive a fork.
+        getattr(connection, "close_pool", lambda: None)()

@@ -11,6 +11,7 @@ from ..conf import settings
 from ..store import get_store
 
 _PREFIX = "atp-scratch-"
+_UNLOCKED = "atp-new-"
 _LOCK = ".lock"
 
 
@@ -25,20 +26,23 @@ class DaemonFolders:
     def make(self):
         """Make the scratch folder, and take the lease's lock where leases are locks."""
         remove_abandoned()
-        self.scratch = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=settings.SCRATCH_DIR))
-        self._descriptors.append(filelock.acquire(self.scratch / _LOCK))
+        # It gets its name once it is locked, or another daemon could take it for abandoned.
+        made = Path(tempfile.mkdtemp(prefix=_UNLOCKED, dir=settings.SCRATCH_DIR))
+        self._descriptors.append(filelock.acquire(made / _LOCK))
+        self.scratch = made.rename(made.with_name(made.name.replace(_UNLOCKED, _PREFIX)))
         folder = get_store().lock_folder
         if folder is not None:
             folder.mkdir(parents=True, exist_ok=True)
-            self.lock = str(folder / f"{uuid.uuid4()}.lock")
-            self._descriptors.append(filelock.acquire(self.lock))
+            self.lock = f"{uuid.uuid4()}.lock"
+            self._lock_path = folder / self.lock
+            self._descriptors.append(filelock.acquire(self._lock_path))
 
     def remove(self):
         """Remove what was made. The locks are free when the last process of the daemon is dead."""
         if self.scratch is not None:
             shutil.rmtree(self.scratch, ignore_errors=True)
         if self.lock:
-            filelock.remove(self.lock)
+            filelock.remove(self._lock_path)
 
 
 def remove_abandoned():

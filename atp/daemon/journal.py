@@ -44,6 +44,7 @@ FACTS = {
     "worker_killed": (_W, "worker {worker}, pid {pid}, was killed: {why}"),
     "worker_failing": (_E, "worker {worker} dies as soon as it starts: next try in {seconds:g} s"),
     "left_behind": (_W, "processes that worker {worker} had left behind, killed: {count}"),
+    "cannot_fork": (_E, "a process cannot be started: {error}; next try in {seconds:g} s"),
     "dispatcher_died": (_E, "the dispatcher, pid {pid}, {how}: starting another in {seconds:g} s"),
     "dispatcher_hung": (_E, "the dispatcher, pid {pid}, gave no sign of life for {seconds:.0f} s"),
     "supervisor_died": (_E, "the supervisor died: killing what is left of the workers"),

@@ -6,6 +6,7 @@ from ..conf import settings
 from ..exceptions import LeaseLost
 from . import journal
 from .processes import uptime
+from .recording import RECORDING
 
 # After a failure the next try waits this long, in seconds, and ever longer.
 FIRST_PAUSE, LONGEST_PAUSE = 0.1, 1.0
@@ -40,8 +41,9 @@ class Membership:
             journal.lease_lost(why=result.error)
         else:
             self._note_failure(result)
-        # Whatever was being written may be in the database or not.
-        self._ledger.give_back()
+        if result.doing == RECORDING:
+            # It may be in the database or not. Joining will tell.
+            self._ledger.give_back()
         self._identity.lose()
 
     def _note_failure(self, result):

@@ -198,11 +198,17 @@ class Pool:
 
     def release_reserved(self, key):
         """Hand a reserved Task to its worker, now that its start is recorded."""
-        for link in self.links.values():
-            if link.reserved is not None and link.reserved.key == key:
-                holding, link.reserved = link.reserved, None
-                if not self._send(link, holding):
-                    self.waiting.appendleft(holding)
+        link, holding = self.find(key)
+        if self.take_reserved(key) and not self._send(link, holding):
+            self.waiting.appendleft(holding)
+
+    def take_reserved(self, key):
+        """Remove a Task that is reserved for a worker; returns it in a list, empty if it is not."""
+        link, holding = self.find(key)
+        if holding is None or holding is not link.reserved:
+            return []
+        link.reserved = None
+        return [holding]
 
     def _next_link(self, holding):
         links = self._open_links()
@@ -268,6 +274,12 @@ class Pool:
         """Return for how long nothing has to be looked at, in seconds, ``most`` at the longest."""
         behind = any(len(link.hand) > 1 for link in self.links.values())
         return min(most, AHEAD) if behind or self.waiting else most
+
+    def take_unread_back(self, key):
+        """Take back what this Task's worker has not read, if it has not begun it."""
+        link, holding = self.find(key)
+        if holding is not None and holding.started is None:
+            self.put_back(self.unread(link))
 
     def unread(self, link):
         """Take back every Task that the worker has not read yet."""

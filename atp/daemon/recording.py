@@ -1,6 +1,7 @@
 """Recording: the lease, the Types, what has happened, what is asked."""
 
 import logging
+from dataclasses import replace
 
 from django.db import DatabaseError, DataError, IntegrityError, InterfaceError
 
@@ -12,7 +13,7 @@ from ..states import Event, Reason
 from ..store.base import RELEASE, Change
 from . import journal
 
-_RECORDING = "recording"
+RECORDING = "recording"
 
 
 class Recording:
@@ -40,7 +41,7 @@ class Recording:
         elif batch := self._ledger.take():
             write = self._store.record if isinstance(batch[0], Change) else self._store.note
             self._thread.submit(
-                _RECORDING, lambda: (batch, write(batch, daemon=daemon)), self._recorded
+                RECORDING, lambda: (batch, write(batch, daemon=daemon)), self._recorded
             )
         elif self._attempts.any() and self._timers.due("asked", settings.POLL_EVERY):
             self._thread.submit("reading requests", lambda: self._store.asked(daemon), self._asked)
@@ -87,7 +88,7 @@ class Recording:
         Then the entry is looked for: from now on they are written one by
         one, and the one that fails alone is given up.
         """
-        if result.doing != _RECORDING or not _is_of_the_data(result.error):
+        if result.doing != RECORDING or not _is_of_the_data(result.error):
             return False
         self._ledger.give_back()
         if self._ledger.limit != 1:
@@ -98,20 +99,30 @@ class Recording:
         return True
 
     def _give_up(self, entry, error):
+        """Leave an entry out; the event itself is written all the same, in bare words."""
+        bare = isinstance(entry, Change) and bare_of(entry, type(error).__name__)
         event = entry.event if isinstance(entry, Change) else "note"
         journal.unrecordable(event=event, instance=entry.instance, error=error)
-        if event == Event.FINISH:
-            self._ledger.put_first(
-                Change(
-                    event=Event.FAIL,
-                    instance=entry.instance,
-                    attempt=entry.attempt,
-                    who=entry.who,
-                    reason=Reason.ERROR,
-                    level=logging.ERROR,
-                    message=f"its result cannot be stored: {type(error).__name__}",
-                )
-            )
+        if bare and bare != entry:
+            self._ledger.put_first(bare)
+        elif bare:
+            # Not even that: under the next identity the Task is expired.
+            self._identity.lose()
+
+
+def bare_of(change, error):
+    """Return the change with nothing in it that a handler has said."""
+    words = f"what was said here could not be stored: {error}"
+    if change.event == Event.FINISH:
+        return replace(
+            change,
+            event=Event.FAIL,
+            reason=Reason.ERROR,
+            level=logging.ERROR,
+            message=words,
+            response=None,
+        )
+    return replace(change, message=words)
 
 
 def _is_of_the_data(error):

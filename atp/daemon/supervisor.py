@@ -5,12 +5,11 @@ kills; so a hanging database never stops a kill, and nothing is ever forked
 from a process that holds a connection.
 """
 
+import contextlib
 import gc
 import os
 import selectors
 import signal
-
-from django.db import connections
 
 from .. import __version__
 from ..conf import settings
@@ -18,6 +17,7 @@ from ..registry import registry
 from . import journal, processes, worker
 from .channel import Channel
 from .crew import Crew, WorkerProcess
+from .database import close_connections
 from .dispatcher import DONE, ORPHANED, UNDELIVERED, Dispatcher
 from .folders import DaemonFolders
 from .liaison import Liaison
@@ -28,6 +28,8 @@ from .signals import Signals
 
 # Deadlines and deaths are looked for at least this often, in seconds.
 TURN = 0.25
+# After a fork that failed the next try waits this long, in seconds, and ever longer.
+FIRST_PAUSE, LONGEST_PAUSE = 0.25, 10.0
 
 
 class Supervisor:
@@ -44,6 +46,7 @@ class Supervisor:
         self._status = None
         self._watcher = Watcher() if options.reload else None
         self._reloading = False
+        self._next_start, self._start_pause = 0.0, FIRST_PAUSE
 
     def run(self):
         """Run until told to stop and everything has ended."""
@@ -54,7 +57,7 @@ class Supervisor:
         self._folders.make()
         self._signals = Signals()
         # Forked children share this process's memory for as long as nobody writes to it.
-        connections.close_all()
+        close_connections()
         gc.collect()
         gc.freeze()
         types = self._options.served(task_type.identifier for task_type in registry)
@@ -139,12 +142,25 @@ class Supervisor:
         self._crew.kill_all("the daemon has ended")
         if self._dispatcher.pid is not None:
             processes.kill(self._dispatcher.pid)
-        processes.kill_unknown_children(self._strangers, lambda pid, status: None)
+        with contextlib.suppress(OSError):  # no descriptor left to look at the others
+            processes.kill_unknown_children(self._strangers, lambda pid, status: None)
         processes.reap(lambda pid, status: None)
 
     # Starting
 
     def _start_what_is_missing(self):
+        """Start processes; where the system refuses one, try again a little later."""
+        if uptime() < self._next_start:
+            return
+        try:
+            self._start_missing()
+            self._start_pause = FIRST_PAUSE
+        except OSError as error:
+            journal.cannot_fork(error=error, seconds=self._start_pause)
+            self._next_start = uptime() + self._start_pause
+            self._start_pause = min(self._start_pause * 2, LONGEST_PAUSE)
+
+    def _start_missing(self):
         if self._dispatcher.is_due:
             self._start_dispatcher()
         for slot in self._crew.missing() if not self._stops else []:
@@ -152,31 +168,38 @@ class Supervisor:
                 self._start_worker(slot)
 
     def _start_dispatcher(self):
-        ours, theirs = Channel.pair()
         previous = tuple(self._dispatcher.identities)
-        pid = self._fork(self._be_dispatcher, theirs, previous, closing=ours)
+        ours, theirs, pid = self._fork(self._be_dispatcher, previous)
         theirs.close()
         self._dispatcher.started(pid, ours)
         if self._stops:
             self._tell_to_stop()
 
     def _start_worker(self, slot):
-        ours, theirs = Channel.pair()
-        pid = self._fork(self._be_worker, slot, theirs, closing=ours)
+        ours, theirs, pid = self._fork(self._be_worker, slot)
         self._crew.add(WorkerProcess(slot, pid))
         journal.worker_started(worker=slot, pid=pid)
         self._dispatcher.say("worker", slot, pid, channels=(ours, theirs))
 
-    def _fork(self, child, *arguments, closing):
-        """Fork a child that runs ``child(parent's pid, …)`` in a session of its own."""
+    def _fork(self, child, *arguments):
+        """Fork a child that runs ``child(parent's pid, its channel end, …)``.
+
+        Returns both ends of its channel and its pid. Raises OSError.
+        """
+        ours, theirs = Channel.pair()
 
         def run(parent):
             self._signals.leave_to_parent()
-            closing.close()
+            ours.close()
             self._dispatcher.close()
-            return child(parent, *arguments)
+            return child(parent, theirs, *arguments)
 
-        return processes.fork(run)
+        try:
+            return ours, theirs, processes.fork(run)
+        except OSError:
+            ours.close()
+            theirs.close()
+            raise
 
     def _be_dispatcher(self, parent, control, previous):
         processes.title("atpd-dispatch")
@@ -191,7 +214,7 @@ class Supervisor:
             self._folders.remove()
         return status
 
-    def _be_worker(self, parent, slot, channel):
+    def _be_worker(self, parent, channel, slot):
         processes.title(f"atpd-worker-{slot}")
         processes.adopt_descendants()
         if not processes.die_with_parent(parent, signal.SIGKILL):
@@ -244,9 +267,9 @@ class Supervisor:
         """Kill the workers before others may take their Tasks; a hung dispatcher too."""
         until = self._dispatcher.lease_until
         if until is not None and uptime() >= until:
-            journal.lease_over(seconds=settings.KILL_AFTER)
             self._dispatcher.lease_until = None
             self._kill_workers("the daemon's lease could not be renewed")
+            journal.lease_over(seconds=settings.KILL_AFTER)
         self._dispatcher.end_if_silent(settings.KILL_AFTER)
 
     def _kill_workers(self, why):

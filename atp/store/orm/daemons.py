@@ -117,10 +117,9 @@ class Daemons(ORMBase):
         row = self.rows(Daemon).filter(uuid=daemon).first() if daemon else None
         return str(row or "")
 
-    @staticmethod
-    def _is_over(row, now):
+    def _is_over(self, row, now):
         if row.lock:
-            return filelock.is_free(row.lock)
+            return filelock.is_free(self.lock_folder / row.lock)
         return row.lease_until <= now
 
     def _expire(self, candidate, who, limit):
@@ -139,7 +138,7 @@ class Daemons(ORMBase):
                 row, now, f"lost; {expired} of its Tasks were taken away", logging.WARNING, who
             )
         if row.lock:
-            filelock.remove(row.lock)
+            filelock.remove(self.lock_folder / row.lock)
         return True, expired
 
     def _log_daemon(self, row, now, message, level=logging.INFO, who=""):
