@@ -21,7 +21,7 @@ from .options import check_text
 from .registry import registry
 from .states import Event, State
 from .store import get_store
-from .store.base import RELEASE, Change, Request
+from .store.values import RELEASE, Change, Request
 
 # Instances written or removed in one statement.
 CHUNK = 1000

@@ -13,7 +13,7 @@ from . import binding, codec
 from .conf import did_you_mean, seconds, settings
 from .exceptions import InvalidType, UnknownType, UnregisteredHandler
 from .options import Options
-from .store.base import Registration
+from .store.values import Registration
 
 _IDENTIFIER = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:\-]{0,199}")
 

@@ -12,7 +12,7 @@ from hypothesis import settings as hypothesis
 from atp.codec import Payload
 from atp.context import Context
 from atp.store import get_store
-from atp.store.base import Claimed
+from atp.store.values import Claimed
 
 from .store.world import World
 

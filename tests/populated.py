@@ -9,7 +9,7 @@ from atp import queue
 from atp.models import Instance
 from atp.states import Event, Reason, State
 from atp.store import get_store
-from atp.store.base import Change, Message, Note, ResponseData
+from atp.store.values import Change, Message, Note, ResponseData
 
 from .app.tasks import add, echo
 from .store.world import LEASE, Host, World

@@ -21,7 +21,7 @@ from atp.management.shell.base import actor
 from atp.models import Instance, LogRecord, Type
 from atp.registry import registry
 from atp.states import Event, Reason, State
-from atp.store.base import ResponseData
+from atp.store.values import ResponseData
 
 from . import environment
 from .app.tasks import echo

@@ -84,7 +84,7 @@ def test_the_sanctioned_import_is_still_needed():
         ("atp.daemon.worker", "from ..management.commands import atpd"),
         ("atp.admin", "from .store import get_store"),
         ("atp.views", "def late():\n    from atp.daemon import supervisor"),
-        ("atp.api.serializers", "from ..store.base import Change"),
+        ("atp.api.serializers", "from ..store.values import Change"),
     ],
 )
 def test_an_import_upwards_is_found(name, source):

@@ -11,7 +11,7 @@ from atp.exceptions import WaitInTransaction, WaitTimeout
 from atp.models import Inputs, Instance, LogRecord, Response, Task, Type
 from atp.states import TERMINAL, Event, Reason, State
 from atp.store import get_store
-from atp.store.base import Change
+from atp.store.values import Change
 
 from .app.tasks import add, echo
 from .helpers import Thread

@@ -15,7 +15,7 @@ from atp.exceptions import (
 from atp.models import Instance, LogRecord, Response, Type
 from atp.states import LIVE, Event, Reason, State
 from atp.store import get_store
-from atp.store.base import Change, ResponseData
+from atp.store.values import Change, ResponseData
 
 from .app.tasks import add, echo
 from .helpers import Thread, wait_for

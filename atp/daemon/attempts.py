@@ -8,7 +8,7 @@ import logging
 import time
 
 from ..states import Event, State
-from ..store.base import Change, Message, Note
+from ..store.values import Change, Message, Note
 from . import journal, outcome
 from .endings import Endings
 from .outcome import Kind

@@ -20,10 +20,11 @@ from .attempts import Attempts
 from .channel import Channel, Closed
 from .claiming import Claiming
 from .database import DatabaseThread, bound_connecting
+from .hand import Link
 from .identity import Identity
 from .ledger import Ledger
 from .membership import Membership
-from .pool import Link, Pool
+from .pool import Pool
 from .processes import uptime
 from .recording import Recording
 from .timers import Timers

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 from .. import __version__
 from ..conf import settings
-from ..store.base import DaemonFacts
+from ..store.values import DaemonFacts
 from .options import hostname
 from .processes import uptime
 

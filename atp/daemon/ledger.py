@@ -7,7 +7,7 @@ database has acknowledged them.
 from collections import deque
 
 from ..states import Event
-from ..store.base import Change, Note
+from ..store.values import Change, Note
 
 BATCH = 500
 

@@ -7,7 +7,7 @@ from enum import Enum
 
 from .. import backoff
 from ..states import Event, Reason
-from ..store.base import Change, ResponseData
+from ..store.values import Change, ResponseData
 
 
 class Kind(Enum):

@@ -1,63 +1,16 @@
 """The dispatcher's view of its workers: what each has in hand, and what it gets next."""
 
-from collections import OrderedDict, deque
-from dataclasses import dataclass, field
+from collections import deque
 
-from ..store.base import Claimed
 from . import journal
-from .channel import Channel, Closed
+from .channel import Closed
+from .hand import Holding
+from .pace import AHEAD, Pace
 from .processes import uptime
 
-# A worker is given short tasks up to this much expected work ahead, in seconds:
-# what waits behind another task waits no longer than this.
-AHEAD = 0.05
-MAX_AHEAD = 64
 # A claimed Task that no worker could start for this long is handed back, so
 # that another daemon can have it.
 PATIENCE = 1.0
-
-
-@dataclass(eq=False)
-class Holding:
-    """A claimed Task in this daemon's hands.
-
-    ``ask`` is the event that its attempt shall end with when it was asked to
-    end, and ``why`` the reason. ``start_known`` says that its start is recorded, or about to be.
-    """
-
-    claimed: Claimed
-    since: float
-    started: float | None = None
-    start_known: bool = False
-    ask: str = ""
-    why: str = ""
-
-    @property
-    def key(self):
-        return self.claimed.instance, self.claimed.attempt
-
-
-@dataclass(eq=False)
-class Link:
-    """One worker: its two channel ends, and what it has in hand in the order of sending."""
-
-    slot: int
-    pid: int
-    ours: Channel
-    theirs: Channel
-    hand: OrderedDict = field(default_factory=OrderedDict)
-    # What waits for its start to be recorded before this worker gets it.
-    reserved: Holding | None = None
-
-    @property
-    def running(self):
-        """What it has started, or None."""
-        first = next(iter(self.hand.values()), None)
-        return first if first is not None and first.started is not None else None
-
-    def close(self):
-        self.ours.close()
-        self.theirs.close()
 
 
 class Pool:
@@ -66,8 +19,7 @@ class Pool:
     def __init__(self):
         self.links = {}
         self.waiting = deque()
-        self._expected = {}
-        self._recent = None
+        self._pace = Pace()
 
     # What is where
 
@@ -138,9 +90,7 @@ class Pool:
         """How many more Tasks the workers could start soon."""
         if not self.links:
             return 0
-        each = 1
-        if self._recent is not None:
-            each = max(1, min(MAX_AHEAD, int(AHEAD / max(self._recent, 1e-4))))
+        each = self._pace.tasks_ahead()
         room = sum(max(0, each - len(link.hand)) for link in self._open_links())
         return max(0, room - len(self.waiting))
 
@@ -170,8 +120,7 @@ class Pool:
         for holding in surplus:
             self.waiting.remove(holding)
         if surplus:
-            # What waits is longer than what ran lately: claim for free workers only.
-            self._recent = AHEAD
+            self._pace.slow_down()
         return surplus
 
     # Handing out
@@ -215,18 +164,15 @@ class Pool:
         free = next((link for link in links if not link.hand), None)
         if free is not None or holding.claimed.lost:
             return free
-        expected = self._expected.get(holding.claimed.type)
-        if expected is None:
-            return None
-        fitting = [link for link in links if self._fits(link, expected)]
+        fitting = [link for link in links if self._fits(link, holding)]
         return min(fitting, key=lambda link: len(link.hand), default=None)
 
-    def _fits(self, link, expected):
+    def _fits(self, link, holding):
         """Whether a worker's hand, with one more task, is still soon done."""
-        if len(link.hand) >= MAX_AHEAD or any(h.claimed.lost for h in link.hand.values()):
+        hand = [*link.hand.values(), holding]
+        if any(each.claimed.lost for each in hand):
             return False
-        ahead = [self._expected.get(h.claimed.type) for h in link.hand.values()]
-        return None not in ahead and sum(ahead) + expected <= AHEAD
+        return self._pace.is_short([each.claimed.type for each in hand])
 
     @staticmethod
     def _send(link, holding):
@@ -250,13 +196,8 @@ class Pool:
         """A worker has ended a Task; returns the holding, or None if it is unknown."""
         holding = link.hand.pop(instance, None)
         if holding is not None and holding.started is not None:
-            self._measure(holding.claimed.type, uptime() - holding.started)
+            self._pace.measure(holding.claimed.type, uptime() - holding.started)
         return holding
-
-    def _measure(self, type, seconds):
-        before = self._expected.get(type, seconds)
-        self._expected[type] = 0.8 * before + 0.2 * seconds
-        self._recent = seconds if self._recent is None else 0.8 * self._recent + 0.2 * seconds
 
     # Taking back
 

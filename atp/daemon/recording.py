@@ -10,7 +10,7 @@ from ..conf import settings
 from ..exceptions import LeaseLost
 from ..registry import registry
 from ..states import Event, Reason
-from ..store.base import RELEASE, Change
+from ..store.values import RELEASE, Change
 from . import journal
 
 RECORDING = "recording"

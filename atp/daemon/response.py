@@ -6,7 +6,7 @@ from django.core.files.storage import storages
 from .. import codec
 from ..conf import settings
 from ..context import Output, storage_path
-from ..store.base import ResponseData
+from ..store.values import ResponseData
 
 
 def respond(value, task_type, claimed):

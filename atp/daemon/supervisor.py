@@ -9,16 +9,15 @@ import contextlib
 import gc
 import os
 import selectors
-import signal
 
 from .. import __version__
 from ..conf import settings
 from ..registry import registry
-from . import journal, processes, worker
+from . import children, journal, processes
 from .channel import Channel
 from .crew import Crew, WorkerProcess
 from .database import close_connections
-from .dispatcher import DONE, ORPHANED, UNDELIVERED, Dispatcher
+from .dispatcher import DONE, UNDELIVERED
 from .folders import DaemonFolders
 from .liaison import Liaison
 from .page import Page
@@ -169,14 +168,18 @@ class Supervisor:
 
     def _start_dispatcher(self):
         previous = tuple(self._dispatcher.identities)
-        ours, theirs, pid = self._fork(self._be_dispatcher, previous)
+        ours, theirs, pid = self._fork(
+            children.be_dispatcher, self._page, self._options, self._folders, previous
+        )
         theirs.close()
         self._dispatcher.started(pid, ours)
         if self._stops:
             self._tell_to_stop()
 
     def _start_worker(self, slot):
-        ours, theirs, pid = self._fork(self._be_worker, slot)
+        ours, theirs, pid = self._fork(
+            children.be_worker, self._page, self._options, self._folders, slot
+        )
         self._crew.add(WorkerProcess(slot, pid))
         journal.worker_started(worker=slot, pid=pid)
         self._dispatcher.say("worker", slot, pid, channels=(ours, theirs))
@@ -200,26 +203,6 @@ class Supervisor:
             ours.close()
             theirs.close()
             raise
-
-    def _be_dispatcher(self, parent, control, previous):
-        processes.title("atpd-dispatch")
-        dispatcher = Dispatcher(
-            control, self._page, self._options, lock=self._folders.lock, previous=previous
-        )
-        signal.signal(signal.SIGUSR1, dispatcher.orphan)
-        if not processes.die_with_parent(parent, signal.SIGUSR1):
-            return ORPHANED
-        status = dispatcher.run()
-        if status == ORPHANED:
-            self._folders.remove()
-        return status
-
-    def _be_worker(self, parent, channel, slot):
-        processes.title(f"atpd-worker-{slot}")
-        processes.adopt_descendants()
-        if not processes.die_with_parent(parent, signal.SIGKILL):
-            return ORPHANED
-        return worker.main(slot, channel, self._page, self._folders.scratch, self._options)
 
     # Deaths
 

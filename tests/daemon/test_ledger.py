@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 
 from atp.daemon.ledger import BATCH, Ledger
 from atp.states import Event, State
-from atp.store.base import Change, Message, Note
+from atp.store.values import Change, Message, Note
 
 
 def change(instance, event=Event.START, attempt=1):

@@ -8,8 +8,10 @@ import pytest
 from atp.codec import Payload
 from atp.daemon import pool as module
 from atp.daemon.channel import Channel
-from atp.daemon.pool import Link, Pool
-from atp.store.base import Claimed
+from atp.daemon.hand import Link
+from atp.daemon.pace import AHEAD, MAX_AHEAD
+from atp.daemon.pool import Pool
+from atp.store.values import Claimed
 
 from .test_channel import fill
 
@@ -105,7 +107,7 @@ def test_nothing_waits_behind_a_task_that_has_become_long(pool, clock):
     list(second.theirs.drain())
     pool.take_back()
     assert len(first.hand) == 3
-    clock.now += module.AHEAD + 0.001
+    clock.now += AHEAD + 0.001
     pool.take_back()
     assert list(first.hand) == [0]
     assert [h.claimed.instance for h in pool.waiting] == [2, 4]
@@ -132,7 +134,7 @@ def test_a_hand_is_never_too_large(pool, clock):
     learn(pool, clock, "short", 0.0)
     pool.put([claimed(n) for n in range(500)])
     pool.hand_out()
-    assert [len(hand) for hand in hands(pool)] == [module.MAX_AHEAD] * 2
+    assert [len(hand) for hand in hands(pool)] == [MAX_AHEAD] * 2
 
 
 def test_overstock_is_handed_back(pool, clock):

@@ -8,7 +8,7 @@ import pytest
 from atp.exceptions import LeaseLost
 from atp.models import Task
 from atp.states import Event, Reason, State
-from atp.store.base import Change
+from atp.store.values import Change
 
 from .world import ONE, SECOND, THREE, TWO, registration
 

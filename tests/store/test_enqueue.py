@@ -9,7 +9,7 @@ from atp.codec import Payload
 from atp.exceptions import DuplicateIdentifier
 from atp.models import Inputs, Instance, LogRecord, Task
 from atp.states import Event, Reason, State
-from atp.store.base import Request
+from atp.store.values import Request
 
 from .world import ONE, TWO, registration
 

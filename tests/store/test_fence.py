@@ -3,7 +3,7 @@
 import pytest
 
 from atp.states import CLAIMED, Event, Reason, State
-from atp.store.base import Change, Message, Note, ResponseData
+from atp.store.values import Change, Message, Note, ResponseData
 
 HELD = sorted(CLAIMED)
 FILE = {"name": "a", "path": "atp/a", "content_type": "x/y", "size": 1, "attempt": 1}

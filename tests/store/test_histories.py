@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from atp.models import Instance
 from atp.states import Event, Reason, State
-from atp.store.base import RELEASE, Change
+from atp.store.values import RELEASE, Change
 
 from .world import registration
 

@@ -4,7 +4,7 @@ import logging
 
 from atp.models import LogRecord, Response
 from atp.states import State
-from atp.store.base import Message, Note
+from atp.store.values import Message, Note
 
 
 def note(case, **said):

@@ -8,7 +8,7 @@ import pytest
 from atp import states
 from atp.models import LogRecord
 from atp.states import CLAIMED, TERMINAL, Actor, Event, Reason, Row, State
-from atp.store.base import Change
+from atp.store.values import Change
 
 WHO = {"holder": Actor.HOLDER, "anyone": Actor.ANYONE, "stranger": None}
 

@@ -8,7 +8,7 @@ from django.core.files.storage import default_storage
 
 from atp.models import Inputs, Instance, LogRecord, Response
 from atp.states import LIVE, TERMINAL, Event, Reason, State
-from atp.store.base import Change, Note, ResponseData
+from atp.store.values import Change, Note, ResponseData
 
 from .world import ONE, THREE, TWO, registration
 

@@ -7,7 +7,7 @@ from atp.codec import Payload
 from atp.exceptions import DuplicateIdentifier, LeaseLost
 from atp.models import Instance, LogRecord, Task
 from atp.states import Event, Reason, State
-from atp.store.base import Change, Request
+from atp.store.values import Change, Request
 
 from ..helpers import Thread, at_once, wait_for
 from .world import ONE, TWO, Host, registration

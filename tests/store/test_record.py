@@ -7,7 +7,7 @@ import pytest
 
 from atp.models import Response
 from atp.states import Event, Reason, State
-from atp.store.base import Change, ResponseData
+from atp.store.values import Change, ResponseData
 
 from .world import SECOND, Case
 
@@ -111,7 +111,7 @@ def test_without_a_time_it_is_the_databases_now(world):
 
 
 def test_a_start_clears_the_progress_of_an_earlier_attempt(world):
-    from atp.store.base import Note
+    from atp.store.values import Note
 
     host = world.host()
     case = world.bring_to(State.RUNNING, host)
@@ -146,7 +146,7 @@ class TestResponse:
         assert response.stored_paths == ["atp/x/1-r"]
 
     def test_published_files_stay_beside_it(self, world):
-        from atp.store.base import Note
+        from atp.store.values import Note
 
         host = world.host()
         case = world.bring_to(State.RUNNING, host)

@@ -3,7 +3,7 @@
 import pytest
 
 from atp.states import CLAIMED, Event, State
-from atp.store.base import RELEASE, Asked
+from atp.store.values import RELEASE, Asked
 
 
 @pytest.mark.parametrize("state", sorted(CLAIMED))

@@ -9,7 +9,7 @@ from atp import filelock, states
 from atp.codec import Payload
 from atp.models import Daemon, Inputs, Instance, LogRecord, Response, Task, Type
 from atp.states import CLAIMED, TERMINAL, Event, Reason, State
-from atp.store.base import Change, DaemonFacts, Registration, Request
+from atp.store.values import Change, DaemonFacts, Registration, Request
 
 LEASE = 30.0
 ONE, TWO, THREE = "store.one", "store.two", "store.three"

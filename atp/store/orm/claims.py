@@ -8,7 +8,7 @@ from ...codec import Payload
 from ...exceptions import LeaseLost
 from ...models import Daemon, Instance, LogRecord, Task, Type
 from ...states import Actor, Event, Reason, State
-from ..base import Change, Claimed
+from ..values import Change, Claimed
 from .base import ORMBase
 from .moves import Moves
 

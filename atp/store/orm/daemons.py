@@ -8,7 +8,7 @@ from ... import filelock
 from ...exceptions import LeaseLost
 from ...models import Daemon, Task
 from ...states import Actor, Event, State
-from ..base import Asked, Change, Reconciled, Renewal, Swept
+from ..values import Asked, Change, Reconciled, Renewal, Swept
 from .base import ORMBase
 from .moves import Moves
 

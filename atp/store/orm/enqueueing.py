@@ -7,7 +7,7 @@ from django.db import IntegrityError
 from ...exceptions import DuplicateIdentifier
 from ...models import Inputs, Instance, LogRecord, Task, Type
 from ...states import Actor, Event, State
-from ..base import Change
+from ..values import Change
 from .base import ORMBase
 from .moves import Moves
 

@@ -5,7 +5,7 @@ import logging
 from ... import states
 from ...models import Instance, LogRecord, Response, Task
 from ...states import Actor, Event, Reason, Row, State
-from ..base import RELEASE, Change
+from ..values import RELEASE, Change
 
 
 class Moves:

@@ -1,0 +1,28 @@
+"""What the supervisor's children do first. What they return is their exit status."""
+
+import signal
+
+from . import processes, worker
+from .dispatcher import ORPHANED, Dispatcher
+
+
+def be_dispatcher(parent, control, page, options, folders, previous):
+    """Be the dispatcher of the supervisor ``parent``."""
+    processes.title("atpd-dispatch")
+    dispatcher = Dispatcher(control, page, options, lock=folders.lock, previous=previous)
+    signal.signal(signal.SIGUSR1, dispatcher.orphan)
+    if not processes.die_with_parent(parent, signal.SIGUSR1):
+        return ORPHANED
+    status = dispatcher.run()
+    if status == ORPHANED:
+        folders.remove()
+    return status
+
+
+def be_worker(parent, channel, page, options, folders, slot):
+    """Be the worker of this slot."""
+    processes.title(f"atpd-worker-{slot}")
+    processes.adopt_descendants()
+    if not processes.die_with_parent(parent, signal.SIGKILL):
+        return ORPHANED
+    return worker.main(slot, channel, page, folders.scratch, options)

@@ -1,0 +1,169 @@
+"""The values that cross the store's boundary: frozen, with named fields.
+
+Times are aware datetimes. A daemon is named by its uuid, an Instance by its
+integer key.
+"""
+
+import logging
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from uuid import UUID
+
+from ..codec import Payload
+from ..states import Event, Reason
+
+# Requests on a claimed Task.
+RELEASE = "release"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Registration:
+    """The parameters of a Type, as registration writes them."""
+
+    identifier: str
+    handler: str
+    timeout: timedelta | None
+    max_restarts: int
+    max_retries: int
+    backoff: timedelta
+    backoff_max: timedelta
+    retention: timedelta | None
+    serializer: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Request:
+    """One Instance to be enqueued, checked and serialized.
+
+    ``due`` None means now; ``existing`` is what to do where the identifier is
+    taken: "raise", "return" or "redrive".
+    """
+
+    inputs: Payload
+    identifier: str | None = None
+    collection: str = ""
+    priority: int = 0
+    due: datetime | None = None
+    start_before: datetime | None = None
+    created_by: str = ""
+    existing: str = "raise"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Claimed:
+    """A Task that a daemon has just claimed, with all that its attempt needs."""
+
+    instance: int
+    uuid: UUID
+    type: str
+    attempt: int
+    inputs: Payload
+    identifier: str | None
+    collection: str
+    priority: int
+    timeout: timedelta | None
+    max_retries: int
+    retries: int
+    backoff: timedelta
+    backoff_max: timedelta
+    lost: int
+    time: datetime
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ResponseData:
+    """What a finished attempt answers. ``data`` is None where it is stored as ``file``."""
+
+    content_type: str
+    data: bytes | None
+    file: str = ""
+    size: int = 0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Change:
+    """An event that happened to an Instance under an attempt.
+
+    ``time`` None is the database's now. ``delay`` says when a retry or a
+    deferred Task is due, from now. ``reason`` goes with ``fail``, ``response``
+    with ``finish``. RFC 14 calls this "changing of the task status".
+    """
+
+    event: Event
+    instance: int
+    attempt: int | None = None
+    time: datetime | None = None
+    who: str = ""
+    message: str = ""
+    level: int = logging.INFO
+    reason: Reason | str = ""
+    delay: timedelta | None = None
+    response: ResponseData | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Message:
+    """One line of an Instance's log that is not a transition."""
+
+    time: datetime
+    level: int
+    text: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Note:
+    """What a running attempt says about itself between its transitions."""
+
+    instance: int
+    attempt: int
+    who: str = ""
+    progress: float | None = None
+    progress_message: str | None = None
+    messages: tuple[Message, ...] = ()
+    files: tuple[dict, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class DaemonFacts:
+    """What a daemon says of itself when it takes a row. ``lock`` as in the model."""
+
+    uuid: UUID
+    host: str
+    pid: int
+    version: str
+    types: tuple[str, ...]
+    lock: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Renewal:
+    """The answer to a renewal: the database's time, and the daemon's request if any."""
+
+    time: datetime
+    request: str = ""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Asked:
+    """A request on a claimed Task: who holds it has to act."""
+
+    instance: int
+    attempt: int
+    request: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Swept:
+    """What a sweep did: the daemons found lost, and how many Instances it moved."""
+
+    daemons: tuple[str, ...] = ()
+    expired: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reconciled:
+    """What a new identity holds: the state by pair of Instance and attempt."""
+
+    time: datetime
+    kept: dict = field(default_factory=dict)
+    expired: int = 0
