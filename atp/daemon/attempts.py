@@ -79,24 +79,25 @@ class Attempts:
     def collect(self, link):
         """Take everything that a worker has said so far."""
         for kind, *values in link.ours.drain():
-            getattr(self, f"_on_{kind}")(link, *values)
+            if kind == "retiring":
+                journal.worker_retired(worker=link.slot, pid=link.pid, why=values[0])
+            else:
+                key, at, *rest = values
+                getattr(self, f"_on_{kind}")(link, key, at, *rest)
 
-    def _on_retiring(self, link, why):
-        journal.worker_retired(worker=link.slot, pid=link.pid, why=why)
-
-    def _on_started(self, link, instance, attempt, at):
-        holding = self._pool.started(link, instance)
+    def _on_started(self, link, key, at):
+        holding = self._pool.started(link, key)
         if holding is None:
             # It was let go of before the worker had read it.
-            self.endings.kill(link, (instance, attempt), TAKEN_AWAY)
+            self.endings.kill(link, key, TAKEN_AWAY)
             return
         self.tally.started(holding, link)
         if not holding.start_known:
             holding.start_known = True
             self._change(holding, Event.START, link, time=self._time(holding, at))
 
-    def _on_ended(self, link, instance, attempt, at, ended):
-        holding = self._pool.ended(link, instance)
+    def _on_ended(self, link, key, at, ended):
+        holding = self._pool.ended(link, key)
         self._freed = True
         if holding is None:
             return
@@ -110,21 +111,22 @@ class Attempts:
         self._ledger.add(change)
         self.tally.ended(holding, change)
 
-    def _note(self, link, instance, attempt, **facts):
-        if instance in link.hand:
+    def _note(self, link, key, **facts):
+        if key in link.hand:
+            instance, attempt = key
             self._ledger.add(Note(instance=instance, attempt=attempt, who=self._who(link), **facts))
 
-    def _on_progress(self, link, instance, attempt, at, fraction, message):
-        self._note(link, instance, attempt, progress=fraction, progress_message=message)
+    def _on_progress(self, link, key, at, fraction, message):
+        self._note(link, key, progress=fraction, progress_message=message)
 
-    def _on_log(self, link, instance, attempt, at, level, text):
-        holding = link.hand.get(instance)
+    def _on_log(self, link, key, at, level, text):
+        holding = link.hand.get(key)
         if holding is not None:
             message = Message(time=self._time(holding, at), level=level, text=text)
-            self._note(link, instance, attempt, messages=(message,))
+            self._note(link, key, messages=(message,))
 
-    def _on_file(self, link, instance, attempt, at, description):
-        self._note(link, instance, attempt, files=(description,))
+    def _on_file(self, link, key, at, description):
+        self._note(link, key, files=(description,))
 
     # Handing out and handing back
 

@@ -37,10 +37,6 @@ class Pool:
             if link.reserved is not None:
                 yield link.reserved
 
-    def running(self):
-        """Pairs of link and holding for what is being executed."""
-        return [(link, link.running) for link in self.links.values() if link.running]
-
     def find(self, key):
         """Return ``(link, holding)`` of what a worker has or is reserved for it; Nones if none."""
         for link in self.links.values():
@@ -74,7 +70,7 @@ class Pool:
         if holding is link.reserved:
             link.reserved = None
             return None, holding
-        del link.hand[key[0]]
+        del link.hand[key]
         return link, holding
 
     def add(self, link):
@@ -137,7 +133,7 @@ class Pool:
             if link is None:
                 break
             holding = self.waiting.popleft()
-            if holding.claimed.lost:
+            if holding.claimed.lost and not holding.start_known:
                 link.reserved = holding
                 reserved.append(holding)
             elif not self._send(link, holding):
@@ -180,21 +176,21 @@ class Pool:
             link.ours.send(holding.claimed, wait=False)
         except (BlockingIOError, Closed):
             return False
-        link.hand[holding.claimed.instance] = holding
+        link.hand[holding.key] = holding
         return True
 
     # What workers say
 
-    def started(self, link, instance):
+    def started(self, link, key):
         """A worker has started a Task; returns the holding, or None if it is unknown."""
-        holding = link.hand.get(instance)
+        holding = link.hand.get(key)
         if holding is not None:
             holding.started = uptime()
         return holding
 
-    def ended(self, link, instance):
+    def ended(self, link, key):
         """A worker has ended a Task; returns the holding, or None if it is unknown."""
-        holding = link.hand.pop(instance, None)
+        holding = link.hand.pop(key, None)
         if holding is not None and holding.started is not None:
             self._pace.measure(holding.claimed.type, uptime() - holding.started)
         return holding
@@ -226,7 +222,7 @@ class Pool:
         """Take back every Task that the worker has not read yet."""
         taken = []
         for claimed in link.theirs.drain():
-            holding = link.hand.pop(claimed.instance, None)
+            holding = link.hand.pop((claimed.instance, claimed.attempt), None)
             if holding is not None:
                 taken.append(holding)
         return taken

@@ -74,6 +74,10 @@ class Recording:
         batch, refused = result.value
         self._ledger.acknowledge()
         self._attempts.recorded(batch, refused)
+        if any(isinstance(entry, Change) for entry in refused):
+            # What this daemon thinks it holds and what it holds are not the
+            # same: a new identity makes them so.
+            self._identity.lose()
 
     def _asked(self, result):
         for asked in result.value:

@@ -75,7 +75,8 @@ class Worker:
         self._done += 1
 
     def _say(self, claimed, kind, *values):
-        self._channel.send((kind, claimed.instance, claimed.attempt, *values))
+        key = (claimed.instance, claimed.attempt)
+        self._channel.send((kind, key, *values))
 
     def _execute(self, claimed):
         """Prepare, run the handler, clean up; always returns an :class:`Outcome`."""

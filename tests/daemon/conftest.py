@@ -1,10 +1,17 @@
 """Fixtures of the daemon's tests."""
 
+import signal
+
 import pytest
 
 from atp import queue
 
 from .harness import Atpd, Record
+
+# A shell that runs the tests in the background has them ignore SIGINT, and what
+# they start would inherit that.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture

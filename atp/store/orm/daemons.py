@@ -20,7 +20,9 @@ class Daemons(ORMBase):
             # claim has finished before this, or will find the row gone.
             previous = self._locked(old) if old is not None else None
             now = self.now()
-            row = self._row(facts, now, now + timedelta(seconds=lease))
+            row, created = self._row(facts, now, now + timedelta(seconds=lease))
+            if created:
+                self._log_daemon(row, now, "started" if old is None else "joined again")
             expired = 0
             if previous is not None:
                 self._move(previous, row, holding)
@@ -33,14 +35,11 @@ class Daemons(ORMBase):
             return Reconciled(time=now, kept=kept, expired=expired)
 
     def _row(self, facts, now, until):
-        """Return the daemon's row, which is there already if an answer got lost."""
+        """Return the daemon's row and whether it is new: an answer may have got lost."""
         columns = asdict(facts) | {"types": list(facts.types), "lease_until": until, "seen": now}
-        row, created = self.rows(Daemon).update_or_create(
+        return self.rows(Daemon).update_or_create(
             uuid=facts.uuid, defaults=columns, create_defaults=columns | {"started": now}
         )
-        if created:
-            self._log_daemon(row, now, "started")
-        return row
 
     def _locked(self, uuid):
         return self.rows(Daemon).select_for_update().filter(uuid=uuid).first()

@@ -55,7 +55,7 @@ class Moves:
         if transition is None or actor not in transition.actors:
             return False
         task = self._tasks.get(instance.pk)
-        if not self._may(change, actor, holder, task):
+        if not self._may(change, transition, actor, holder, task):
             return False
         time = change.time or self._now
         self._count(instance, transition)
@@ -70,10 +70,13 @@ class Moves:
         return True
 
     @staticmethod
-    def _may(change, actor, holder, task):
+    def _may(change, transition, actor, holder, task):
         """The fence: who holds the Task under this attempt, and nobody else."""
+        if actor is Actor.ANYONE and task is None:
+            # Where a Task should be and was not found, a redrive has just made it.
+            return transition.row is Row.CREATED
         if actor is Actor.ANYONE:
-            return task is None or task.daemon_id is None
+            return task.daemon_id is None
         if task is None or task.daemon_id is None or task.daemon_id != holder:
             return False
         return change.attempt == task.attempt
