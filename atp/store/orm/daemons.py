@@ -3,6 +3,7 @@
 import logging
 from dataclasses import asdict
 from datetime import timedelta
+from pathlib import Path
 
 from ... import filelock
 from ...exceptions import LeaseLost
@@ -118,8 +119,11 @@ class Daemons(ORMBase):
 
     def _is_over(self, row, now):
         if row.lock:
-            return filelock.is_free(self.lock_folder / row.lock)
+            return filelock.is_free(self._lock_path(row))
         return row.lease_until <= now
+
+    def _lock_path(self, row):
+        return (self.lock_folder or Path()) / row.lock
 
     def _expire(self, candidate, who, limit):
         """Expire what a lost daemon holds; returns whether its row is gone, and how many."""
@@ -137,7 +141,7 @@ class Daemons(ORMBase):
                 row, now, f"lost; {expired} of its Tasks were taken away", logging.WARNING, who
             )
         if row.lock:
-            filelock.remove(self.lock_folder / row.lock)
+            filelock.remove(self._lock_path(row))
         return True, expired
 
     def _log_daemon(self, row, now, message, level=logging.INFO, who=""):
