@@ -23,11 +23,16 @@ def acquire(path):
 
 
 def is_free(path):
-    """Tell whether nobody holds the lock; a file that is gone is free."""
+    """Tell whether nobody holds the lock; a file that is gone is free.
+
+    One that belongs to another user, and so cannot be tried, counts as held.
+    """
     try:
         descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
     except FileNotFoundError:
         return True
+    except PermissionError:
+        return False
     try:
         # A shared lock, so that two who look at once do not see each other.
         fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)

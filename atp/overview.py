@@ -10,7 +10,6 @@ from datetime import datetime, timedelta
 
 from django.db.models import Count, Min, Q
 
-from . import filelock
 from .conf import settings
 from .models import Daemon, Instance, Task
 from .states import CLAIMED, Reason
@@ -84,20 +83,10 @@ def condition(daemon, time):
     It is lost when its lease is over, and late when it has a lease but has
     missed a renewal, by the intervals in this process's settings.
     """
-    if _lease_is_over(daemon, time):
+    if get_store().is_over(daemon, time):
         return LOST
     patience = timedelta(seconds=settings.RENEW_EVERY + settings.STATEMENT_TIMEOUT)
     return LATE if time - daemon.seen > patience else ALIVE
-
-
-def _lease_is_over(daemon, time):
-    if not daemon.lock:
-        return daemon.lease_until <= time
-    try:
-        return filelock.is_free(daemon.lock)
-    except PermissionError:
-        # Another user's daemon: whether it holds its lock is not ours to try.
-        return False
 
 
 def _type_counts(name, counted):

@@ -68,6 +68,10 @@ class Store(ABC):
         """Remove the daemon's row. Whatever it still held is released."""
 
     @abstractmethod
+    def is_over(self, row, now):
+        """Tell whether the lease of a Daemon row is over, by its lock or by the time."""
+
+    @abstractmethod
     def claim(self, daemon, types, limit):
         """Claim up to ``limit`` due Tasks of the Types named, in order within each lane.
 

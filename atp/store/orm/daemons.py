@@ -106,7 +106,7 @@ class Daemons(ORMBase):
         others = self.rows(Daemon).exclude(uuid=daemon) if daemon else self.rows(Daemon).all()
         now = self.now()
         who = self._name(daemon)
-        for row in [row for row in others if self._is_over(row, now)]:
+        for row in [row for row in others if self.is_over(row, now)]:
             gone, count = self._expire(row, who, limit - expired)
             expired += count
             if gone:
@@ -117,7 +117,7 @@ class Daemons(ORMBase):
         row = self.rows(Daemon).filter(uuid=daemon).first() if daemon else None
         return str(row or "")
 
-    def _is_over(self, row, now):
+    def is_over(self, row, now):
         if row.lock:
             return filelock.is_free(self._lock_path(row))
         return row.lease_until <= now
@@ -131,7 +131,7 @@ class Daemons(ORMBase):
             rows = self.rows(Daemon).select_for_update(skip_locked=True)
             row = rows.filter(pk=candidate.pk).first()
             now = self.now()
-            if row is None or not self._is_over(row, now):
+            if row is None or not self.is_over(row, now):
                 return False, 0
             expired = self._end(row, now, Event.EXPIRE, who, f"daemon {row} was lost", limit)
             if self.rows(Task).filter(daemon=row).exists():
