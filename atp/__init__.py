@@ -20,3 +20,7 @@ def __getattr__(name):
     if name not in _PUBLIC:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_module(f"{__name__}.{_PUBLIC[name]}"), name)
+
+
+def __dir__():
+    return sorted([*globals(), *_PUBLIC])

@@ -39,10 +39,9 @@ def bind(name, signature, args, kwargs):
     try:
         bound = signature.bind(*args, **kwargs)
     except TypeError as error:
-        unknown = [k for k in kwargs if k not in signature.parameters]
-        hint = did_you_mean(unknown[0], signature.parameters) if unknown else ""
         raise InvalidInputs(
-            f"Inputs of {name!r} do not fit {name}{signature}: {error}.{hint}"
+            f"Inputs of {name!r} do not fit {name}{signature}: {error}."
+            f"{_unknown(signature, kwargs)}"
         ) from None
     by_position = any(
         p.kind is _P.VAR_POSITIONAL and bound.arguments.get(p.name)
@@ -66,6 +65,17 @@ def bind(name, signature, args, kwargs):
     if POSITIONAL in inputs:
         raise InvalidInputs(f"Inputs of {name!r}: an argument cannot be called {POSITIONAL!r}.")
     return {POSITIONAL: positional, **inputs} if positional else inputs
+
+
+def _unknown(signature, kwargs):
+    """Name the first argument that the signature does not have, and the closest that it has."""
+    if any(p.kind is _P.VAR_KEYWORD for p in signature.parameters.values()):
+        return ""
+    for name in kwargs:
+        if name not in signature.parameters:
+            hint = did_you_mean(name, signature.parameters)
+            return f" There is no argument {name!r}.{hint}"
+    return ""
 
 
 def unbind(inputs):

@@ -3,6 +3,7 @@
 from django.apps import apps
 from django.core import checks
 from django.core.checks import Error, Tags, register
+from django.core.files.storage import FileSystemStorage, storages
 from django.db import connections, router
 from django.db.utils import ConnectionDoesNotExist
 
@@ -34,6 +35,25 @@ def check_queue_database(app_configs, **kwargs):
     return [
         *_check_routing(),
         *(_check_sqlite(connection) if connection.vendor == "sqlite" else []),
+    ]
+
+
+@register(Tags.compatibility)
+def check_storage(app_configs, **kwargs):
+    """Published files and large responses need a place of their own."""
+    if conf.problems():
+        return []
+    storage = storages[settings.STORAGE]
+    if not isinstance(storage, FileSystemStorage) or storage.base_location:
+        return []
+    return [
+        checks.Warning(
+            f"ATP['STORAGE'] is {settings.STORAGE!r}, files in a directory that is not named: "
+            "MEDIA_ROOT is empty.",
+            hint="Published files and large responses go to wherever a process was started. Set "
+            "MEDIA_ROOT, or give ATP a storage of its own in STORAGES.",
+            id="atp.W005",
+        )
     ]
 
 

@@ -9,6 +9,8 @@ read when they are used, so that tests may override them.
 """
 
 import difflib
+import logging
+import os
 import tempfile
 import types
 from datetime import timedelta
@@ -16,6 +18,7 @@ from typing import get_type_hints
 
 from django.conf import settings as project
 from django.core.exceptions import ImproperlyConfigured
+from django.utils.module_loading import import_string
 
 
 class InvalidSetting(ImproperlyConfigured):
@@ -59,7 +62,7 @@ class Settings:
     """Responses larger than this many bytes are stored as a file."""
 
     MAX_LOG_RECORDS: int = 1000
-    """Messages kept per attempt; what a handler logs beyond that is counted, not kept."""
+    """Messages kept per attempt; of what a handler logs beyond that one line tells."""
 
     MAX_LOG_MESSAGE: int = 8 * 1024
     """Longest message kept, in characters; longer ones are cut in the middle."""
@@ -133,7 +136,33 @@ def problems():
         problem = _type_problem(name, value)
         if problem:
             found.append(problem)
-    return found or _lease_problems()
+    return found or _value_problems() + _lease_problems()
+
+
+def _value_problems():
+    """Values of the right kind that cannot be used."""
+    found = []
+    levels = logging.getLevelNamesMapping()
+    if settings.LOG_LEVEL not in levels:
+        found.append(
+            f"ATP['LOG_LEVEL'] is {settings.LOG_LEVEL!r}: must be one of {', '.join(levels)}."
+            f"{did_you_mean(settings.LOG_LEVEL, levels)}"
+        )
+    if settings.STORAGE not in project.STORAGES:
+        found.append(
+            f"ATP['STORAGE'] is {settings.STORAGE!r}, which is not in STORAGES."
+            f"{did_you_mean(settings.STORAGE, project.STORAGES)}"
+        )
+    if not os.path.isdir(settings.SCRATCH_DIR):
+        found.append(f"ATP['SCRATCH_DIR'] is {settings.SCRATCH_DIR!r}, which is not a directory.")
+    if seconds(settings.BACKOFF) > seconds(settings.BACKOFF_MAX):
+        found.append("ATP['BACKOFF'] is longer than ATP['BACKOFF_MAX'].")
+    if settings.STORE:
+        try:
+            import_string(settings.STORE)
+        except ImportError as error:
+            found.append(f"ATP['STORE'] is {settings.STORE!r}: {error}.")
+    return found
 
 
 def _lease_problems():

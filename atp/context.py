@@ -104,7 +104,10 @@ class Context:
     def log(self, message, level=logging.INFO):
         """Write a line to the Instance's log. ``level`` is one of the logging module's."""
         if isinstance(level, str):
-            level = logging.getLevelNamesMapping()[level.upper()]
+            names = logging.getLevelNamesMapping()
+            if level.upper() not in names:
+                raise ValueError(f"log(level={level!r}): must be one of {', '.join(names)}")
+            level = names[level.upper()]
         self._records += 1
         limit = settings.MAX_LOG_RECORDS
         if self._records > limit:

@@ -20,7 +20,7 @@ _DAY = timedelta(days=1)
 class Options:
     """How an Instance is enqueued; :meth:`TaskType.using` changes them.
 
-    ``run_after`` is a datetime, or a timedelta from now. ``existing`` says
+    ``run_after`` and ``start_before`` are datetimes, or timedeltas from now. ``existing`` says
     what to do if the identifier is taken: "raise", "return" the existing
     Instance, or "redrive" it if it has FAILED.
     """
@@ -28,7 +28,7 @@ class Options:
     priority: int = 0
     collection: str = ""
     run_after: datetime | timedelta | None = None
-    start_before: datetime | None = None
+    start_before: datetime | timedelta | None = None
     identifier: str | None = None
     existing: str = "raise"
     created_by: str = ""
@@ -46,6 +46,17 @@ class Options:
 
         ``now()`` is the database's clock, which a timedelta counts from.
         """
+        self.check()
+        due = _instant("run_after", self.run_after, now)
+        start_before = _instant("start_before", self.start_before, now)
+        if due is not None and start_before is not None and start_before <= due:
+            raise InvalidOption(
+                f"start_before ({start_before}) must be later than run_after ({due})."
+            )
+        return replace(self, run_after=due, start_before=start_before)
+
+    def check(self):
+        """Refuse what is out of range, whatever the time. Raises InvalidOption."""
         self._check_priority()
         if self.existing not in EXISTING:
             raise InvalidOption(
@@ -54,13 +65,6 @@ class Options:
             )
         check_text("collection", self.collection)
         check_text("created_by", self.created_by)
-        due = _instant("run_after", self.run_after, now)
-        start_before = _instant("start_before", self.start_before)
-        if due is not None and start_before is not None and start_before <= due:
-            raise InvalidOption(
-                f"start_before ({start_before}) must be later than run_after ({due})."
-            )
-        return replace(self, run_after=due, start_before=start_before)
 
     def _check_priority(self):
         priority = self.priority
@@ -92,7 +96,7 @@ def _instant(name, value, now=None):
         if now is not None and isinstance(value, timedelta):
             value = now() + value
         if not isinstance(value, datetime):
-            raise InvalidOption(f"{name}={value!r}: must be a datetime.")
+            raise InvalidOption(f"{name}={value!r}: must be a datetime, or a timedelta from now.")
         if timezone.is_naive(value):
             if project.USE_TZ:
                 raise InvalidOption(

@@ -145,6 +145,8 @@ def get(uuid=None, *, type=None, identifier=None):
             return rows.get(type__identifier=str(type), identifier=identifier)
     except (Instance.DoesNotExist, ValueError):
         pass
+    if uuid is None and identifier is None:
+        raise UnknownInstance("An Instance is found by its uuid, or by type and identifier.")
     named = uuid if uuid is not None else f"of {type} with identifier {identifier!r}"
     raise UnknownInstance(f"There is no Instance {named}.")
 

@@ -4,6 +4,7 @@ A daemon only ever runs functions from this registry; nothing that the
 database holds names code to run (G14).
 """
 
+import inspect
 import re
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
@@ -11,7 +12,7 @@ from functools import cached_property
 
 from . import binding, codec
 from .conf import did_you_mean, seconds, settings
-from .exceptions import InvalidType, UnknownType, UnregisteredHandler
+from .exceptions import InvalidOption, InvalidType, UnknownType, UnregisteredHandler
 from .options import Options
 from .store.values import Registration
 
@@ -172,6 +173,7 @@ def task_type(identifier, **parameters):
     _check_parameters(identifier, parameters)
 
     def decorate(handler):
+        _check_handler(identifier, handler)
         given = dict(parameters)
         defaults = {name: given.pop(name) for name in _OPTIONS if name in given}
         declared = TaskType(
@@ -184,6 +186,22 @@ def task_type(identifier, **parameters):
         return declared
 
     return decorate
+
+
+def _check_handler(identifier, handler):
+    """Refuse what cannot be run as a handler, before every attempt of it fails."""
+    if not inspect.isfunction(handler):
+        raise InvalidType(f"task_type({identifier!r}): a handler is a function, not {handler!r}.")
+    for is_kind, kind in (
+        (inspect.iscoroutinefunction, "a coroutine"),
+        (inspect.isasyncgenfunction, "an asynchronous generator"),
+        (inspect.isgeneratorfunction, "a generator"),
+    ):
+        if is_kind(handler):
+            raise InvalidType(
+                f"task_type({identifier!r}): {handler.__qualname__} is {kind}; a handler is a "
+                "plain function. Call asgiref's async_to_sync or asyncio.run in it."
+            )
 
 
 def _check_parameters(identifier, parameters):
@@ -202,6 +220,13 @@ def _check_parameters(identifier, parameters):
             _check_duration(told, name, value)
         elif name in _COUNTS:
             _check_count(told, name, value)
+    first, last = parameters.get("backoff"), parameters.get("backoff_max")
+    if first is not None and last is not None and seconds(first) > seconds(last):
+        raise InvalidType(f"{told}: backoff={first!r} is longer than backoff_max={last!r}.")
+    try:
+        Options(**{name: parameters[name] for name in _OPTIONS if name in parameters}).check()
+    except InvalidOption as error:
+        raise InvalidType(f"{told}: {error}") from None
     codec.check_format(parameters.get("serializer", codec.JSON))
 
 

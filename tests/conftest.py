@@ -64,6 +64,8 @@ def context(said, tmp_path):
         retries=0,
         backoff=timedelta(0),
         backoff_max=timedelta(0),
+        max_restarts=3,
+        restarts=0,
         lost=0,
         time=datetime.now(UTC),
     )

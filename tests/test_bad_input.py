@@ -63,7 +63,7 @@ def nothing_is_written():
         ({"run_after": 5}, "must be a datetime"),
         ({"run_after": date(2100, 1, 1)}, "must be a datetime"),
         ({"run_after": "2100-01-01"}, "must be a datetime"),
-        ({"start_before": timedelta(hours=1)}, "must be a datetime"),
+        ({"start_before": 3600}, "must be a datetime, or a timedelta"),
         ({"run_after": timedelta.max}, "run_after"),
         ({"run_after": timedelta.min}, "run_after"),
         ({"run_after": datetime.max.replace(tzinfo=timezone(-timedelta(hours=5)))}, "run_after"),

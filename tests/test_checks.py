@@ -27,6 +27,11 @@ def test_these_settings_are_good(db):
         ({"LEASE": -1.0}, "0 or more"),
         ({"LEASE": 20.0, "KILL_AFTER": 19.5, "RENEW_EVERY": 1.0}, "before the lease ends"),
         ({"KILL_AFTER": 9.0}, "kill all workers"),
+        ({"LOG_LEVEL": "WARNNING"}, "Did you mean 'WARNING'?"),
+        ({"STORAGE": "defualt"}, "Did you mean 'default'?"),
+        ({"STORE": "no.such.Store"}, "No module named"),
+        ({"SCRATCH_DIR": "/no/such/folder"}, "not a directory"),
+        ({"BACKOFF": 100, "BACKOFF_MAX": 10}, "longer than"),
         (["LEASE"], "must be a dictionary"),
     ],
 )
@@ -78,3 +83,9 @@ def test_router(settings):
 class Elsewhere:
     def db_for_read(self, model, **hints):
         return "elsewhere"
+
+
+@pytest.mark.parametrize(("root", "found"), [("", ["atp.W005"]), ("/somewhere", [])])
+def test_files_need_a_place(settings, root, found):
+    settings.MEDIA_ROOT = root
+    assert [message.id for message in checks.check_storage(None)] == found

@@ -195,3 +195,37 @@ class TestRegistry:
         own.remove(add.identifier)
         own.remove(add.identifier)
         assert list(own) == []
+
+
+async def _coroutine(context):
+    pass
+
+
+async def _async_generator(context):
+    yield
+
+
+def _generator(context):
+    yield
+
+
+class _Callable:
+    def __call__(self, context):
+        pass
+
+
+@pytest.mark.parametrize("handler", [_coroutine, _async_generator, _generator, _Callable()])
+def test_what_is_no_handler_is_refused(handler):
+    """Before every attempt of it fails (G13)."""
+    with pytest.raises(InvalidType, match="handler is a"):
+        task_type("tests.refused")(handler)
+    assert "tests.refused" not in registry
+
+
+@pytest.mark.parametrize(
+    "parameters",
+    [{"priority": 1000}, {"collection": 3}, {"backoff": 10, "backoff_max": 1}],
+)
+def test_parameters_under_which_every_enqueue_would_fail(parameters):
+    with pytest.raises(InvalidType):
+        task_type("tests.refused", **parameters)

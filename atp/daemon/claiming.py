@@ -81,6 +81,7 @@ class Claiming:
         if swept.daemons or swept.expired:
             names = ", ".join(swept.daemons) or "one with many Tasks"
             journal.daemons_lost(daemons=names, expired=swept.expired)
+            self._attempts.tally.lost(swept.lost, "its daemon was lost")
             self._attempts.tell_news()
 
     def _missed(self, result):
@@ -88,10 +89,9 @@ class Claiming:
         if result.value:
             self._timers.now("miss")
 
-    @staticmethod
-    def _tell_missed(count):
+    def _tell_missed(self, count):
         if count:
-            journal.missed(count=count)
+            self._attempts.tally.missed(count)
 
     def _purged(self, result):
         if result.value:

@@ -46,6 +46,7 @@ class DatabaseThread:
         self._results = results
         self._wake = wake
         self._doing = None
+        self._is_stale = False
         self._since, self._deadline = 0.0, None
         self._connection = None
         threading.Thread(target=self._run, name=name, daemon=True).start()
@@ -64,6 +65,10 @@ class DatabaseThread:
             raise AssertionError(f"{doing}: still {self._doing}")
         self._doing, self._since, self._deadline = doing, uptime(), None
         self._calls.put((doing, call, then))
+
+    def reconnect(self):
+        """Use a new connection from the next call on: what broke another may have broken this."""
+        self._is_stale = True
 
     def answered(self):
         """Take note that the result of the call has been collected."""
@@ -89,6 +94,9 @@ class DatabaseThread:
             doing, call, then = self._calls.get()
             sent = uptime()
             try:
+                if self._is_stale:
+                    self._is_stale = False
+                    self._connection.close()
                 value = call()
                 result = Result(doing, then, value=value, sent=sent, received=uptime())
             except BaseException as error:

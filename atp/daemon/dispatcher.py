@@ -44,14 +44,16 @@ STOPPING = "the daemon is stopping"
 class Dispatcher:
     """One dispatcher process.
 
-    ``control`` is its channel to the supervisor, ``previous`` the identities
-    of dispatchers before it that may still hold something.
+    ``control`` is its channel to the supervisor, ``mark`` what programs that
+    handlers start can be known by, ``previous`` the identities of dispatchers
+    before it that may still hold something.
     """
 
-    def __init__(self, control, page, options, *, lock="", previous=()):
+    def __init__(self, control, page, options, *, lock="", mark="", previous=()):
         self._control = control
         self._options = options
         self._page = page
+        self._mark = mark
         self._supervisor = os.getppid()
         types = options.served(task_type.identifier for task_type in registry)
         self._identity = Identity(self._supervisor, types, lock, list(previous))
@@ -78,9 +80,8 @@ class Dispatcher:
         self._recording = Recording(
             self._recorder, store, identity, ledger, self._attempts, timers, self._tell
         )
-        self._membership = Membership(
-            self._recorder, store, identity, pool, ledger, timers, self._tell
-        )
+        threads = (self._claimer, self._recorder)
+        self._membership = Membership(threads, store, identity, pool, ledger, timers, self._tell)
 
     # The loop
 
@@ -148,7 +149,8 @@ class Dispatcher:
         elif not self._recording.can_isolate(result):
             self._membership.failed(result)
 
-    def _joined(self, kept):
+    def _joined(self, kept, lost):
+        self._attempts.tally.lost(lost, "its dispatcher ended")
         self._attempts.reconcile(kept)
         self._timers.now("poll")
 
@@ -167,7 +169,7 @@ class Dispatcher:
     def _end_orphaned(self):
         """The supervisor is dead: nothing of this daemon may go on."""
         journal.supervisor_died()
-        processes.kill_sessions(self._sessions)
+        processes.kill_sessions(self._sessions, self._mark)
         return ORPHANED
 
     # What the supervisor says

@@ -23,6 +23,11 @@ class DaemonFolders:
         self.lock = ""
         self._descriptors = []
 
+    @property
+    def mark(self):
+        """A name that no other daemon has."""
+        return self.scratch.name
+
     def make(self):
         """Make the scratch folder, and take the lease's lock where leases are locks."""
         remove_abandoned()

@@ -62,12 +62,11 @@ class Identity:
     def join(self, store, holding):
         """Join the queue as the candidate, ending every earlier identity. Runs in a thread."""
         facts = self.facts()
-        answer = None
-        expired = 0
+        answer, lost = None, []
         for old in self.previous or [None]:
             answer = store.join(facts, lease=settings.LEASE, old=old, holding=holding)
-            expired += answer.expired
-        return answer, expired
+            lost += answer.lost
+        return answer, lost
 
     def joined(self, answer, sent, received):
         """The candidate has become the current identity."""

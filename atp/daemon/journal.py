@@ -52,7 +52,7 @@ FACTS = {
     "missed": (_W, "{count} Instances were not started before their start_before"),
     "purged": (_I, "{count} Instances removed after their retention"),
     "reloading": (_I, "{file} changed: starting anew"),
-    "not_reloading": (_W, "{file} changed, but does not compile: {error}"),
+    "not_reloading": (_W, "{file} changed, but cannot be loaded: {error}"),
 }
 
 

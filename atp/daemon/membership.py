@@ -13,10 +13,14 @@ FIRST_PAUSE, LONGEST_PAUSE = 0.1, 1.0
 
 
 class Membership:
-    """Ends the identity when a call fails, and takes a new one when that is possible."""
+    """Ends the identity when a call fails, and takes a new one when that is possible.
 
-    def __init__(self, thread, store, identity, pool, ledger, timers, tell):
-        self._thread = thread
+    It joins in the last of the ``threads``.
+    """
+
+    def __init__(self, threads, store, identity, pool, ledger, timers, tell):
+        self._threads = threads
+        self._thread = threads[-1]
         self._store = store
         self._identity = identity
         self._pool = pool
@@ -44,6 +48,8 @@ class Membership:
         if result.doing == RECORDING:
             # It may be in the database or not. Joining will tell.
             self._ledger.give_back()
+        for thread in self._threads:
+            thread.reconnect()
         self._identity.lose()
 
     def _note_failure(self, result):
@@ -59,29 +65,29 @@ class Membership:
         self._pause = min(self._pause * 2, LONGEST_PAUSE)
 
     def rejoin(self, then):
-        """Take a new identity, if it is time to try; ``then(kept)`` is told what it holds."""
+        """Take a new identity, if it is time to try; ``then(kept, lost)`` is told what it holds."""
         if not self._timers.passed("rejoin"):
             return
         self._tell("identity", self._identity.propose())
         holding = {holding.key for holding in self._pool.holdings()} | self._ledger.keys()
 
         def joined(result):
-            answer, expired = result.value
-            self._announce(answer, expired)
+            answer, lost = result.value
+            self._announce(answer, lost)
             self._identity.joined(answer, result.sent, result.received)
             self._tell("joined", self._identity.current)
             self._tell("lease", self._identity.lease_until)
             self._timers.later("renew", settings.RENEW_EVERY)
-            then(answer.kept)
+            then(answer.kept, lost)
 
         self._thread.submit(
             "joining", lambda: self._identity.join(self._store, sorted(holding)), joined
         )
 
-    def _announce(self, answer, expired):
+    def _announce(self, answer, lost):
         if self._identity.previous:
             journal.rejoined(
-                daemon=self._identity.candidate, kept=len(answer.kept), expired=expired
+                daemon=self._identity.candidate, kept=len(answer.kept), expired=len(lost)
             )
         else:
             journal.joined(daemon=self._identity.candidate)

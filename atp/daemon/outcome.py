@@ -52,14 +52,20 @@ def change(outcome, claimed, **facts):
             delay=_delay(outcome, claimed),
             **facts,
         )
-    used_up = f" (its {claimed.max_retries} retries are used up)" if claimed.max_retries else ""
     return Change(
         event=Event.FAIL,
         reason=Reason.ERROR,
-        message=(outcome.message + used_up).strip(),
+        message=outcome.message + _why_no_more(outcome, claimed),
         level=logging.ERROR,
         **facts,
     )
+
+
+def _why_no_more(outcome, claimed):
+    if claimed.max_retries:
+        return f" (retries used up: {claimed.retries} of {claimed.max_retries})"
+    # To ask for a retry where none is allowed is worth a word; to raise is not.
+    return " (its Type allows no retries: max_retries is 0)" if outcome.kind is Kind.RETRY else ""
 
 
 def _delay(outcome, claimed):

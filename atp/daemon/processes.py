@@ -98,8 +98,18 @@ def kill(pid, signum=signal.SIGKILL):
         os.kill(pid, signum)
 
 
-def kill_sessions(sessions):
-    """Kill every process that belongs to one of these sessions, until none is left.
+# Programs that a handler starts inherit this, with the name of their daemon.
+MARK = "ATP_DAEMON"
+
+
+def _is_marked(pid, mark):
+    with contextlib.suppress(OSError):
+        return f"{MARK}={mark}".encode() in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+    return False
+
+
+def kill_sessions(sessions, mark=""):
+    """Kill every process of these sessions, or with this mark, until none is left.
 
     Gives up after a second: what is in an uninterruptible sleep dies when it wakes.
     """
@@ -110,7 +120,11 @@ def kill_sessions(sessions):
                 os.killpg(session, signal.SIGKILL)
     deadline = time.monotonic() + 1
     while time.monotonic() < deadline:
-        members = [pid for pid, _, session in _table() if session in sessions]
+        members = [
+            pid
+            for pid, _, session in _table()
+            if session in sessions or (mark and _is_marked(pid, mark))
+        ]
         if not members:
             return
         for pid in members:

@@ -1,6 +1,7 @@
 """Starting anew when code changes, for development."""
 
 import os
+import subprocess
 import sys
 
 from django.utils.autoreload import iter_all_python_module_files
@@ -9,6 +10,12 @@ from . import journal
 from .timers import Timers
 
 LOOK_EVERY = 1.0
+
+
+def command_line(command):
+    """Return the arguments of this process with another command in the place of ``atpd``."""
+    before = sys.orig_argv[1 : sys.orig_argv.index("atpd")]
+    return [*before, command]
 
 
 class Watcher:
@@ -33,17 +40,26 @@ class Watcher:
         return changed
 
     def changed(self):
-        """Return a file that has changed and compiles, or None."""
+        """Return a file that has changed, if the project still loads; or None."""
         if not self._timers.due("look", LOOK_EVERY):
             return None
-        for path in self._look():
-            try:
-                compile(path.read_bytes(), path, "exec")
-            except (SyntaxError, ValueError, OSError) as error:
-                journal.not_reloading(file=path, error=error)
-            else:
-                return path
-        return None
+        changed = self._look()
+        if not changed:
+            return None
+        error = self._problem()
+        if error:
+            journal.not_reloading(file=changed[0], error=error)
+            return None
+        return changed[0]
+
+    @staticmethod
+    def _problem():
+        """Return why the project cannot be loaded as it is now, or None."""
+        checked = subprocess.run(
+            [sys.executable, *command_line("check")], capture_output=True, text=True, check=False
+        )
+        lines = checked.stderr.strip().splitlines()
+        return (lines or ["it does not load"])[-1] if checked.returncode else None
 
     @staticmethod
     def start_anew():

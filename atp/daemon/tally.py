@@ -1,6 +1,8 @@
 """What the daemon says about its attempts, and how many there were."""
 
-from ..states import Event
+from .. import states
+from ..states import Event, Reason
+from ..store.values import Lost
 from . import journal
 from .processes import uptime
 
@@ -13,9 +15,9 @@ class Tally:
         self._lately = {"finished": 0, "failed": 0}
         self._in_all = dict(self._lately)
 
-    def _count(self, name):
-        self._lately[name] += 1
-        self._in_all[name] += 1
+    def _count(self, name, by=1):
+        self._lately[name] += by
+        self._in_all[name] += by
 
     def started(self, holding, link):
         journal.started(attempt=holding.claimed.attempt, worker=link.slot, **_names(holding))
@@ -34,9 +36,29 @@ class Tally:
             self._count("failed")
             journal.failed(reason=change.reason.value, why=why, **_names(holding))
 
-    @staticmethod
-    def expired(holding, why):
-        journal.expired(attempt=holding.claimed.attempt, why=why, **_names(holding))
+    def expired(self, holding, why):
+        """An attempt was lost here."""
+        task = holding.claimed
+        stale = states.is_stale(
+            restarts=task.restarts + 1, lost=task.lost + 1, max_restarts=task.max_restarts
+        )
+        self.lost([Lost(type=task.type, uuid=task.uuid, attempt=task.attempt, stale=stale)], why)
+
+    def lost(self, attempts, why):
+        """Attempts were taken away; some of their Instances were given up with it."""
+        for each in attempts:
+            journal.expired(attempt=each.attempt, why=why, type=each.type, instance=each.uuid)
+            if each.stale:
+                self._count("failed")
+                told = "attempts were lost more often than allowed"
+                journal.failed(
+                    reason=Reason.STALE.value, why=told, type=each.type, instance=each.uuid
+                )
+
+    def missed(self, count):
+        """Instances were not started in time."""
+        self._count("failed", count)
+        journal.missed(count=count)
 
     @staticmethod
     def released(holding, why):

@@ -150,7 +150,14 @@ def _call(claimed, context):
 
 
 def _tell_error_reporters(claimed, error):
-    logger.error("%s %s raised", claimed.type, claimed.uuid, exc_info=error)
+    values = {"type": claimed.type, "instance": claimed.uuid, "attempt": claimed.attempt}
+    logger.error(
+        "%s %s raised",
+        claimed.type,
+        claimed.uuid,
+        exc_info=error,
+        extra={"fact": "raised", "values": values},
+    )
     try:
         raise error
     except BaseException:  # receivers look at sys.exc_info()

@@ -66,6 +66,8 @@ class Claimed:
     retries: int
     backoff: timedelta
     backoff_max: timedelta
+    max_restarts: int
+    restarts: int
     lost: int
     time: datetime
 
@@ -152,18 +154,38 @@ class Asked:
     request: str
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Lost:
+    """An attempt that was taken away; ``stale`` says that its Instance was given up."""
+
+    type: str
+    uuid: UUID
+    attempt: int
+    stale: bool
+
+
 @dataclass(frozen=True, kw_only=True)
 class Swept:
-    """What a sweep did: the daemons found lost, and how many Instances it moved."""
+    """What a sweep did: the daemons found lost, and the attempts taken from them."""
 
     daemons: tuple[str, ...] = ()
-    expired: int = 0
+    lost: tuple[Lost, ...] = ()
+
+    @property
+    def expired(self):
+        """How many attempts were taken away."""
+        return len(self.lost)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Reconciled:
-    """What a new identity holds: the state by pair of Instance and attempt."""
+    """What a new identity holds, the state by pair of Instance and attempt; and what was lost."""
 
     time: datetime
     kept: dict = field(default_factory=dict)
-    expired: int = 0
+    lost: tuple[Lost, ...] = ()
+
+    @property
+    def expired(self):
+        """How many attempts were taken away."""
+        return len(self.lost)

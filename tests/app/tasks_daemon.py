@@ -84,6 +84,7 @@ def family(context, *, path, until):
     children = [
         subprocess.Popen(sleeper),
         subprocess.Popen(sleeper, process_group=0),
+        subprocess.Popen(sleeper, start_new_session=True),
     ]
     record(path, event="start", children=[c.pid for c in children], attempt=context.attempt)
     wait_for_file(context, until)

@@ -79,7 +79,7 @@ def test_crashing_type_is_given_up(atpd, record, number):
     """Its restarts are counted, enforced and told; the pool stays whole (G5, RFC 14)."""
     instance = types.crash.enqueue(path=str(record), signal_number=int(number))
     other = types.note.using(priority=-5).enqueue(path=str(record))
-    atpd(processes=1)
+    daemon = atpd(processes=1)
     instance.wait(20)
     other.wait(20)
     assert (instance.state, instance.reason) == (State.FAILED, Reason.STALE)
@@ -88,6 +88,10 @@ def test_crashing_type_is_given_up(atpd, record, number):
     lost = instance.log.filter(event="expire")
     assert [row.message for row in lost] == [f"its worker died by {number.name}"] * 3
     assert "restarts allowed: 2" in instance.log.get(event="fail").message
+    [told] = daemon.wait_for_fact("failed") and daemon.facts("failed")
+    assert (told["reason"], told["instance"]) == ("STALE", str(instance.uuid))
+    assert daemon.stop() == 0
+    assert daemon.facts("daemon_stopped")[0]["failed"] == 1
     assert (other.state, other.lost) == (State.FINISHED, 0)
 
 
@@ -154,6 +158,7 @@ def test_killed_supervisor(atpd, record, flag):
     assert instance.state == State.FINISHED
     assert "was lost" in instance.log.get(event="expire").message
     assert Daemon.objects.count() == 1
+    assert [told["instance"] for told in other.facts("expired")] == [str(instance.uuid)]
     lost = LogRecord.objects.filter(instance=None, message__startswith="lost")
     assert [row.subject.rpartition(":")[2] for row in lost] == [str(daemon.pid)]
 

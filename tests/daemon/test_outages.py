@@ -1,6 +1,9 @@
 """The database refuses, fails and goes silent, and nothing is lost (G11)."""
 
 import contextlib
+import shutil
+import sqlite3
+from pathlib import Path
 
 import pytest
 from django.db import connection
@@ -90,3 +93,25 @@ def test_connection_that_dies_just_after_it_was_cut(atpd, record, monkeypatch):
         proxy.recover()
         instance = types.note.enqueue(path=str(record))
         assert instance.wait(20).state == State.FINISHED
+
+
+def test_database_file_that_is_replaced(atpd, record, tmp_path):
+    """A daemon does not go on with a file that nobody else sees any more (G1, G11)."""
+    if on_postgres():
+        pytest.skip("only SQLite's database is a file that can be replaced")
+    name = Path(connection.settings_dict["NAME"])
+    daemon = atpd(processes=1).ready()
+    with contextlib.ExitStack() as stack:
+        old, copy = (
+            stack.enter_context(contextlib.closing(sqlite3.connect(path)))
+            for path in (name, tmp_path / "copy")
+        )
+        old.backup(copy)
+    connection.close()
+    for suffix in ("", "-wal", "-shm"):
+        Path(f"{name}{suffix}").unlink(missing_ok=True)
+    shutil.copy(tmp_path / "copy", name)
+    instance = types.note.enqueue(path=str(record))
+    daemon.wait_for_fact("lease_lost")
+    assert instance.wait(20).state == State.FINISHED
+    assert daemon.stop() == 0

@@ -35,7 +35,7 @@ def test_retry_after():
 def test_retries_used_up(kind):
     made = change(Outcome(kind, "why"), replace(TASK, retries=2))
     assert (made.event, made.reason) == (Event.FAIL, Reason.ERROR)
-    assert made.message == "why (its 2 retries are used up)"
+    assert made.message == "why (retries used up: 2 of 2)"
 
 
 def test_fatal_spends_no_retry():

@@ -31,6 +31,8 @@ def claimed(number, type="short", lost=0):
         retries=0,
         backoff=timedelta(0),
         backoff_max=timedelta(0),
+        max_restarts=3,
+        restarts=lost,
         lost=lost,
         time=datetime.now(UTC),
     )

@@ -1,11 +1,11 @@
 """--reload: the daemon starts anew when code changes (development)."""
 
 import os
-from pathlib import Path
 
-from atp.daemon.reload import Watcher
 from tests.app import tasks_daemon as types
-from tests.helpers import wait_for
+from tests.helpers import child_environment, wait_for
+
+from . import harness
 
 
 def test_reload(atpd):
@@ -18,17 +18,17 @@ def test_reload(atpd):
     assert daemon.stop() == 0
 
 
-def test_what_does_not_compile_is_waited_for(tmp_path, monkeypatch):
-    module = tmp_path / "changing.py"
-    module.write_text("x = 1")
-    monkeypatch.setattr("atp.daemon.reload.iter_all_python_module_files", lambda: [Path(module)])
-    watcher = Watcher()
-    assert watcher.changed() is None
-    module.write_text("x = (")
-    os.utime(module, ns=(1, 1))
-    watcher._timers.now("look")
-    assert watcher.changed() is None
-    module.write_text("x = 2")
-    os.utime(module, ns=(2, 2))
-    watcher._timers.now("look")
-    assert watcher.changed() == module
+def test_what_cannot_be_loaded_is_waited_for(atpd, tmp_path, monkeypatch):
+    """A change under which manage.py does not start ends no daemon."""
+    module = tmp_path / "sitecustomize.py"
+    module.write_text("")
+    own = child_environment()
+    own["PYTHONPATH"] = f"{tmp_path}:{own['PYTHONPATH']}"
+    monkeypatch.setattr(harness, "child_environment", lambda **more: own | more)
+    daemon = atpd("--reload", processes=1).ready()
+    module.write_text("raise SystemExit('half a thought')\n")
+    told = daemon.wait_for_fact("not_reloading")
+    assert "half a thought" in told["message"]
+    module.write_text("# mended\n")
+    daemon.wait_for_fact("daemon_started", 2)
+    assert daemon.stop() == 0

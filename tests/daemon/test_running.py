@@ -132,7 +132,7 @@ def test_retries_used_up(atpd, record):
     instance.wait(20)
     assert (instance.reason, instance.retries) == (Reason.ERROR, 3)
     assert len(record.lines()) == 4
-    assert "its 3 retries are used up" in instance.log.last().message
+    assert "retries used up: 3 of 3" in instance.log.last().message
 
 
 def test_handler_speaks(atpd, media):

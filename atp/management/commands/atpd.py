@@ -1,6 +1,8 @@
 """``manage.py atpd``: run Tasks until told to stop."""
 
+import re
 import sys
+from argparse import ArgumentTypeError
 
 from django.core.management.base import BaseCommand, CommandError
 from django.db import DatabaseError, connections
@@ -122,28 +124,30 @@ def _check_patterns(patterns):
 
 
 def _whole(least, most):
-    def whole_number(text):
-        number = int(text)
-        if not least <= number <= most:
-            raise ValueError(text)
-        return number
+    def whole(text):
+        if not text.isascii() or not text.isdigit() or not least <= int(text) <= most:
+            raise ArgumentTypeError(f"{text!r} is not a whole number from {least} to {most}")
+        return int(text)
 
-    return whole_number
+    return whole
 
 
 def _seconds(text):
-    number = float(text)
+    try:
+        number = float(text)
+    except ValueError:
+        number = -1.0
     if not 0 <= number < float("inf"):
-        raise ValueError(text)
+        raise ArgumentTypeError(f"{text!r} is not a number of seconds, 0 or more")
     return number
+
+
+_SIZE = re.compile(r"(\d+)([KMG]?)B?", re.ASCII | re.IGNORECASE)
+_SHIFTS = {"": 0, "K": 10, "M": 20, "G": 30}
 
 
 def _size(text):
-    units = {"K": 10, "M": 20, "G": 30}
-    digits, shift = text.upper().removesuffix("B"), 0
-    if digits[-1:] in units:
-        digits, shift = digits[:-1], units[digits[-1]]
-    number = int(digits) << shift
-    if number <= 0:
-        raise ValueError(text)
-    return number
+    match = _SIZE.fullmatch(text)
+    if match is None or int(match[1]) == 0:
+        raise ArgumentTypeError(f"{text!r} is not a size, as in 512M or 2G")
+    return int(match[1]) << _SHIFTS[match[2].upper()]

@@ -1,6 +1,7 @@
 """What all parts of the portable store share."""
 
 import logging
+import os
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -29,6 +30,16 @@ class ORMBase(Store):
             # As text: psycopg2 gives naive times where USE_TZ is off.
             cursor.execute("SELECT extract(epoch FROM clock_timestamp())::text")
             return datetime.fromtimestamp(float(cursor.fetchone()[0]), UTC)
+
+    def file_id(self):
+        """What tells the database's file from another under its name; None where there is none."""
+        if self.connection.vendor != "sqlite":
+            return None
+        try:
+            found = os.stat(self.connection.settings_dict["NAME"])
+        except OSError:
+            return ()
+        return found.st_dev, found.st_ino
 
     def atomic(self):
         return transaction.atomic(using=self.alias)

@@ -129,6 +129,8 @@ def _claimed(instance, now):
         retries=instance.retries,
         backoff=instance.type.backoff,
         backoff_max=instance.type.backoff_max,
+        max_restarts=instance.type.max_restarts,
+        restarts=instance.restarts,
         lost=instance.lost,
         time=now,
     )

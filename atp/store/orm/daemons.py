@@ -9,13 +9,17 @@ from ... import filelock
 from ...exceptions import LeaseLost
 from ...models import Daemon, Task
 from ...states import Actor, Event, State
-from ..values import Asked, Change, Reconciled, Renewal, Swept
+from ..values import Asked, Change, Lost, Reconciled, Renewal, Swept
 from .base import ORMBase
 from .moves import Moves
 
 
 class Daemons(ORMBase):
+    # The file that was joined, where the database is one.
+    _file = None
+
     def join(self, facts, *, lease, old=None, holding=()):
+        self._file = self.file_id()
         with self.atomic():
             # Whoever claims under the old identity locks its row first: such a
             # claim has finished before this, or will find the row gone.
@@ -24,16 +28,16 @@ class Daemons(ORMBase):
             row, created = self._row(facts, now, now + timedelta(seconds=lease))
             if created:
                 self._log_daemon(row, now, "started" if old is None else "joined again")
-            expired = 0
+            lost = ()
             if previous is not None:
                 self._move(previous, row, holding)
-                expired = self._end(previous, now, Event.EXPIRE, str(row), "its dispatcher ended")
+                lost = self._end(previous, now, Event.EXPIRE, str(row), "its dispatcher ended")
                 previous.delete(using=self.alias)
             held = (
                 self.rows(Task).filter(daemon=row).values_list("pk", "attempt", "instance__state")
             )
             kept = {(key, attempt): State(state) for key, attempt, state in held}
-            return Reconciled(time=now, kept=kept, expired=expired)
+            return Reconciled(time=now, kept=kept, lost=tuple(lost))
 
     def _row(self, facts, now, until):
         """Return the daemon's row and whether it is new: an answer may have got lost."""
@@ -55,22 +59,26 @@ class Daemons(ORMBase):
         self.rows(Task).filter(pk__in=kept).update(daemon=row)
 
     def _end(self, row, now, event, who, why, limit=None):
-        """Take away what the daemon holds. Returns from how many Instances."""
+        """Take away what the daemon holds; returns each :class:`Lost` attempt."""
         held = list(self.rows(Task).filter(daemon=row).values_list("pk", "attempt")[:limit])
         if not held:
-            return 0
+            return []
         moves = Moves(self, now).load([key for key, _ in held])
         level = logging.WARNING if event == Event.EXPIRE else logging.INFO
         actor = Actor.SWEEPER if event == Event.EXPIRE else Actor.HOLDER
         facts = {"event": event, "who": who, "message": why, "level": level}
-        ended = [
-            moves.apply(Change(instance=key, attempt=attempt, **facts), actor=actor, holder=row.pk)
-            for key, attempt in held
-        ]
+        ended = []
+        for key, attempt in held:
+            change = Change(instance=key, attempt=attempt, **facts)
+            if moves.apply(change, actor=actor, holder=row.pk):
+                ended.append(_lost(moves.instances[key], attempt))
         moves.write()
-        return sum(ended)
+        return ended
 
     def renew(self, daemon, *, lease, workers=(), idle=False):
+        if self._file != self.file_id():
+            # A connection goes on with the old file, which nobody else will ever see.
+            raise LeaseLost("The database's file was removed or replaced.")
         with self.atomic():
             now = self.now()
             row = self.rows(Daemon).filter(uuid=daemon)
@@ -102,16 +110,16 @@ class Daemons(ORMBase):
         ]
 
     def sweep(self, *, daemon=None, limit=500):
-        lost, expired = [], 0
+        daemons, lost = [], []
         others = self.rows(Daemon).exclude(uuid=daemon) if daemon else self.rows(Daemon).all()
         now = self.now()
         who = self._name(daemon)
         for row in [row for row in others if self.is_over(row, now)]:
-            gone, count = self._expire(row, who, limit - expired)
-            expired += count
+            gone, taken = self._expire(row, who, limit - len(lost))
+            lost += taken
             if gone:
-                lost.append(str(row))
-        return Swept(daemons=tuple(lost), expired=expired)
+                daemons.append(str(row))
+        return Swept(daemons=tuple(daemons), lost=tuple(lost))
 
     def _name(self, daemon):
         row = self.rows(Daemon).filter(uuid=daemon).first() if daemon else None
@@ -126,25 +134,34 @@ class Daemons(ORMBase):
         return (self.lock_folder or Path()) / row.lock
 
     def _expire(self, candidate, who, limit):
-        """Expire what a lost daemon holds; returns whether its row is gone, and how many."""
+        """Expire what a lost daemon holds; returns whether its row is gone, and what was lost."""
         with self.atomic():
             rows = self.rows(Daemon).select_for_update(skip_locked=True)
             row = rows.filter(pk=candidate.pk).first()
             now = self.now()
             if row is None or not self.is_over(row, now):
-                return False, 0
-            expired = self._end(row, now, Event.EXPIRE, who, f"daemon {row} was lost", limit)
+                return False, []
+            lost = self._end(row, now, Event.EXPIRE, who, f"daemon {row} was lost", limit)
             if self.rows(Task).filter(daemon=row).exists():
-                return False, expired
+                return False, lost
             row.delete(using=self.alias)
             self._log_daemon(
-                row, now, f"lost; {expired} of its Tasks were taken away", logging.WARNING, who
+                row, now, f"lost; {len(lost)} of its Tasks were taken away", logging.WARNING, who
             )
         if row.lock:
             filelock.remove(self._lock_path(row))
-        return True, expired
+        return True, lost
 
     def _log_daemon(self, row, now, message, level=logging.INFO, who=""):
         self.log(
             subject=f"daemon:{row}", time=now, who=who or str(row), message=message, level=level
         )
+
+
+def _lost(instance, attempt):
+    return Lost(
+        type=instance.type.identifier,
+        uuid=instance.uuid,
+        attempt=attempt,
+        stale=instance.state == State.FAILED,
+    )

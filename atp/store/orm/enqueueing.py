@@ -41,6 +41,10 @@ class Enqueueing(ORMBase):
                 if request.identifier is not None:
                     existing[request.identifier] = instance
                 continue
+            if request.existing == "raise" and taken.pk is None:
+                raise DuplicateIdentifier(
+                    f"The identifier {request.identifier!r} is given twice in one call."
+                )
             if request.existing == "raise":
                 raise DuplicateIdentifier(_duplicate(registration, request, taken), taken)
             if request.existing == "redrive" and taken.state == State.FAILED:

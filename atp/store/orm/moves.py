@@ -19,7 +19,7 @@ class Moves:
     def __init__(self, store, now):
         self._store = store
         self._now = now
-        self._instances = {}
+        self.instances = {}
         self._tasks = {}
         self._changed_fields = set()
         self._touched = {}
@@ -36,10 +36,10 @@ class Moves:
         # A live Instance is guarded by its Task row; a terminal one has none.
         without = [key for key in keys if key not in self._tasks]
         instances = self._store.rows(Instance).select_related("type")
-        self._instances.update(instances.in_bulk([k for k in keys if k in self._tasks]))
+        self.instances.update(instances.in_bulk([k for k in keys if k in self._tasks]))
         if without:
             locked = instances.select_for_update(of=("self",)).filter(pk__in=without)
-            self._instances.update((i.pk, i) for i in locked.order_by("pk"))
+            self.instances.update((i.pk, i) for i in locked.order_by("pk"))
         return self
 
     def apply(self, change, *, actor, holder=None):
@@ -48,7 +48,7 @@ class Moves:
         ``holder`` is the key of the daemon's row where the actor is a HOLDER,
         or where a SWEEPER acts on what that daemon holds.
         """
-        instance = self._instances.get(change.instance)
+        instance = self.instances.get(change.instance)
         if instance is None:
             return False
         transition = states.transition(change.event, State(instance.state))
