@@ -71,17 +71,22 @@ def test_second_signal_stops_at_once(atpd, record, flag):
     assert (instance.state, instance.lost) == (State.ACCEPTED, 0)
 
 
-def test_two_daemons_run_each_task_once(atpd, record):
+def test_two_daemons_run_each_task_once(atpd, record, flag):
     """Two daemons of two processes, 2,000 short tasks: each executed exactly once (G3)."""
     daemons = [atpd(processes=2).ready(workers=2) for _ in range(2)]
+    # All four workers are at work when the others come. Who then gets how many is
+    # not promised: SQLite lets whoever asks first write first.
+    types.wait.enqueue_many({"path": str(record), "until": str(flag)} for _ in range(4))
+    assert len({line["pid"] for line in record.wait_for("start", 4)}) == 4
     types.note.enqueue_many({"path": str(record), "number": n} for n in range(2000))
+    flag.touch()
     wait_for(lambda: not Task.objects.exists(), timeout=90, what="an empty queue")
     assert all(daemon.stop() == 0 for daemon in daemons)
     ran = record.numbers("ran")
     assert len(ran) == 2000
     assert set(ran.values()) == {1}
-    assert Instance.objects.filter(state=State.FINISHED, attempt=1).count() == 2000
-    assert len({line["pid"] for line in record.lines()}) == 4
+    assert Instance.objects.filter(state=State.FINISHED).count() == 2004
+    assert not Instance.objects.exclude(lost=0, restarts=0).exists()
 
 
 def test_release_of_a_running_task(atpd, record, flag):
