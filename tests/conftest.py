@@ -1,18 +1,16 @@
 """Fixtures of all tests."""
 
 import shutil
-from datetime import UTC, datetime, timedelta
-from uuid import uuid4
+from dataclasses import replace
 
 import pytest
 from django.conf import settings
 from hypothesis import HealthCheck
 from hypothesis import settings as hypothesis
 
-from atp.codec import Payload
 from atp.context import Context
 from atp.store import get_store
-from atp.store.values import Claimed
+from tests.samples import claimed
 
 from .store.world import World
 
@@ -50,27 +48,11 @@ def said():
 
 @pytest.fixture
 def context(said, tmp_path):
-    claimed = Claimed(
-        instance=5,
-        uuid=uuid4(),
-        type="tests.echo",
-        attempt=3,
-        inputs=Payload("json", "{}"),
-        identifier="a",
-        collection="esa",
-        priority=7,
-        timeout=None,
-        max_retries=0,
-        retries=0,
-        backoff=timedelta(0),
-        backoff_max=timedelta(0),
-        max_restarts=3,
-        restarts=0,
-        lost=0,
-        time=datetime.now(UTC),
+    task = replace(
+        claimed(5, "tests.echo"), attempt=3, identifier="a", collection="esa", priority=7
     )
     context = Context(
-        claimed,
+        task,
         report=lambda *report: said.append(report),
         interruption=lambda: context.reason,
         scratch_root=tmp_path,

@@ -7,8 +7,7 @@ import pytest
 
 from atp.daemon.outcome import Kind, Outcome, change
 from atp.states import Event, Reason
-
-from .test_pool import claimed
+from tests.samples import claimed
 
 TASK = replace(
     claimed(1), max_retries=2, backoff=timedelta(seconds=4), backoff_max=timedelta(minutes=1)

@@ -1,41 +1,15 @@
 """Handing out: who gets what, what is handed out ahead, what is taken back."""
 
-from datetime import UTC, datetime, timedelta
-from uuid import uuid4
-
 import pytest
 
-from atp.codec import Payload
 from atp.daemon import pool as module
 from atp.daemon.channel import Channel
 from atp.daemon.hand import Link
 from atp.daemon.pace import AHEAD, MAX_AHEAD
 from atp.daemon.pool import Pool
-from atp.store.values import Claimed
+from tests.samples import claimed
 
 from .test_channel import fill
-
-
-def claimed(number, type="short", lost=0):
-    return Claimed(
-        instance=number,
-        uuid=uuid4(),
-        type=type,
-        attempt=1,
-        inputs=Payload("json", "{}"),
-        identifier=None,
-        collection="",
-        priority=0,
-        timeout=None,
-        max_retries=0,
-        retries=0,
-        backoff=timedelta(0),
-        backoff_max=timedelta(0),
-        max_restarts=3,
-        restarts=lost,
-        lost=lost,
-        time=datetime.now(UTC),
-    )
 
 
 @pytest.fixture

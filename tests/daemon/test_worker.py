@@ -15,8 +15,7 @@ from atp.daemon.page import Page
 from atp.daemon.worker import Worker, open_root_logger, refresh_connections
 from atp.models import Type
 from tests.helpers import Thread
-
-from .test_pool import claimed
+from tests.samples import claimed
 
 
 class Said:
