@@ -11,9 +11,9 @@ PYENV := $(or $(PYENV_ROOT),$(HOME)/.pyenv)
 INTERPRETERS := $(foreach minor,11 12 13,$(wildcard $(PYENV)/versions/3.$(minor).*/bin))
 
 # What each target installs: extras of setup.cfg.
-EXTRAS_demo := demo,postgres
+EXTRAS_demo := demo,web,postgres
 EXTRAS_embedded := embedded
-EXTRAS_test := test,postgres
+EXTRAS_test := test,web,postgres
 EXTRAS_lint := lint
 EXTRAS_tox := tox
 
@@ -21,7 +21,7 @@ empty :=
 space := $(empty) $(empty)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint format bench tox clean
+.PHONY: help demo test lint format bench screenshots tox clean
 # Two installations into one .venv would disturb each other.
 .NOTPARALLEL:
 
@@ -29,9 +29,9 @@ help: ## say what there is
 	@echo "Usage: make TARGET [ARGS=…] [PYTHON=python3.12]"
 	@echo
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1|\2/p' Makefile | \
-	    while IFS='|' read -r target what; do printf '%-14s %s\n' "$$target" "$$what"; done
+	    while IFS='|' read -r target what; do printf '%-18s %s\n' "$$target" "$$what"; done
 
-# Only with --postgres is the embedded server installed.
+# The demo needs the embedded server only with --postgres.
 EMBEDDED = $(if $(findstring --postgres,$(ARGS)),$(STAMP)embedded)
 
 demo: $(STAMP)demo $(EMBEDDED) ## run tasks on real terrain until Ctrl-C; ARGS: --exit, --postgres, --help
@@ -48,8 +48,11 @@ format: $(STAMP)lint ## mend style and format
 	$(BIN)/ruff check --fix $(ARGS)
 	$(BIN)/ruff format
 
-bench: $(STAMP)demo $(EMBEDDED) ## measure; ARGS: --postgres, --help
+bench: $(STAMP)demo $(STAMP)embedded ## measure; ARGS: enqueue, lists, --database, --json, --help
 	@$(BIN)/python -m benchmarks $(ARGS)
+
+screenshots: $(STAMP)test ## take the pictures of the pages that the docs show
+	@$(BIN)/python -m tests.browser.screenshots $(ARGS)
 
 tox: $(STAMP)tox ## run the tests on every supported Python and Django; ARGS: -e py312-django60
 	@PATH="$(subst $(space),:,$(INTERPRETERS)):$$PATH" $(BIN)/tox run $(ARGS)

@@ -40,8 +40,8 @@ def bind(name, signature, args, kwargs):
         bound = signature.bind(*args, **kwargs)
     except TypeError as error:
         raise InvalidInputs(
-            f"Inputs of {name!r} do not fit {name}{signature}: {error}."
-            f"{_unknown(signature, kwargs)}"
+            f"Inputs of {name!r} do not fit {name}{signature}: {error}.{_hint(signature, kwargs)}",
+            argument=_unknown(signature, kwargs) or _missing(signature, args, kwargs),
         ) from None
     by_position = any(
         p.kind is _P.VAR_POSITIONAL and bound.arguments.get(p.name)
@@ -68,14 +68,50 @@ def bind(name, signature, args, kwargs):
 
 
 def _unknown(signature, kwargs):
-    """Name the first argument that the signature does not have, and the closest that it has."""
+    """Return the name of the first argument that the signature does not have, or None."""
     if any(p.kind is _P.VAR_KEYWORD for p in signature.parameters.values()):
+        return None
+    return next((name for name in kwargs if name not in signature.parameters), None)
+
+
+def _hint(signature, kwargs):
+    name = _unknown(signature, kwargs)
+    if name is None:
         return ""
-    for name in kwargs:
-        if name not in signature.parameters:
-            hint = did_you_mean(name, signature.parameters)
-            return f" There is no argument {name!r}.{hint}"
-    return ""
+    hint = did_you_mean(name, signature.parameters)
+    return f" There is no argument {name!r}.{hint}"
+
+
+def _missing(signature, args, kwargs):
+    """Return the name of the first argument that is required and not given, or None."""
+    try:
+        given = signature.bind_partial(*args, **kwargs).arguments
+    except TypeError:
+        return None
+    return next(
+        (
+            name
+            for name, parameter in signature.parameters.items()
+            if name not in given
+            and parameter.default is _P.empty
+            and parameter.kind not in (_P.VAR_POSITIONAL, _P.VAR_KEYWORD)
+        ),
+        None,
+    )
+
+
+def arguments(value):
+    """Return ``(args, kwargs)`` of inputs as JSON gives them: an object, or an array.
+
+    In an object, what stands under ``"*"`` is given by position. Raises InvalidInputs.
+    """
+    if isinstance(value, list):
+        return tuple(value), {}
+    if not isinstance(value, dict):
+        raise InvalidInputs("The inputs must be a JSON object of arguments, or an array.")
+    if not isinstance(value.get(POSITIONAL, []), list):
+        raise InvalidInputs(f"What stands under {POSITIONAL!r} must be an array.")
+    return unbind(value)
 
 
 def unbind(inputs):

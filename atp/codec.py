@@ -99,6 +99,41 @@ def from_json(text):
         raise CorruptData(f"Not the JSON that ATP writes: {error}.") from error
 
 
+def parse(text):
+    """Return what JSON text from outside says, as it stands there: see :func:`from_plain`.
+
+    It is stricter than Python's json. A name that stands twice in an object
+    is refused, since one of its values would be lost (G13), and so are NaN
+    and Infinity, which JSON does not have. Raises NotSerializable.
+    """
+    try:
+        return json.loads(text, object_pairs_hook=_once, parse_constant=_no_constant)
+    except (ValueError, RecursionError) as error:
+        raise NotSerializable(f"not JSON: {error}") from None
+
+
+def from_plain(value):
+    """Return a value with its tagged parts read, as dates and times. Raises CorruptData."""
+    try:
+        text = json.dumps(value)
+    except RecursionError as error:
+        raise CorruptData(f"Nested too deeply: {error}.") from error
+    return from_json(text)
+
+
+def _once(items):
+    named = dict(items)
+    if len(named) < len(items):
+        seen = set()
+        twice = next(name for name, _ in items if name in seen or seen.add(name))
+        raise ValueError(f"{twice!r} stands twice in one object")
+    return named
+
+
+def _no_constant(word):
+    raise ValueError(f"{word} is no JSON value")
+
+
 _PLAIN = (str, int, bool, type(None))
 
 

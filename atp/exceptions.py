@@ -36,7 +36,14 @@ class InvalidOption(ATPError, ValueError):
 
 
 class InvalidInputs(ATPError, ValueError):
-    """The inputs do not fit the handler's signature."""
+    """The inputs do not fit the handler's signature.
+
+    ``argument`` is the name of the one that does not, where there is one.
+    """
+
+    def __init__(self, message, *, argument=None):
+        super().__init__(message)
+        self.argument = argument
 
 
 class NotSerializable(ATPError, ValueError):
@@ -60,6 +67,21 @@ class DuplicateIdentifier(ATPError, ValueError):
     def __init__(self, message, instance=None):
         super().__init__(message)
         self.instance = instance
+
+
+class InvalidPageKey(ATPError, ValueError):
+    """A page key is of another list, or none at all."""
+
+
+class InvalidSelection(ATPError, ValueError):
+    """A list cannot be filtered so: the name or the value of a filter is unknown.
+
+    ``errors`` are pairs of the filter and what is wrong with it.
+    """
+
+    def __init__(self, message, *, errors=()):
+        super().__init__(message)
+        self.errors = errors
 
 
 class UnknownInstance(ATPError, LookupError):

@@ -70,7 +70,11 @@ class Instance(models.Model):
 
     objects = InstanceQuerySet.as_manager()
 
+    # True on what an enqueue has just made, not on what it found by its identifier.
+    is_new = False
+
     class Meta:
+        permissions = [("operate", "Can enqueue, redrive and release")]
         # No index holds a column that changes while the Instance is live,
         # except partial ones on terminal states: PostgreSQL can then update
         # it in place.
@@ -84,6 +88,32 @@ class Instance(models.Model):
                 fields=["type", "finished"],
                 condition=Q(finished__isnull=False),
                 name="atp_instance_terminal",
+            ),
+            # Lists of what has ended, newest first: by reason, FINISHED being
+            # the empty one; FAILED for any reason; FAILED of a Type.
+            models.Index(
+                F("reason"),
+                F("id").desc(),
+                condition=Q(finished__isnull=False),
+                name="atp_instance_ended",
+            ),
+            models.Index(
+                F("id").desc(),
+                condition=Q(finished__isnull=False, reason__gt=""),
+                name="atp_instance_failed",
+            ),
+            models.Index(
+                F("type"),
+                F("id").desc(),
+                condition=Q(finished__isnull=False, reason__gt=""),
+                name="atp_instance_failed_of_type",
+            ),
+            # Lists of a collection, newest first.
+            models.Index(
+                F("collection"),
+                F("id").desc(),
+                condition=Q(collection__gt=""),
+                name="atp_instance_collection",
             ),
         ]
         constraints = [

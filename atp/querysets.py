@@ -7,6 +7,13 @@ from django.db.models import Q
 
 from .states import CLAIMED, DEAD_LETTER, LIVE, TERMINAL, State
 
+# Within a lane (G8).
+CLAIMING_ORDER = ("-priority", "due_at", "instance_id")
+# Terminal rows, in the words of the partial indexes on them: the state itself
+# is in no index, since it changes while the Instance is live.
+_FINISHED = Q(finished__isnull=False, reason="")
+_FAILED = Q(finished__isnull=False, reason__gt="")
+
 
 class InstanceQuerySet(models.QuerySet):
     def of_type(self, identifier):
@@ -42,6 +49,30 @@ class InstanceQuerySet(models.QuerySet):
         """Live ones, found through Task: quick, however long the history is."""
         return self.filter(task__isnull=False)
 
+    def selected(
+        self, *, type=None, state=None, reason="", collection="", identifier="", created_by=""
+    ):
+        """Those that fit all that is given; what is None or empty selects nothing.
+
+        This is the selection behind every list of Instances. It says the same
+        as plain conditions on the columns would, in the words of an index.
+        ``type`` is a Type.
+        """
+        rows = self if type is None else self.filter(type=type)
+        if state:
+            rows = rows.in_state(state).filter(_where(State(state)))
+        if reason:
+            rows = rows.failed(reason).filter(_FAILED)
+        if collection:
+            rows = rows.filter(collection=collection, collection__gt="")
+        if identifier:
+            rows = rows.filter(identifier=identifier)
+            if type is None:
+                # The index on identifiers begins with the Type.
+                types = self.model._meta.get_field("type").related_model.objects
+                rows = rows.filter(type__in=types.using(self.db).values("pk"))
+        return rows.filter(created_by=created_by) if created_by else rows
+
     def named(self, prefix):
         """Those whose uuid starts with these hexadecimal digits; hyphens do not count."""
         digits = prefix.replace("-", "")
@@ -50,6 +81,13 @@ class InstanceQuerySet(models.QuerySet):
 
     def newest_first(self):
         return self.order_by("-pk")
+
+
+def _where(state):
+    """Where rows of a state are soon found: among the Tasks, or among the terminal ones."""
+    if state in LIVE:
+        return Q(task__isnull=False, task__daemon__isnull=state not in CLAIMED)
+    return _FINISHED if state == State.FINISHED else _FAILED
 
 
 class TaskQuerySet(models.QuerySet):
@@ -69,7 +107,7 @@ class TaskQuerySet(models.QuerySet):
 
     def in_claiming_order(self):
         """Within a lane: by priority, then due time, then order of enqueueing (G8)."""
-        return self.order_by("-priority", "due_at", "instance_id")
+        return self.order_by(*CLAIMING_ORDER)
 
 
 class LogQuerySet(models.QuerySet):

@@ -5,20 +5,26 @@ nothing below them. ``by`` names who acts and through which channel, as text
 for the log.
 """
 
+from collections import defaultdict
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from uuid import UUID
 
+from django.db import transaction
+
 from . import binding, codec
-from .conf import settings
+from .conf import did_you_mean, settings
 from .exceptions import (
+    ATPError,
     IllegalTransition,
     InvalidInputs,
     InvalidOption,
     UnknownInstance,
+    UnknownType,
 )
-from .models import Instance, Response, Task
+from .models import Instance, Response, Task, Type
 from .options import check_text
-from .registry import registry
+from .registry import TaskType, is_identifier, registry
 from .states import Event, State
 from .store import get_store
 from .store.values import RELEASE, Change, Request
@@ -51,52 +57,82 @@ def unregister(identifier, by=""):
 # Enqueueing
 
 
+@dataclass(frozen=True, kw_only=True)
+class Call:
+    """One call of a handler that is to be: a declared Type with its options, and arguments."""
+
+    task_type: TaskType
+    args: tuple = ()
+    kwargs: Mapping = field(default_factory=dict)
+
+
 def enqueue(task_type, *args, **kwargs):
     """Enqueue one Instance; see :meth:`TaskType.enqueue`."""
-    return enqueue_many(task_type, [_Call(args, kwargs)])[0]
+    return enqueue_calls([Call(task_type=task_type, args=args, kwargs=kwargs)])[0]
 
 
 def enqueue_many(task_type, inputs, *, identifiers=None):
     """Enqueue many Instances, all or none; see :meth:`TaskType.enqueue_many`."""
-    calls = [_call(item) for item in inputs]
+    calls = [_call(task_type, item) for item in inputs]
     names = _identifiers(task_type, len(calls), identifiers)
     store = get_store()
+    # One look at the options, however many there are.
     options = task_type.options.checked(store.now)
-    requests = [
-        Request(
-            inputs=_payload(task_type, call),
-            identifier=name,
-            collection=options.collection,
-            priority=options.priority,
-            due=options.run_after,
-            start_before=options.start_before,
-            created_by=options.created_by,
-            existing=options.existing,
-        )
-        for call, name in zip(calls, names, strict=True)
-    ]
+    requests = [_request(call, options, name) for call, name in zip(calls, names, strict=True)]
     return store.enqueue(task_type.registration(), requests)
 
 
-class _Call:
-    def __init__(self, args, kwargs):
-        self.args = args
-        self.kwargs = kwargs
+def enqueue_calls(calls):
+    """Enqueue calls of any Types, each with options of its own, all or none.
+
+    Returns the Instances in the same order. Raises what
+    :meth:`TaskType.enqueue` does; what is wrong with one call, and not with
+    two together, has its place among them as ``call``.
+    """
+    store = get_store()
+    of_type = defaultdict(list)
+    for number, call in enumerate(calls):
+        try:
+            options = call.task_type.options.checked(store.now)
+            request = _request(call, options, *_identifiers(call.task_type, 1, None))
+        except ATPError as error:
+            error.call = number
+            raise
+        of_type[call.task_type.identifier].append((number, call.task_type, request))
+    enqueued = {}
+    with transaction.atomic(using=settings.DATABASE):
+        for numbered in of_type.values():
+            numbers, task_types, requests = zip(*numbered, strict=True)
+            instances = store.enqueue(task_types[0].registration(), list(requests))
+            enqueued.update(zip(numbers, instances, strict=True))
+    return [enqueued[number] for number in sorted(enqueued)]
 
 
-def _call(item):
-    if isinstance(item, _Call):
-        return item
+def _request(call, options, identifier):
+    return Request(
+        inputs=_payload(call),
+        identifier=identifier,
+        collection=options.collection,
+        priority=options.priority,
+        due=options.run_after,
+        start_before=options.start_before,
+        created_by=options.created_by,
+        existing=options.existing,
+    )
+
+
+def _call(task_type, item):
     if isinstance(item, Mapping):
-        return _Call((), item)
+        return Call(task_type=task_type, kwargs=item)
     if isinstance(item, (tuple, list)):
-        return _Call(tuple(item), {})
+        return Call(task_type=task_type, args=tuple(item))
     raise InvalidInputs(
         f"enqueue_many() takes mappings of keyword arguments or tuples of arguments, not {item!r}."
     )
 
 
-def _payload(task_type, call):
+def _payload(call):
+    task_type = call.task_type
     for name in call.kwargs:
         if not isinstance(name, str):
             raise InvalidInputs(f"An argument of {task_type} is called {name!r}; names are text.")
@@ -149,6 +185,29 @@ def get(uuid=None, *, type=None, identifier=None):
         raise UnknownInstance("An Instance is found by its uuid, or by type and identifier.")
     named = uuid if uuid is not None else f"of {type} with identifier {identifier!r}"
     raise UnknownInstance(f"There is no Instance {named}.")
+
+
+def get_type(identifier):
+    """Return the registered Type. Raises UnknownType, with the closest that there is."""
+    types = Type.objects.using(settings.DATABASE)
+    # What can be no identifier may be text that the database does not take.
+    found = types.filter(identifier=identifier).first() if is_identifier(identifier) else None
+    if found is None:
+        known = types.values_list("identifier", flat=True)
+        raise UnknownType(f"No Type {identifier!r} is registered.{did_you_mean(identifier, known)}")
+    return found
+
+
+def declared(identifier):
+    """Return the Type as this process declares it: only its handler says which inputs fit.
+
+    Raises UnregisteredHandler if only the database knows it, UnknownType if nobody does.
+    """
+    if identifier in registry or not is_identifier(identifier):
+        return registry.get(identifier)
+    types = Type.objects.using(settings.DATABASE)
+    is_known = types.filter(identifier=identifier).exists()
+    return registry.handler_of(identifier) if is_known else registry.get(identifier)
 
 
 def response(instance):

@@ -16,7 +16,8 @@ from .exceptions import InvalidOption, InvalidType, UnknownType, UnregisteredHan
 from .options import Options
 from .store.values import Registration
 
-_IDENTIFIER = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:\-]{0,199}")
+# What the identifier of a Type looks like.
+IDENTIFIER = r"[A-Za-z0-9_][A-Za-z0-9_.:\-]{0,199}"
 
 
 class _Setting:
@@ -46,6 +47,9 @@ class TaskType:
     retention: object = _Setting("RETENTION")
     serializer: str = codec.JSON
     options: Options = field(default_factory=Options)
+
+    # A template that is given a Type would otherwise run its handler.
+    do_not_call_in_templates = True
 
     def __call__(self, *args, **kwargs):
         return self.handler(*args, **kwargs)
@@ -158,6 +162,11 @@ class Registry:
 registry = Registry()
 
 
+def is_identifier(text):
+    """Whether a Type may be called so."""
+    return isinstance(text, str) and re.fullmatch(IDENTIFIER, text) is not None
+
+
 def task_type(identifier, **parameters):
     """Declare the decorated function as the handler of a Type.
 
@@ -206,7 +215,7 @@ def _check_handler(identifier, handler):
 
 def _check_parameters(identifier, parameters):
     told = f"task_type({identifier!r})"
-    if not isinstance(identifier, str) or not _IDENTIFIER.fullmatch(identifier):
+    if not is_identifier(identifier):
         raise InvalidType(
             f"{told}: an identifier is 1 to 200 letters, digits, '_', '.', ':' or '-', "
             "as in 'dem.hillshade'."

@@ -1,112 +1,85 @@
-"""How fast Instances are enqueued: in bulk, and one by one, each in a transaction of its own.
+"""Run benchmarks: ``python -m benchmarks [NAME …] [options]``.
 
-Runs on a fresh test database beside the one that the demo's settings name, so
-that no queue is left with what was enqueued here.
+Each runs on a fresh test database beside the one that it is given, so that no
+queue is left with what was put into it.
 """
 
 import argparse
+import importlib
 import os
-import platform
-import statistics
 import sys
 import tempfile
-import time
 from contextlib import ExitStack
 from pathlib import Path
 
-from demo_project.show.embedded import postgresql
+from .core.database import KINDS, ChoiceError, fresh_database, server
+from .core.report import Report, written
 
-RUNS = 5
+NAMES = ("enqueue", "lists")
 
 
 def main(arguments=None):
-    options = parsed(arguments)
-    os.environ["DJANGO_SETTINGS_MODULE"] = "demo_project.settings"
+    """Run what is named and return the exit status: 1 if a limit is exceeded."""
+    benchmarks = {name: importlib.import_module(f"{__package__}.{name}") for name in NAMES}
+    options = parsed(benchmarks, arguments)
+    reports = []
     with ExitStack() as stack:
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="atp-bench-")))
-        os.environ["DEMO_DIR"] = str(directory)
-        if options.postgres:
-            os.environ["DATABASE_URL"] = stack.enter_context(postgresql(directory))
+        try:
+            stack.enter_context(server(directory, options.database))
+        except ChoiceError as error:
+            print(error, file=sys.stderr)
+            return 2
+        os.environ |= {
+            "DJANGO_SETTINGS_MODULE": "demo_project.settings",
+            "DEMO_DIR": str(directory),
+            "DEBUG": "False",
+        }
 
         import django
 
         django.setup()
-        from django.db import connection
 
-        # Else SQLite's test database is in memory, where nothing is durable.
-        if connection.vendor == "sqlite":
-            connection.settings_dict["TEST"]["NAME"] = str(directory / "bench.sqlite3")
-        own = connection.settings_dict["NAME"]
-        connection.creation.create_test_db(verbosity=0, autoclobber=True)
-        stack.callback(connection.creation.destroy_test_db, own, verbosity=0)
-        describe(connection, options)
-        measure(options)
-
-
-def parsed(arguments):
-    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
-    parser.add_argument("--bulk", type=int, default=10_000, help="Instances in bulk (10000)")
-    parser.add_argument("--single", type=int, default=500, help="Instances one by one (500)")
-    parser.add_argument("--postgres", action="store_true", help="on an embedded PostgreSQL")
-    return parser.parse_args(arguments)
+        for name in options.names or NAMES:
+            with fresh_database(directory) as connection:
+                report = Report(name, connection, own_options(benchmarks[name], options))
+                report.begin()
+                benchmarks[name].run(options, report)
+                reports.append(report)
+    if options.json:
+        written(reports, options.json)
+    for report in reports:
+        report.conclude()
+    return 1 if any(report.exceeded for report in reports) else 0
 
 
-def describe(connection, options):
-    """Print what the numbers depend on."""
-    import django
-
-    import atp
-
-    shown = {
-        "sqlite": ["journal_mode", "synchronous"],
-        "postgresql": ["fsync", "synchronous_commit", "shared_buffers"],
-    }
-    asked = "PRAGMA" if connection.vendor == "sqlite" else "SHOW"
-    kept = []
-    with connection.cursor() as cursor:
-        for name in shown.get(connection.vendor, ()):
-            cursor.execute(f"{asked} {name}")
-            kept.append(f"{name}={cursor.fetchone()[0]}")
-    version = ".".join(str(part) for part in connection.get_database_version())
-    driver = connection.Database
-    print(f"atp {atp.__version__}, Django {django.__version__}, Python {sys.version.split()[0]}")
-    print(f"{connection.vendor} {version} by {driver.__name__}: {', '.join(kept)}")
-    print(f"{platform.machine()}, {os.cpu_count()} processors")
-    print(f"bulk {options.bulk}, single {options.single}; medians of {RUNS} runs\n")
+def parsed(benchmarks, arguments):
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks",
+        description="Measures how fast ATP is, on a fresh database that is removed afterwards.",
+        epilog="DATABASE_URL names a server to use instead of starting one.",
+    )
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"{', '.join(NAMES)}; all if none")
+    parser.add_argument(
+        "--database", choices=KINDS, help="PostgreSQL if neither this nor DATABASE_URL says"
+    )
+    parser.add_argument("--json", metavar="FILE", type=Path, help="write the figures to it too")
+    for name, benchmark in benchmarks.items():
+        group = parser.add_argument_group(name, benchmark.__doc__.split("\n\n")[0])
+        benchmark.add_arguments(group.add_argument)
+    options = parser.parse_args(arguments)
+    for name in options.names:
+        if name not in benchmarks:
+            parser.error(f"there is no benchmark {name!r}: choose from {', '.join(NAMES)}")
+    return options
 
 
-def measure(options):
-    from atp import task_type
-
-    @task_type("benchmarks.noop")
-    def noop(context, *, number):
-        """Do nothing."""
-
-    def bulk():
-        noop.enqueue_many({"number": number} for number in range(options.bulk))
-
-    def single():
-        for number in range(options.single):
-            noop.enqueue(number=number)
-
-    noop.enqueue(number=0)  # the Type's row, the connection, the imports
-    for name, function, count in (
-        ("enqueue_many", bulk, options.bulk),
-        ("enqueue", single, options.single),
-    ):
-        rates = [count / timed(function) for _ in range(RUNS)]
-        print(
-            f"{name:<14} {statistics.median(rates):>10,.0f} Instances/s"
-            f"   (from {min(rates):,.0f} to {max(rates):,.0f})",
-            flush=True,
-        )
-
-
-def timed(function):
-    began = time.perf_counter()
-    function()
-    return time.perf_counter() - began
+def own_options(benchmark, options):
+    """Return the options that this benchmark has, by name."""
+    names = []
+    benchmark.add_arguments(lambda flag, **_: names.append(flag.lstrip("-").replace("-", "_")))
+    return {name: getattr(options, name) for name in names}
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -22,6 +22,10 @@ INSTALLED_APPS = [
     "django.contrib.sessions",
     "django.contrib.messages",
     "django.contrib.staticfiles",
+    "django_htmx",
+    "rest_framework",
+    "drf_spectacular",
+    "drf_spectacular_sidecar",
     "atp",
     "demo_project",
 ]
@@ -37,6 +41,9 @@ MIDDLEWARE = [
 ]
 
 ROOT_URLCONF = "demo_project.urls"
+LOGIN_URL = "login"
+LOGIN_REDIRECT_URL = "atp:overview"
+LOGOUT_REDIRECT_URL = "login"
 
 TEMPLATES = [
     {
@@ -81,3 +88,23 @@ STATIC_URL = "static/"
 
 USE_TZ = True
 TIME_ZONE = "UTC"
+
+# Who has logged in to the pages may call the API from a browser, programs by password.
+REST_FRAMEWORK = {
+    "DEFAULT_AUTHENTICATION_CLASSES": [
+        "rest_framework.authentication.SessionAuthentication",
+        "rest_framework.authentication.BasicAuthentication",
+    ],
+    "DEFAULT_SCHEMA_CLASS": "drf_spectacular.openapi.AutoSchema",
+}
+SPECTACULAR_SETTINGS = {
+    "TITLE": "ATP",
+    "DESCRIPTION": "Asynchronous task processing for Django.",
+    "OAS_VERSION": "3.1.0",
+    "SERVE_INCLUDE_SCHEMA": False,
+    "SERVE_PERMISSIONS": ["rest_framework.permissions.IsAuthenticated"],
+    "ENUM_GENERATE_CHOICE_DESCRIPTION": False,
+    # Scripts and styles from the sidecar package, not from elsewhere.
+    "SWAGGER_UI_DIST": "SIDECAR",
+    "SWAGGER_UI_FAVICON_HREF": "SIDECAR",
+}

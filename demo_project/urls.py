@@ -1,10 +1,21 @@
 """URLs of the demo."""
 
 from django.contrib import admin
-from django.urls import path
+from django.contrib.auth.decorators import login_required
+from django.contrib.auth.views import LoginView, LogoutView
+from django.urls import include, path
 from django.views.generic import RedirectView
+from drf_spectacular.views import SpectacularJSONAPIView, SpectacularSwaggerSplitView
 
 urlpatterns = [
     path("admin/", admin.site.urls),
-    path("", RedirectView.as_view(pattern_name="admin:index")),
+    path("login/", LoginView.as_view(template_name="atp/login.html"), name="login"),
+    path("logout/", LogoutView.as_view(), name="logout"),
+    # The API before the pages, whose paths begin the same.
+    path("atp/api/", include("atp.api.urls")),
+    path("atp/", include("atp.urls")),
+    # What the API can do, for programs and for people.
+    path("api/schema", SpectacularJSONAPIView.as_view(), name="schema"),
+    path("api/", login_required(SpectacularSwaggerSplitView.as_view()), name="api"),
+    path("", RedirectView.as_view(pattern_name="atp:overview")),
 ]

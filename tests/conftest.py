@@ -8,10 +8,12 @@ from django.conf import settings
 from hypothesis import HealthCheck
 from hypothesis import settings as hypothesis
 
+from atp import queue
 from atp.context import Context
 from atp.store import get_store
 from tests.samples import claimed
 
+from .daemon.harness import Atpd, Record
 from .store.world import World
 
 # How long an example takes says nothing on a loaded machine.
@@ -59,6 +61,34 @@ def context(said, tmp_path):
     )
     context.reason = None
     return context
+
+
+@pytest.fixture
+def atpd(tmp_path, transactional_db):
+    """Start daemons: ``atpd("--drain", processes=1)``; whatever is left is ended afterwards."""
+    queue.register_all()
+    started = []
+
+    def start(*args, **options):
+        daemon = Atpd(tmp_path, *args, **options)
+        started.append(daemon)
+        return daemon
+
+    yield start
+    for daemon in started:
+        daemon.destroy()
+
+
+@pytest.fixture
+def record(tmp_path):
+    """A record that handlers write to."""
+    return Record(tmp_path / "record.jsonl")
+
+
+@pytest.fixture
+def flag(tmp_path):
+    """A file that handlers wait for; ``flag.touch()`` lets them go on."""
+    return tmp_path / "flag"
 
 
 def pytest_report_header():

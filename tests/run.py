@@ -17,8 +17,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from . import environment
+from .browser import chromium
 
 STORE_TESTS = "tests/store"
+BROWSER_TESTS = "tests/browser"
 # Options of pytest whose value is a path, but not one of what is to be run.
 TAKE_A_PATH = {"--ignore", "--deselect", "--confcutdir", "--rootdir", "--basetemp", "-c"}
 
@@ -55,6 +57,12 @@ def main(argv=None):
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     environment.folder()
     legs = _legs(options.only, args)
+    if any(_needs_browser(leg) for leg in legs):
+        try:
+            print(chromium.announced(), flush=True)
+        except chromium.NoBrowser as error:
+            print(error, file=sys.stderr)
+            return 1
     if options.parallel:
         outcomes = _all_at_once(legs)
     else:
@@ -79,11 +87,7 @@ def _parser():
 
 
 def _legs(only, args):
-    paths = [
-        arg
-        for before, arg in zip(["", *args], args, strict=False)
-        if before not in TAKE_A_PATH and Path(arg.partition("::")[0]).exists()
-    ]
+    paths = _paths(args)
     of_store = [path for path in paths if path.startswith(STORE_TESTS)]
     rest = [arg for arg in args if arg not in paths]
     legs = [
@@ -95,6 +99,24 @@ def _legs(only, args):
         store_args = (*rest, *(of_store or [STORE_TESTS]))
         legs.append(Leg("postgres16", "PostgreSQL 16, store contract", store_args))
     return [leg for leg in legs if not only or leg.kind in only]
+
+
+def _paths(args):
+    """Return the arguments that say what is to be run."""
+    return [
+        arg
+        for before, arg in zip(["", *args], args, strict=False)
+        if before not in TAKE_A_PATH and Path(arg.partition("::")[0]).exists()
+    ]
+
+
+def _needs_browser(leg):
+    """Whether the tests in a browser are among those of the leg."""
+    own = environment.ROOT / BROWSER_TESTS
+    chosen = [Path(path.partition("::")[0]).resolve() for path in _paths(leg.args)]
+    return not chosen or any(
+        path.is_relative_to(own) or own.is_relative_to(path) for path in chosen
+    )
 
 
 def _run(leg, prefix=None):

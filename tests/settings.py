@@ -13,7 +13,11 @@ INSTALLED_APPS = [
     "django.contrib.sessions",
     "django.contrib.messages",
     "django.contrib.staticfiles",
+    "django_htmx",
+    "rest_framework",
+    "drf_spectacular",
     "atp",
+    "demo_project",
     "tests.app",
 ]
 
@@ -26,6 +30,9 @@ MIDDLEWARE = [
 ]
 
 ROOT_URLCONF = "tests.urls"
+LOGIN_URL = "login"
+LOGIN_REDIRECT_URL = "atp:overview"
+LOGOUT_REDIRECT_URL = "login"
 
 TEMPLATES = [
     {

@@ -236,7 +236,7 @@ def test_parts_of_a_page_need_their_own_permission(full, client):
 
 @pytest.mark.parametrize(
     ("action", "permission"),
-    [("redrive", "change_instance"), ("delete_selected", "delete_instance")],
+    [("redrive", "operate"), ("delete_selected", "delete_instance")],
 )
 def test_an_action_needs_its_permission(full, client, action, permission):
     operator = user(*view_all())
@@ -258,7 +258,7 @@ def test_an_action_needs_its_permission(full, client, action, permission):
 
 def test_redrive_is_logged_with_the_user(full, client):
     """G6: each move is logged with its actor."""
-    client.force_login(user("view_instance", "change_instance"))
+    client.force_login(user("view_instance", "operate"))
     response = act(client, "redrive", full[State.FAILED], full[State.RUNNING])
     assert told(response) == [
         "Instances left alone, their state does not allow it: 1",
@@ -272,7 +272,7 @@ def test_redrive_is_logged_with_the_user(full, client):
 
 def test_redrive_of_all_that_a_filter_selects(full, client):
     more = [full.failed() for _ in range(3)]
-    client.force_login(user("view_instance", "change_instance"))
+    client.force_login(user("view_instance", "operate"))
     client.post(
         address(Instance, "changelist") + "?state=FAILED",
         {"action": "redrive", "_selected_action": [more[0].pk], "select_across": "1"},

@@ -2,7 +2,7 @@
 
 import pytest
 
-from atp.binding import bind, signature_of, unbind
+from atp.binding import arguments, bind, signature_of, unbind
 from atp.exceptions import CorruptData, InvalidInputs
 
 
@@ -80,3 +80,39 @@ def test_unbind_leaves_the_inputs_as_they_are():
     inputs = {"*": [1], "a": 2}
     assert unbind(inputs) == ((1,), {"a": 2})
     assert inputs == {"*": [1], "a": 2}
+
+
+@pytest.mark.parametrize(
+    ("value", "wanted"),
+    [
+        ({"a": 1}, ((), {"a": 1})),
+        ([1, 2], ((1, 2), {})),
+        ({"*": [1], "a": 2}, ((1,), {"a": 2})),
+    ],
+)
+def test_inputs_as_json_gives_them(value, wanted):
+    assert arguments(value) == wanted
+
+
+@pytest.mark.parametrize("value", [7, "text", None, {"*": 1}])
+def test_inputs_that_are_no_arguments(value):
+    with pytest.raises(InvalidInputs):
+        arguments(value)
+
+
+@pytest.mark.parametrize(
+    ("args", "kwargs", "argument"),
+    [
+        ((), {"frist": 1}, "frist"),
+        ((), {"second": 1}, "first"),
+        ((1,), {"first": 1}, None),
+        ((1, 2, 3), {}, None),
+    ],
+)
+def test_the_argument_that_does_not_fit_is_named(args, kwargs, argument):
+    def handler(context, first, second=0):
+        """Take two."""
+
+    with pytest.raises(InvalidInputs) as refused:
+        bind("x", signature_of(handler), args, kwargs)
+    assert refused.value.argument == argument

@@ -206,3 +206,31 @@ def test_an_unknown_format_is_corrupt():
 def test_an_unknown_serializer_is_refused():
     with pytest.raises(InvalidType, match="must be one of json, pickle"):
         codec.check_format("yaml")
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("{", "not JSON"),
+        ('{"a": 1, "b": {"c": 1, "c": 2}}', "'c' stands twice"),
+        ("[NaN]", "NaN is no JSON value"),
+        ("-Infinity", "no JSON value"),
+        ("[" * 100_000, "not JSON"),
+        ("1" * 10_000, "not JSON"),
+    ],
+)
+def test_json_from_outside_is_read_strictly(text, told):
+    """G13: nothing is lost in silence, as one of two values of the same name would be."""
+    with pytest.raises(NotSerializable, match=told):
+        codec.parse(text)
+
+
+def test_json_from_outside_says_what_it_says():
+    plain = codec.parse('{"day": {"$date": "2030-01-31"}, "n": [1, 2.5, null, true, "é"]}')
+    assert plain == {"day": {"$date": "2030-01-31"}, "n": [1, 2.5, None, True, "é"]}
+    assert codec.from_plain(plain)["day"] == datetime(2030, 1, 31).date()
+
+
+def test_a_tagged_part_that_cannot_be_read():
+    with pytest.raises(CorruptData):
+        codec.from_plain({"$date": "never"})

@@ -14,7 +14,7 @@ from django.core.management import call_command
 from django.core.management.base import CommandError
 from django.utils import timezone
 
-from atp import queue
+from atp import queue, wording
 from atp.management.commands.atp import Command
 from atp.management.shell import SUBCOMMANDS, arguments, present
 from atp.management.shell.base import actor
@@ -649,7 +649,7 @@ def test_an_unregistered_type_is_enqueued_all_the_same(world):
     ],
 )
 def test_durations_are_short(seconds, shown):
-    assert present.duration(timedelta(seconds=seconds)) == shown
+    assert wording.duration(timedelta(seconds=seconds)) == shown
 
 
 @pytest.mark.parametrize(
@@ -674,7 +674,7 @@ def test_a_moment_without_an_offset_is_in_the_current_time_zone():
 
 def test_times_are_shown_in_the_current_time_zone():
     with timezone.override("Europe/Vienna"):
-        assert present.moment(datetime(2030, 1, 31, 17, tzinfo=UTC)) == "2030-01-31 18:00:00"
+        assert wording.moment(datetime(2030, 1, 31, 17, tzinfo=UTC)) == "2030-01-31 18:00:00"
 
 
 @pytest.mark.parametrize(
@@ -682,7 +682,7 @@ def test_times_are_shown_in_the_current_time_zone():
     [(0, "0 bytes"), (1023, "1023 bytes"), (1536, "1.5 KiB"), (3 << 30, "3.0 GiB")],
 )
 def test_sizes(count, shown):
-    assert present.size(count) == shown
+    assert wording.size(count) == shown
 
 
 def test_tables_align_numbers_to_the_right():

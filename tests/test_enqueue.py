@@ -6,7 +6,8 @@ from datetime import timedelta
 import pytest
 from django.db import transaction
 
-from atp.exceptions import DuplicateIdentifier
+from atp import queue
+from atp.exceptions import DuplicateIdentifier, InvalidInputs
 from atp.models import Inputs, Instance, Task, Type
 from atp.states import State
 from atp.store import get_store
@@ -139,3 +140,45 @@ class TestTransactions:
                 echo.using(identifier="a").enqueue()
             echo.using(identifier="b").enqueue()
         assert Instance.objects.count() == 2
+
+
+def call(task_type, *args, **kwargs):
+    return queue.Call(task_type=task_type, args=args, kwargs=kwargs)
+
+
+def test_calls_of_many_types_with_options_of_their_own():
+    calls = [
+        call(echo.using(identifier="a"), x=1),
+        call(add.using(priority=7), 1, 2),
+        call(echo.using(collection="books"), x=2),
+    ]
+    one, two, three = queue.enqueue_calls(calls)
+    assert [i.type.identifier for i in (one, two, three)] == [
+        "tests.echo",
+        "tests.add",
+        "tests.echo",
+    ]
+    assert (one.identifier, two.priority, three.collection) == ("a", 7, "books")
+    assert one.pk < three.pk
+
+
+def test_calls_are_enqueued_all_or_none():
+    """G13."""
+    echo.using(identifier="taken").enqueue()
+    calls = [call(add, 1), call(echo.using(identifier="taken"))]
+    with pytest.raises(DuplicateIdentifier):
+        queue.enqueue_calls(calls)
+    with pytest.raises(InvalidInputs):
+        queue.enqueue_calls([call(echo), call(add)])
+    assert Instance.objects.count() == 1
+
+
+def test_no_calls():
+    assert queue.enqueue_calls([]) == []
+
+
+def test_what_was_just_made_is_told_from_what_was_there():
+    made = echo.using(identifier="a", existing="return")
+    assert made.enqueue().is_new
+    assert not made.enqueue().is_new
+    assert not queue.get(type="tests.echo", identifier="a").is_new

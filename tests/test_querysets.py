@@ -1,5 +1,6 @@
 """Tests of :mod:`atp.querysets`."""
 
+import itertools
 from datetime import timedelta
 
 import pytest
@@ -101,3 +102,87 @@ def test_queued_are_those_with_a_task():
     one = echo.enqueue()
     instance(state=State.FINISHED, finished=now()).save()
     assert list(Instance.objects.queued()) == [one]
+
+
+KINDS = [*((state, "") for state in State if state != State.FAILED)]
+KINDS += [(State.FAILED, reason) for reason in Reason]
+COLLECTIONS = ["", "books", "maps"]
+
+
+@pytest.fixture
+def everything():
+    """Each state and reason, of two Types and in each collection, as the store would have it."""
+    daemon = Daemon.objects.create(
+        uuid="0" * 32, host="h", pid=1, version="1", lease_until=now(), started=now(), seen=now()
+    )
+    types = list(Type.objects.filter(identifier__in=["tests.add", "tests.echo"]))
+    kinds = itertools.product(types, KINDS, COLLECTIONS)
+    for number, (type, (state, reason), collection) in enumerate(kinds):
+        made = instance(
+            type=type,
+            state=state,
+            reason=reason,
+            collection=collection,
+            finished=now() if state in TERMINAL else None,
+            identifier=f"number {number % 40}" if number % 3 else None,
+            created_by="somebody" if number % 2 else "",
+        )
+        made.save()
+        if state in LIVE:
+            holder = None if state == State.ACCEPTED else daemon
+            of = {"type": type, "collection": collection, "daemon": holder, "due_at": now()}
+            Task.objects.create(instance=made, **of)
+    return list(Instance.objects.newest_first())
+
+
+def choices(name):
+    """Values to select by, some of which nothing has."""
+    return {
+        "type": [None, *Type.objects.filter(identifier__startswith="tests.")[:4]],
+        "state": [None, "", *State],
+        "reason": ["", *Reason],
+        "collection": ["", "books", "absent"],
+        "identifier": ["", "number 1", "number 5", "absent"],
+        "created_by": ["", "somebody", "absent"],
+    }[name]
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        ("type", "state", "reason"),
+        ("type", "state", "collection"),
+        ("reason", "collection"),
+        ("type", "reason", "collection"),
+        ("type", "identifier", "state"),
+        ("identifier", "collection", "created_by"),
+        ("identifier", "reason"),
+        ("created_by", "state"),
+    ],
+    ids=" ".join,
+)
+def test_selected_says_the_same_as_plain_conditions(everything, names):
+    found = 0
+    for values in itertools.product(*(choices(name) for name in names)):
+        given = dict(zip(names, values, strict=True))
+        expected = [
+            row
+            for row in everything
+            if all(getattr(row, name) == value for name, value in given.items() if value)
+        ]
+        assert list(Instance.objects.selected(**given).newest_first()) == expected, given
+        found += len(expected)
+    assert found
+
+
+def test_selected_chains_with_other_selections(everything):
+    rows = Instance.objects.select_related("type").named(str(everything[0].uuid))
+    assert list(rows.selected(state=everything[0].state)) == [everything[0]]
+    assert list(rows.selected(state=State.RUNNING, reason=Reason.ERROR)) == []
+    wanted = Instance.objects.selected(state=State.RUNNING)
+    assert wanted.count() == wanted.selected(state=State.RUNNING).count() == 6
+
+
+@pytest.mark.parametrize("state", [*State, *map(str, State)])
+def test_selected_takes_a_state_by_its_value_too(everything, state):
+    assert Instance.objects.selected(state=state).exists()

@@ -2,7 +2,7 @@
 
 import pytest
 
-from .run import Outcome, _legs, _outcome, _report
+from .run import Leg, Outcome, _legs, _needs_browser, _outcome, _report
 
 REPORT = (
     '<testsuites><testsuite tests="{tests}" failures="{failures}" errors="{errors}" '
@@ -71,3 +71,19 @@ def test_the_oldest_postgresql_runs_the_stores_contract_only(monkeypatch):
 def test_a_database_that_is_named_takes_the_place_of_both(monkeypatch):
     monkeypatch.setenv("DATABASE_URL", "postgresql://somewhere/else")
     assert [leg.kind for leg in _legs(None, [])] == ["sqlite", "postgres"]
+
+
+@pytest.mark.parametrize(
+    ("args", "needed"),
+    [
+        ((), True),
+        (("-x", "-k", "pages"), True),
+        (("tests",), True),
+        (("tests/browser/test_chromium.py::test_root_installs_one",), True),
+        (("tests/test_run.py", "tests/browser"), True),
+        (("tests/test_run.py", "--ignore", "tests/browser"), False),
+        (("tests/store", "tests/daemon"), False),
+    ],
+)
+def test_a_browser_is_installed_only_for_tests_that_need_one(args, needed):
+    assert _needs_browser(Leg("sqlite", "SQLite", args)) is needed

@@ -8,7 +8,7 @@ from django.db.models import Q
 
 from ..conf import settings
 from ..models import Instance, Type
-from ..states import LIVE, Event, Reason, State
+from ..states import Event, Reason, State
 
 _PREFIX = re.compile(r"[0-9a-f]{8,32}")
 
@@ -39,7 +39,9 @@ class TypeFilter(_ChoiceFilter):
         return [(name, name) for name in names]
 
     def select(self, queryset, value):
-        return queryset.filter(type__identifier=value)
+        # By its key: by the identifier, an index on the Type would not be in order.
+        types = Type.objects.using(settings.DATABASE)
+        return queryset.filter(type_id=types.values_list("pk", flat=True).get(identifier=value))
 
 
 class StateFilter(_ChoiceFilter):
@@ -49,9 +51,7 @@ class StateFilter(_ChoiceFilter):
         return State.choices
 
     def select(self, queryset, value):
-        rows = queryset.in_state(value)
-        # What is live is soon found among the Tasks, but not in a long history.
-        return rows.queued() if value in LIVE else rows
+        return queryset.selected(state=value)
 
 
 class ReasonFilter(_ChoiceFilter):
@@ -61,7 +61,7 @@ class ReasonFilter(_ChoiceFilter):
         return [(reason, reason) for reason in Reason.values]
 
     def select(self, queryset, value):
-        return queryset.failed(value)
+        return queryset.selected(reason=value)
 
 
 class ClaimedFilter(_ChoiceFilter):

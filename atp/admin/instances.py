@@ -9,6 +9,8 @@ from django.utils.html import format_html
 from .. import queue
 from ..exceptions import ATPError
 from ..models import Inputs, Instance, LogRecord, Response, Task
+from ..web import permissions
+from ..web.actor import ADMIN, actor
 from . import shown
 from .base import ReadOnlyAdmin
 from .filters import ReasonFilter, StateFilter, TypeFilter, matching
@@ -44,11 +46,11 @@ class InstanceAdmin(ReadOnlyAdmin):
     )
     # Each part of the page, and the permission that it takes to see it.
     _parts = (
-        ("task", "atp.view_task"),
-        ("inputs_value", "atp.view_inputs"),
-        ("output", "atp.view_response"),
-        ("files", "atp.view_response"),
-        ("log", "atp.view_logrecord"),
+        ("task", permissions.VIEW_TASK),
+        ("inputs_value", permissions.VIEW_INPUTS),
+        ("output", permissions.VIEW_RESPONSE),
+        ("files", permissions.VIEW_RESPONSE),
+        ("log", permissions.VIEW_LOG),
     )
     readonly_fields = ("type_link", "percent", *(name for name, _ in _parts))
 
@@ -100,7 +102,7 @@ class InstanceAdmin(ReadOnlyAdmin):
     # Actions
 
     def has_redrive_permission(self, request):
-        return request.user.has_perm("atp.change_instance")
+        return request.user.has_perm(permissions.OPERATE)
 
     def has_remove_permission(self, request):
         return request.user.has_perm("atp.delete_instance")
@@ -111,7 +113,7 @@ class InstanceAdmin(ReadOnlyAdmin):
         if not chosen:
             return
         try:
-            queue.redrive(*chosen, by=_actor(request))
+            queue.redrive(*chosen, by=actor(request, ADMIN))
         except ATPError as error:  # somebody was quicker with one of them
             self.message_user(request, str(error), messages.WARNING)
         else:
@@ -126,7 +128,7 @@ class InstanceAdmin(ReadOnlyAdmin):
         if not request.POST.get("post"):
             return self._confirmation(request, chosen)
         try:
-            removed = queue.delete(*chosen, by=_actor(request))
+            removed = queue.delete(*chosen, by=actor(request, ADMIN))
         except ATPError as error:
             self.message_user(request, str(error), messages.ERROR)
         else:
@@ -167,7 +169,3 @@ class InstanceAdmin(ReadOnlyAdmin):
             "media": self.media,
         }
         return TemplateResponse(request, "admin/delete_selected_confirmation.html", context)
-
-
-def _actor(request):
-    return f"user {request.user.get_username()} via admin"

@@ -1,13 +1,12 @@
 """What is stored, as text for the admin's pages: always escaped, never HTML of its own (G14)."""
 
-import json
 import logging
 
 from django.contrib import admin
 from django.utils import timezone
 from django.utils.html import format_html, format_html_join
 
-from .. import codec
+from .. import codec, wording
 
 # Characters of inputs, responses and messages on a page.
 SHOWN = 4000
@@ -33,20 +32,12 @@ def preformatted(text):
     return format_html('<pre style="white-space: pre-wrap">{}</pre>', short(text, SHOWN))
 
 
-def indented(text):
-    """Stored JSON, indented; as it is where it cannot be read."""
-    try:
-        return json.dumps(json.loads(text), indent=2, ensure_ascii=False)
-    except (ValueError, RecursionError):
-        return text
-
-
 def inputs(row):
     if row is None:
         return None
     if row.format != codec.JSON:
         return f"a signed {row.format}, not opened here"
-    return preformatted(indented(row.data))
+    return preformatted(wording.indented(row.data))
 
 
 def output(row):
@@ -59,7 +50,7 @@ def output(row):
     if not is_text or row.data is None:
         return told
     text = bytes(row.data).decode(errors="replace")
-    shown = preformatted(indented(text) if kind == "application/json" else text)
+    shown = preformatted(wording.indented(text) if kind == "application/json" else text)
     return format_html("{}{}", told, shown)
 
 

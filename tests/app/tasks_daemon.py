@@ -182,6 +182,14 @@ def progress(context, *, until):
     wait_for_file(context, until)
 
 
+@task_type("daemon.steps", timeout=120)
+def steps(context, *, folder, of=4):
+    """Take one step after another, each when a file with its number is in the folder."""
+    for number in range(1, of + 1):
+        wait_for_file(context, Path(folder) / str(number))
+        context.progress(number, of, f"step {number}")
+
+
 @task_type("daemon.interrupted")
 def interrupted(context, *, path, until):
     """Wait to be asked to stop, and clean up."""

@@ -6,16 +6,13 @@ ArgumentTypeError with a sentence that says what is wrong.
 
 import re
 from argparse import ArgumentTypeError
-from datetime import datetime, timedelta
+from datetime import timedelta
 
-from django.utils import timezone
-
+from ... import wording
 from ...conf import did_you_mean
 from ...options import MAX_IDENTIFIER
 from ...states import Reason, State
 
-_UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
-_DELAY = re.compile(r"(?:\d+[smhdw])+")
 _LONGEST = timedelta(days=3650)
 _PREFIX = re.compile(r"[0-9a-f]{8,32}")
 
@@ -87,27 +84,8 @@ def seconds(given):
 
 
 def moment(given):
-    """A time in ISO 8601 as an aware datetime, or a delay as ``1h30m`` as a timedelta.
-
-    A time without an offset is in the current time zone.
-    """
-    if _DELAY.fullmatch(given):
-        return _delay(given)
+    """A time as an aware datetime, or a delay as a timedelta; see :func:`wording.read_moment`."""
     try:
-        time = datetime.fromisoformat(given)
-        return timezone.make_aware(time) if timezone.is_naive(time) else time
-    except (ValueError, OverflowError):
-        raise ArgumentTypeError(
-            f"{given!r} is neither a time as 2030-01-31T18:00 nor a delay as 90s, 10m, 1h30m or 2d"
-        ) from None
-
-
-def _delay(given):
-    parts = re.findall(r"(\d+)([smhdw])", given)
-    try:
-        delay = sum((timedelta(**{_UNITS[u]: int(n)}) for n, u in parts), timedelta())
-    except (OverflowError, ValueError):
-        delay = timedelta.max
-    if delay > _LONGEST:
-        raise ArgumentTypeError(f"{given!r} is longer than {_LONGEST.days} days")
-    return delay
+        return wording.read_moment(given)
+    except ValueError as error:
+        raise ArgumentTypeError(str(error)) from None

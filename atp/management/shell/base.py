@@ -5,9 +5,9 @@ import pwd
 
 from django.core.management.base import CommandError
 
-from ...conf import did_you_mean, settings
-from ...exceptions import UnknownInstance, UnknownType
-from ...models import Instance, Type
+from ...conf import settings
+from ...exceptions import UnknownInstance
+from ...models import Instance
 
 
 class Subcommand:
@@ -71,13 +71,3 @@ def find(prefix):
             "give more digits."
         )
     return found[0]
-
-
-def registered_type(identifier):
-    """Return the Type of this identifier. Raises UnknownType, with the closest that there is."""
-    types = Type.objects.using(settings.DATABASE)
-    found = types.filter(identifier=identifier).first()
-    if found is None:
-        known = types.values_list("identifier", flat=True)
-        raise UnknownType(f"No Type {identifier!r} is registered.{did_you_mean(identifier, known)}")
-    return found

@@ -6,14 +6,19 @@ from datetime import timedelta
 
 from django.core.management.base import CommandError
 
-from ... import binding, codec, overview, queue
+from ... import binding, codec, documents, overview, queue, wording
 from ...conf import settings
-from ...exceptions import InvalidInputs, InvalidOption, WaitTimeout
-from ...models import LogRecord, Type
+from ...exceptions import (
+    CorruptData,
+    InvalidInputs,
+    InvalidOption,
+    NotSerializable,
+    WaitTimeout,
+)
+from ...models import LogRecord
 from ...options import EXISTING
-from ...registry import registry
 from ...states import State
-from . import arguments, documents, present
+from . import arguments, present
 from .base import Subcommand, actor
 from .listing import state_of, took
 
@@ -55,7 +60,7 @@ class Enqueue(Subcommand):
         )
 
     def run(self, options):
-        task_type = _declared(options["type"])
+        task_type = queue.declared(options["type"])
         args, kwargs = _inputs(options["inputs"])
         given = {name: options[name] for name in _OPTIONS if options[name] is not None}
         if isinstance(given.get("start_before"), timedelta):
@@ -73,7 +78,7 @@ class Enqueue(Subcommand):
 
     def text(self, document):
         told = f"{document['uuid']}  {state_of(document)}"
-        lasted = present.duration(took(document, overview.now()))
+        lasted = wording.duration(took(document, overview.now()))
         if document["finished"] and lasted:
             told += f" after {lasted}"
         response = document["response"]
@@ -86,30 +91,15 @@ class Enqueue(Subcommand):
             raise CommandError(f"{document['uuid']} is FAILED: {_last_words(document)}")
 
 
-def _declared(identifier):
-    """Return the Type from the registry: only its handler says which inputs fit."""
-    if identifier not in registry:
-        types = Type.objects.using(settings.DATABASE)
-        if types.filter(identifier=identifier).exists():
-            return registry.handler_of(identifier)
-    return registry.get(identifier)
-
-
 def _inputs(given):
     """Return the inputs as positional and keyword arguments. Raises InvalidInputs."""
     text = _stdin() if given == "-" else given
     try:
-        json.loads(text, object_pairs_hook=_without_duplicates)
-        value = codec.from_json(text)
-    except (ValueError, RecursionError) as error:
-        raise InvalidInputs(f"The inputs are not JSON: {error}") from None
-    if isinstance(value, list):
-        return value, {}
-    if not isinstance(value, dict):
-        raise InvalidInputs("The inputs must be a JSON object of arguments, or an array.")
-    if not isinstance(value.get(binding.POSITIONAL, []), list):
-        raise InvalidInputs(f"What stands under {binding.POSITIONAL!r} must be an array.")
-    return binding.unbind(value)
+        return binding.arguments(codec.from_plain(codec.parse(text)))
+    except NotSerializable as error:
+        raise InvalidInputs(f"The inputs are {error}") from None
+    except CorruptData as error:
+        raise InvalidInputs(f"The inputs cannot be read. {error}") from None
 
 
 def _stdin():
@@ -117,15 +107,6 @@ def _stdin():
         return sys.stdin.buffer.read().decode()
     except UnicodeDecodeError as error:
         raise InvalidInputs(f"The inputs are not UTF-8: {error}") from None
-
-
-def _without_duplicates(items):
-    """Refuse a name that stands twice: one of its values would be lost (G13)."""
-    names = [name for name, _ in items]
-    for name in names:
-        if names.count(name) > 1:
-            raise ValueError(f"{name!r} stands twice in one object")
-    return dict(items)
 
 
 def _wait(instance, seconds):
@@ -140,9 +121,9 @@ def _wait(instance, seconds):
 
 def _answer(response):
     if response["value"] is not None:
-        return present.shorten(json.dumps(response["value"]), 1000)
+        return wording.shorten(json.dumps(response["value"]), 1000)
     return (
-        f"response: {present.printable(response['content_type'])}, {present.size(response['size'])}"
+        f"response: {present.printable(response['content_type'])}, {wording.size(response['size'])}"
     )
 
 

@@ -1,9 +1,11 @@
 """``list``: Instances, newest first, a page at a time."""
 
-from ... import overview
-from ...states import LIVE, State
-from . import arguments, documents, present
-from .base import Subcommand, find, instances, registered_type
+from ... import documents, overview, queue, wording
+from ...states import State
+from . import arguments, present
+from .base import Subcommand, find, instances
+
+_FILTERS = ("state", "reason", "collection", "identifier", "created_by")
 
 
 class List(Subcommand):
@@ -43,34 +45,23 @@ class List(Subcommand):
 
 
 def _selected(options):
-    rows = instances()
-    state = options["state"]
+    given = {name: options[name] for name in _FILTERS if options[name] is not None}
     if options["type"] is not None:
-        rows = rows.filter(type=registered_type(options["type"]))
-    if state is not None:
-        rows = rows.in_state(state)
-        # What is live is soon found among the Tasks, but not in a long history.
-        rows = rows.queued() if state in LIVE else rows
-    if options["reason"] is not None:
-        rows = rows.failed(options["reason"])
-    for name in ("collection", "identifier", "created_by"):
-        if options[name] is not None:
-            rows = rows.filter(**{name: options[name]})
-    if options["before"] is not None:
-        rows = rows.filter(pk__lt=find(options["before"]).pk)
-    return rows
+        given["type"] = queue.get_type(options["type"])
+    rows = instances().selected(**given)
+    return rows if options["before"] is None else rows.filter(pk__lt=find(options["before"]).pk)
 
 
 def _row(document, now):
     return [
         document["uuid"],
-        present.shorten(document["type"], 40),
-        present.shorten(document["identifier"] or "", 30),
+        wording.shorten(document["type"], 40),
+        wording.shorten(document["identifier"] or "", 30),
         state_of(document),
         document["attempt"],
-        present.percent(document["progress"]),
-        present.age(document["created"], now),
-        present.duration(took(document, now)),
+        wording.percent(document["progress"]),
+        wording.age(document["created"], now),
+        wording.duration(took(document, now)),
     ]
 
 

@@ -5,12 +5,12 @@ import logging
 
 from django.core.management.base import CommandError
 
-from ... import codec, overview, queue
+from ... import codec, documents, overview, queue, wording
 from ...conf import settings
 from ...exceptions import CorruptData
 from ...models import Inputs, LogRecord, Task
-from . import arguments, documents, present
-from .base import Subcommand, find, registered_type
+from . import arguments, present
+from .base import Subcommand, find
 from .body import write_body
 from .listing import state_of, took
 
@@ -61,7 +61,7 @@ def _instance(options):
         return find(options["uuid"])
     if not all(by_identifier):
         raise CommandError("Which one? Give a uuid, or --type and --identifier.")
-    return queue.get(type=registered_type(options["type"]), identifier=options["identifier"])
+    return queue.get(type=queue.get_type(options["type"]), identifier=options["identifier"])
 
 
 def _document(instance):
@@ -99,7 +99,7 @@ def _facts(document):
             ("asked to", task["request"]),
             ("started", _at(document["started"], now)),
             ("finished", _at(document["finished"], now)),
-            ("took", present.duration(took(document, now))),
+            ("took", wording.duration(took(document, now))),
         ]
     )
 
@@ -107,8 +107,8 @@ def _facts(document):
 def _at(time, now):
     if time is None:
         return None
-    relative = present.age(time, now)
-    return f"{present.moment(time)} ({relative}{' ago' if time <= now else ''})"
+    relative = wording.age(time, now)
+    return f"{wording.moment(time)} ({relative}{' ago' if time <= now else ''})"
 
 
 def _by(document):
@@ -118,7 +118,7 @@ def _by(document):
 def _progress(document):
     if document["progress"] is None:
         return None
-    return f"{present.percent(document['progress'])} {document['progress_message']}".rstrip()
+    return f"{wording.percent(document['progress'])} {document['progress_message']}".rstrip()
 
 
 def _inputs(document):
@@ -137,18 +137,18 @@ def _value(stored):
         decoded = codec.from_json(json.dumps(stored))
     except CorruptData:
         decoded = stored
-    return present.shorten(repr(decoded), SHOWN)
+    return wording.shorten(repr(decoded), SHOWN)
 
 
 def _response(document):
     rows = [
         ("content type", document["content_type"]),
-        ("size", present.size(document["size"]) if document["content_type"] else None),
+        ("size", wording.size(document["size"]) if document["content_type"] else None),
         ("stored as", document["file"]),
         ("value", _value(document["value"]) if document["value"] is not None else None),
     ]
     files = [
-        ("file", f"{f['path']} ({f['content_type']}, {present.size(f['size'])})")
+        ("file", f"{f['path']} ({f['content_type']}, {wording.size(f['size'])})")
         for f in document["files"]
     ]
     rows = [(f"{present.INDENT}{name}", value) for name, value in rows + files]
@@ -170,7 +170,7 @@ def _log_lines(record):
     said = ": ".join(part for part in (what, level, first) if part)
     who = f" [{present.printable(record['who'])}]" if record["who"] else ""
     attempt = "" if record["attempt"] is None else f"#{record['attempt']}"
-    time = present.moment(record["time"], precise=True)
+    time = wording.moment(record["time"], precise=True)
     yield f"{present.INDENT}{time}  {attempt:<3} {said}{who}"
     for line in more:
         yield f"{present.INDENT * 3}{line}"

@@ -3,8 +3,8 @@
 from dataclasses import asdict, fields
 from datetime import datetime
 
-from ... import overview
-from . import documents, present
+from ... import documents, overview, wording
+from . import present
 from .base import Subcommand
 
 _COUNTS = [f.name for f in fields(overview.TypeCounts) if f.name not in ("type", "reasons")]
@@ -37,15 +37,15 @@ def _summary(document):
     now = document["time"]
     waiting = f"{document['due']} due"
     if document["oldest_due"]:
-        waiting += f" (the oldest for {present.duration(now - document['oldest_due'])})"
+        waiting += f" (the oldest for {wording.duration(now - document['oldest_due'])})"
     waiting += f", {document['later']} later"
     if document["next_due"]:
-        waiting += f" (the next {present.age(document['next_due'], now)})"
+        waiting += f" (the next {wording.age(document['next_due'], now)})"
     claimed = ", ".join(f"{document[name]} {name}" for name in ("scheduled", "running", "paused"))
     ended = ", ".join(f"{document[name]} {name}" for name in ("finished", "failed"))
     return present.pairs(
         [
-            ("time", f"{present.moment(now)} {present.zone()}"),
+            ("time", f"{wording.moment(now)} {wording.zone()}"),
             ("waiting", waiting),
             ("claimed", claimed),
             ("ended", ended),
@@ -92,8 +92,8 @@ def daemons_table(daemons, now):
             _lease(daemon, now),
             len(daemon["workers"]),
             sum(worker["instance"] is not None for worker in daemon["workers"]),
-            present.age(daemon["started"], now),
-            f"{present.age(daemon['seen'], now)} ago",
+            wording.age(daemon["started"], now),
+            f"{wording.age(daemon['seen'], now)} ago",
         ]
         for daemon in daemons
     ]
@@ -104,7 +104,7 @@ def _lease(daemon, now):
     if daemon["lock"]:
         return "file lock"
     left = daemon["lease_until"] - now
-    return f"{present.duration(left)} left" if left.total_seconds() > 0 else "over"
+    return f"{wording.duration(left)} left" if left.total_seconds() > 0 else "over"
 
 
 def _daemon(daemon, now):
@@ -135,6 +135,6 @@ def _daemon(daemon, now):
 def _since(worker, now):
     """For how long a worker has been at it; daemons write the time as text."""
     try:
-        return present.age(datetime.fromisoformat(worker["since"]), now)
+        return wording.age(datetime.fromisoformat(worker["since"]), now)
     except (TypeError, ValueError):
         return ""

@@ -11,7 +11,7 @@ from ...exceptions import IllegalTransition, UnknownInstance
 from ...models import Type
 from ...states import State
 from . import arguments
-from .base import Subcommand, actor, find, instances, registered_type
+from .base import Subcommand, actor, find, instances
 
 
 class Redrive(Subcommand):
@@ -61,7 +61,7 @@ def _dead_letters(options):
     rows = instances()
     rows = rows.failed(options["reason"]) if options["reason"] else rows.dead_letter()
     if options["type"] is not None:
-        rows = rows.filter(type=registered_type(options["type"]))
+        rows = rows.filter(type=queue.get_type(options["type"]))
     return rows
 
 
@@ -117,7 +117,7 @@ class Purge(Subcommand):
 
     def run(self, options):
         if options["type"] is not None:
-            registered_type(options["type"])
+            queue.get_type(options["type"])
         return {
             "removed": queue.purge(type=options["type"], by=actor()),
             "kept_for_ever": _without_retention(options["type"]),

@@ -1,22 +1,8 @@
 """``types``: the Types, and which of them this process has a handler for."""
 
-from ...conf import settings
-from ...models import Type
-from ...registry import registry
+from ... import documents, wording
 from . import present
 from .base import Subcommand
-
-FIELDS = (
-    "identifier",
-    "handler",
-    "timeout",
-    "max_restarts",
-    "max_retries",
-    "backoff",
-    "backoff_max",
-    "retention",
-    "serializer",
-)
 
 
 class Types(Subcommand):
@@ -24,21 +10,7 @@ class Types(Subcommand):
     help = "The registered Types, their parameters, and whether this process has their handlers."
 
     def run(self, options):
-        rows = list(Type.objects.using(settings.DATABASE))
-        found = [
-            {
-                **_parameters(row),
-                "registered": row.registered,
-                "declared": row.identifier in registry,
-            }
-            for row in rows
-        ]
-        missing = {task_type.identifier for task_type in registry} - {r.identifier for r in rows}
-        found += [
-            {**_parameters(registry.get(name).registration()), "registered": None, "declared": True}
-            for name in missing
-        ]
-        return {"types": sorted(found, key=lambda document: document["identifier"])}
+        return {"types": documents.types()}
 
     def text(self, document):
         if not document["types"]:
@@ -47,18 +19,14 @@ class Types(Subcommand):
         return present.table(headings, [_row(document) for document in document["types"]])
 
 
-def _parameters(row):
-    return {name: getattr(row, name) for name in FIELDS}
-
-
 def _row(document):
     return [
         document["identifier"],
-        present.duration(document["timeout"]) or "none",
+        wording.duration(document["timeout"]) or "none",
         document["max_restarts"],
         document["max_retries"],
-        f"{present.duration(document['backoff'])} to {present.duration(document['backoff_max'])}",
-        present.duration(document["retention"]) or "for ever",
+        f"{wording.duration(document['backoff'])} to {wording.duration(document['backoff_max'])}",
+        wording.duration(document["retention"]) or "for ever",
         f"{document['handler']}{_note(document)}",
     ]
 

@@ -72,7 +72,7 @@ class Enqueueing(ORMBase):
 
     @staticmethod
     def _instance(type_id, request, now):
-        return Instance(
+        instance = Instance(
             type_id=type_id,
             identifier=request.identifier,
             state=State.ACCEPTED,
@@ -82,6 +82,8 @@ class Enqueueing(ORMBase):
             created_by=request.created_by,
             created=now,
         )
+        instance.is_new = True
+        return instance
 
     def _insert(self, new, type_id, now, who):
         if not new:

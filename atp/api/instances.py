@@ -1,0 +1,103 @@
+"""Instances: the list of them, one of them, and enqueueing."""
+
+from rest_framework.exceptions import ParseError
+from rest_framework.response import Response
+
+from ..conf import settings
+from ..exceptions import UnknownInstance, WaitInTransaction, WaitTimeout
+from ..models import Instance
+from ..web import permissions
+from ..web.actor import API, actor
+from ..web.filters import InstanceFilter, selected
+from . import body
+from .base import View
+from .filtering import parameters
+from .operation import LIMIT, PAGE, UUID, WAIT, Answer, Operation
+from .serializers import EnqueueSerializer, InstanceSerializer, page_of
+
+NEWEST_FIRST = ("-id",)
+
+
+class InstancesView(View):
+    operations = {
+        "GET": Operation(
+            id="list_instances",
+            summary="Instances, newest first",
+            permissions=(permissions.VIEW_INSTANCE,),
+            parameters=(*parameters(InstanceFilter), PAGE, LIMIT),
+            answers={200: Answer(description="Instances.", serializer=page_of(InstanceSerializer))},
+        ),
+        "POST": Operation(
+            id="enqueue",
+            summary="Enqueue one Instance, or many",
+            description="An object enqueues one Instance, an array one for each of its items, "
+            "all of them or none. The answer is an Instance or an array accordingly.",
+            permissions=(permissions.VIEW_INSTANCE, permissions.OPERATE),
+            body=EnqueueSerializer,
+            answers={
+                201: Answer(
+                    description="Enqueued; of many, at least one.",
+                    serializer=InstanceSerializer,
+                    is_array=True,
+                    headers={"Location": "Address of the Instance; not of many."},
+                ),
+                200: Answer(
+                    description="All of them existed already, by their identifiers.",
+                    serializer=InstanceSerializer,
+                    is_array=True,
+                ),
+            },
+            problems=(409, 413, 415, 422),
+        ),
+    }
+
+    def get(self, request):
+        rows = _rows()
+        chosen = selected(InstanceFilter, request.query_params, rows, others=("page", "limit"))
+        return self.page(chosen.qs, NEWEST_FIRST, self.document_of)
+
+    def post(self, request):
+        if request.stream is None:
+            raise ParseError("There is no body: it says what is to be enqueued.")
+        enqueued = body.enqueue(request.data, by=actor(request, API))
+        rows = _rows().in_bulk([instance.pk for instance in enqueued])
+        made = [self.document_of(rows.get(each.pk, each)) for each in enqueued]
+        status = 201 if any(instance.is_new for instance in enqueued) else 200
+        if isinstance(request.data, list):
+            return Response(made, status=status)
+        return Response(made[0], status=status, headers={"Location": made[0]["url"]})
+
+
+class InstanceView(View):
+    path_parameters = (UUID,)
+    operations = {
+        "GET": Operation(
+            id="get_instance",
+            summary="One Instance, perhaps after its end",
+            permissions=(permissions.VIEW_INSTANCE,),
+            parameters=(WAIT,),
+            answers={
+                200: Answer(description="The Instance as it is now.", serializer=InstanceSerializer)
+            },
+            problems=(404,),
+        )
+    }
+
+    def get(self, request, uuid):
+        instance = self.instance_of(uuid)
+        if self.query.get("wait"):
+            _wait(instance, self.query["wait"])
+        return Response(self.document_of(instance))
+
+
+def _rows():
+    return Instance.objects.using(settings.DATABASE).select_related("type")
+
+
+def _wait(instance, seconds):
+    try:
+        instance.wait(timeout=seconds)
+    except (WaitTimeout, WaitInTransaction):
+        pass  # it is answered with as it is
+    except Instance.DoesNotExist:
+        raise UnknownInstance(f"There is no Instance {instance.uuid} any more.") from None

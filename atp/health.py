@@ -1,0 +1,109 @@
+"""Whether the queue is being worked on: what a probe asks, and what an operator wants to know."""
+
+import pkgutil
+from collections import Counter
+from dataclasses import dataclass, field
+from datetime import datetime
+from functools import cache
+from importlib import import_module
+
+from django.db import Error, connections
+from django.db.migrations.loader import MigrationLoader
+from django.db.migrations.recorder import MigrationRecorder
+from django.db.models import Min
+
+from . import overview
+from .conf import settings
+from .models import Task, Type
+
+OK, FAILING = "ok", "failing"
+_APP = "atp"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Health:
+    """How it is at ``time``, by the database's clock.
+
+    ``database`` tells whether it answers and has been migrated; if not, the
+    rest is unknown. ``daemons`` counts those alive, late and lost. ``problems``
+    are sentences; there are none if all is well.
+    """
+
+    time: datetime | None = None
+    database: bool = False
+    daemons: dict = field(default_factory=dict)
+    problems: tuple = ()
+
+    @property
+    def status(self):
+        return FAILING if self.problems else OK
+
+
+def health():
+    """Return the :class:`Health` of the queue; a database that does not answer is no error.
+
+    It fails when the database does not answer or has not been migrated, or
+    when work is due and no daemon with a live lease serves its Type. It takes
+    as long with a million waiting Tasks as with one.
+    """
+    try:
+        missing = _migrations_missing()
+        if missing:
+            names = ", ".join(missing)
+            return Health(problems=(f"The database has not been migrated: it lacks {names}.",))
+        return _health()
+    except Error:
+        return Health(problems=("The database does not answer.",))
+
+
+def oldest_due():
+    """Return when the Task was due that has been waiting longest, or None; it looks at all."""
+    tasks = Task.objects.using(settings.DATABASE).due(overview.now())
+    return tasks.aggregate(oldest=Min("due_at"))["oldest"]
+
+
+def _health():
+    time = overview.now()
+    daemons = [(row, overview.condition(row, time)) for row in overview.daemons()]
+    counted = Counter(condition for _, condition in daemons)
+    served = {
+        identifier
+        for row, condition in daemons
+        if condition != overview.LOST
+        for identifier in row.types
+    }
+    names = (overview.ALIVE, overview.LATE, overview.LOST)
+    return Health(
+        time=time,
+        database=True,
+        daemons={name: counted[name] for name in names},
+        problems=tuple(
+            f"Work of Type {identifier!r} is due, and no daemon serves it."
+            for identifier in _due_but_not(served, time)
+        ),
+    )
+
+
+def _due_but_not(served, time):
+    """Identifiers of the Types outside ``served`` of which something is due."""
+    types = Type.objects.using(settings.DATABASE).exclude(identifier__in=served)
+    tasks = Task.objects.using(settings.DATABASE).due(time)
+    return [type.identifier for type in types if tasks.filter(type=type).exists()]
+
+
+def _migrations_missing():
+    """Names of the migrations of ATP that this code has and the queue's database has not."""
+    recorder = MigrationRecorder(connections[settings.DATABASE])
+    applied = ()
+    if recorder.has_table():
+        applied = set(recorder.migration_qs.filter(app=_APP).values_list("name", flat=True))
+    return [name for name in _migrations() if name not in applied]
+
+
+@cache
+def _migrations():
+    module, _ = MigrationLoader.migrations_module(_APP)
+    if module is None:  # the project has switched them off
+        return []
+    found = pkgutil.iter_modules(import_module(module).__path__)
+    return sorted(each.name for each in found if each.name[0] not in "_~")

@@ -1,0 +1,99 @@
+"""What became of an Instance, attempt by attempt, as its log tells it."""
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from .models import LogRecord
+from .states import TERMINAL, Event
+
+# Transitions that are read back at most: an Instance may have been tried very often.
+MOST = 400
+
+
+@dataclass(frozen=True, kw_only=True)
+class Span:
+    """From ``begin`` to ``end`` (None: until now) the Instance was in ``state``."""
+
+    state: str
+    begin: datetime
+    end: datetime | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Attempt:
+    """One attempt: claimed, started if it came to that, and how it ended.
+
+    ``event`` and ``state`` are those of its end, None while it lasts;
+    ``who`` is the daemon that claimed it.
+    """
+
+    number: int
+    claimed: datetime
+    who: str
+    started: datetime | None = None
+    ended: datetime | None = None
+    event: str | None = None
+    state: str | None = None
+    message: str = ""
+
+    @property
+    def ran(self):
+        """For how long it ran, a timedelta; None if it did not start, or has not ended."""
+        if self.started is None or self.ended is None:
+            return None
+        return self.ended - self.started
+
+
+@dataclass(frozen=True, kw_only=True)
+class Timeline:
+    """``spans`` without gaps and ``attempts``, both oldest first.
+
+    ``is_whole`` tells whether they go back to the beginning.
+    """
+
+    spans: tuple[Span, ...]
+    attempts: tuple[Attempt, ...]
+    is_whole: bool
+
+
+def timeline(instance):
+    """Return the :class:`Timeline` of an Instance."""
+    records = LogRecord.objects.using(instance._state.db).of_instance(instance).transitions()
+    latest = list(records.reverse()[: MOST + 1])
+    transitions = latest[:MOST][::-1]
+    return Timeline(
+        spans=tuple(_spans(transitions)),
+        attempts=tuple(_attempts(transitions)),
+        is_whole=len(latest) <= MOST,
+    )
+
+
+def _spans(transitions):
+    for record, following in zip(transitions, [*transitions[1:], None], strict=True):
+        if following is not None:
+            yield Span(state=record.state, begin=record.time, end=following.time)
+        elif record.state not in TERMINAL:
+            yield Span(state=record.state, begin=record.time, end=None)
+
+
+def _attempts(transitions):
+    """Each from its claim to what ended it: the last transition that is not of the next one."""
+    facts = None
+    for record in transitions:
+        if record.event == Event.CLAIM:
+            if facts is not None:
+                yield Attempt(**facts)
+            facts = {"number": record.attempt, "claimed": record.time, "who": record.who}
+        elif facts is None or record.attempt != facts["number"] or "ended" in facts:
+            continue
+        elif record.event == Event.START:
+            facts["started"] = record.time
+        elif record.event not in (Event.PAUSE, Event.RESUME):
+            facts |= {
+                "ended": record.time,
+                "event": record.event,
+                "state": record.state,
+                "message": record.message,
+            }
+    if facts is not None:
+        yield Attempt(**facts)

@@ -1,0 +1,34 @@
+"""The pages: ``path("atp/", include("atp.urls"))``."""
+
+from django.apps import apps
+from django.core.exceptions import ImproperlyConfigured
+from django.urls import path
+
+if not apps.is_installed("django_htmx"):
+    raise ImproperlyConfigured(
+        "The pages of ATP need 'django_htmx' in INSTALLED_APPS, from pip install 'django-atp[web]'."
+    )
+
+from .views.acting import ActionPage
+from .views.daemons import DaemonPage, DaemonsPage
+from .views.enqueueing import EnqueuePage
+from .views.instances import InstancePage, InstancesPage, LogPage, PublishedFile, ResponseBody
+from .views.overview import OverviewPage
+from .views.types import TypePage, TypesPage
+
+app_name = "atp"
+
+urlpatterns = [
+    path("", OverviewPage.as_view(), name="overview"),
+    path("instances/", InstancesPage.as_view(), name="instances"),
+    path("instances/<str:uuid>/", InstancePage.as_view(), name="instance"),
+    path("instances/<str:uuid>/log/", LogPage.as_view(), name="log"),
+    path("instances/<str:uuid>/response", ResponseBody.as_view(), name="response"),
+    path("instances/<str:uuid>/files/<int:number>", PublishedFile.as_view(), name="file"),
+    path("instances/<str:uuid>/<str:name>/", ActionPage.as_view(), name="action"),
+    path("types/", TypesPage.as_view(), name="types"),
+    path("types/<str:identifier>/", TypePage.as_view(), name="type"),
+    path("types/<str:identifier>/enqueue/", EnqueuePage.as_view(), name="enqueue"),
+    path("daemons/", DaemonsPage.as_view(), name="daemons"),
+    path("daemons/<str:uuid>/", DaemonPage.as_view(), name="daemon"),
+]

@@ -1,0 +1,27 @@
+"""What a button on an Instance's page does: one Action, by POST."""
+
+from django.contrib import messages
+from django.http import Http404
+from django.shortcuts import redirect
+
+from .. import queue
+from ..web import permissions
+from ..web.actions import ACTIONS
+from ..web.actor import PAGE, actor
+from .base import Page
+
+
+class ActionPage(Page):
+    """Perform the Action of this name, and go back to the Instance."""
+
+    permissions = (permissions.VIEW_INSTANCE, permissions.OPERATE)
+    http_method_names = ("post", "options")
+
+    def post(self, request, uuid, name):
+        if name not in ACTIONS:
+            raise Http404(f"There is no action {name!r}.")
+        action = ACTIONS[name]
+        instance = queue.get(uuid)
+        action.perform(instance, by=actor(request, PAGE))
+        messages.success(request, f"It {action.done}.", fail_silently=True)
+        return redirect("atp:instance", uuid=instance.uuid)

@@ -1,0 +1,78 @@
+"""Inputs and responses as a page shows them: as text, or as a picture; never as HTML (G14)."""
+
+from dataclasses import dataclass
+
+from .. import codec, wording
+from ..web import raw
+
+# Characters of a text that a page shows; the rest is behind a link.
+SHOWN = 20_000
+
+
+@dataclass(frozen=True, kw_only=True)
+class ShownFile:
+    """A published file; ``is_picture`` says whether the page may show it."""
+
+    name: str
+    content_type: str
+    size: int
+    attempt: int
+    is_picture: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shown:
+    """A body: ``text`` if it is text, cut if ``is_cut``, or a picture, or neither."""
+
+    content_type: str = ""
+    size: int = 0
+    text: str | None = None
+    is_cut: bool = False
+    is_picture: bool = False
+    files: tuple[ShownFile, ...] = ()
+
+
+def shown_inputs(inputs):
+    """What a page shows of Inputs; a pickle is never opened to be looked at."""
+    if inputs is None:
+        return None
+    if inputs.format != codec.JSON:
+        return Shown(content_type=f"signed {inputs.format}")
+    text = wording.indented(inputs.data)
+    return Shown(content_type="application/json", text=text[:SHOWN], is_cut=len(text) > SHOWN)
+
+
+def shown_response(response):
+    """What a page shows of a Response; None if there is neither an output nor a file."""
+    if response is None or not (response.content_type or response.files):
+        return None
+    text = _text(response)
+    return Shown(
+        content_type=response.content_type,
+        size=response.size,
+        text=None if text is None else text[:SHOWN],
+        is_cut=text is not None and len(text) > SHOWN,
+        is_picture=raw.is_picture(response.content_type),
+        files=tuple(_shown_file(entry) for entry in response.files),
+    )
+
+
+def _text(response):
+    """The output as text; None if it is not text, or in a file."""
+    kind = raw.media_type(response.content_type)
+    if response.data is None or not (
+        kind in ("application/json", "image/svg+xml") or kind.startswith("text/")
+    ):
+        return None
+    text = bytes(response.data).decode(errors="replace")
+    return wording.indented(text) if kind == "application/json" else text
+
+
+def _shown_file(entry):
+    return ShownFile(
+        name=entry["name"],
+        content_type=entry["content_type"],
+        size=entry["size"],
+        attempt=entry["attempt"],
+        is_picture=raw.is_picture(entry["content_type"]),
+    )

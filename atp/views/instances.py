@@ -1,0 +1,117 @@
+"""Instances: the list of them, and all about one."""
+
+from .. import overview, paging, queue
+from ..conf import settings
+from ..models import Inputs, Instance, LogRecord, Task
+from ..states import State
+from ..timeline import timeline
+from ..web import permissions, raw
+from ..web.actions import allowed
+from ..web.filters import InstanceFilter, selected
+from .base import Page
+from .bodies import shown_inputs, shown_response
+
+PAGE_SIZE = 50
+# Records of the log on an Instance's own page, and on a page of its log.
+LOG_SHOWN = 50
+LOG_PAGE_SIZE = 200
+NEWEST_FIRST = ("-id",)
+
+
+class InstancesPage(Page):
+    permissions = (permissions.VIEW_INSTANCE,)
+    template_name = "atp/instances.html"
+    parameters = (*InstanceFilter.base_filters, "page")
+
+    def get(self, request):
+        rows = Instance.objects.using(settings.DATABASE).select_related("type")
+        filters = selected(InstanceFilter, request.GET, rows, others=("page",))
+        key = request.GET.get("page")
+        return self.show(
+            now=overview.now(),
+            form=filters.form,
+            is_filtered=any(filters.form.cleaned_data.values()),
+            page=paging.page(filters.qs, NEWEST_FIRST, size=PAGE_SIZE, key=key),
+            is_first=key is None,
+            query=_query_without_page(request),
+        )
+
+
+def _query_without_page(request):
+    """The query string of the filters that are set, as links to other pages begin with it."""
+    query = request.GET.copy()
+    query.pop("page", None)
+    for name in [name for name in query if not query[name]]:
+        del query[name]
+    return f"{query.urlencode()}&" if query else ""
+
+
+class InstancePage(Page):
+    permissions = (permissions.VIEW_INSTANCE,)
+    template_name = "atp/instance.html"
+
+    def get(self, request, uuid):
+        instance = queue.get(uuid)
+        user = request.user
+        context = {}
+        if user.has_perm(permissions.VIEW_RESPONSE):
+            context["response"] = shown_response(queue.response(instance))
+        if user.has_perm(permissions.VIEW_LOG):
+            context |= _log(instance)
+        if user.has_perm(permissions.VIEW_INPUTS):
+            context["inputs"] = shown_inputs(_of(Inputs, instance).first())
+        return self.show(
+            now=overview.now(),
+            instance=instance,
+            task=_of(Task, instance).select_related("daemon").first(),
+            actions=allowed(instance),
+            **context,
+        )
+
+
+def _of(model, instance):
+    return model.objects.using(settings.DATABASE).filter(pk=instance.pk)
+
+
+def _log(instance):
+    """What the log tells: its latest records, the time line, and why it failed if it did."""
+    latest = list(instance.log.reverse()[: LOG_SHOWN + 1])
+    told = next((record.message for record in latest if record.event), "")
+    return {
+        "log": latest[:LOG_SHOWN][::-1],
+        "is_log_cut": len(latest) > LOG_SHOWN,
+        "failure": told if instance.state == State.FAILED else "",
+        "timeline": timeline(instance),
+    }
+
+
+class LogPage(Page):
+    permissions = (permissions.VIEW_INSTANCE, permissions.VIEW_LOG)
+    template_name = "atp/log.html"
+    parameters = ("page",)
+
+    def get(self, request, uuid):
+        instance = queue.get(uuid)
+        records = LogRecord.objects.using(settings.DATABASE).filter(instance=instance)
+        key = request.GET.get("page")
+        page = paging.page(records, ("id",), size=LOG_PAGE_SIZE, key=key)
+        return self.show(instance=instance, page=page, now=overview.now())
+
+
+class ResponseBody(Page):
+    """The response as it is; see :mod:`atp.web.raw`."""
+
+    permissions = (permissions.VIEW_INSTANCE, permissions.VIEW_RESPONSE)
+
+    def get(self, request, uuid):
+        instance = queue.get(uuid)
+        return raw.body_of(queue.response(instance), f"response-{instance.uuid}")
+
+
+class PublishedFile(Page):
+    """A file that the handler published, as it is."""
+
+    permissions = (permissions.VIEW_INSTANCE, permissions.VIEW_RESPONSE)
+
+    def get(self, request, uuid, number):
+        return raw.file_of(queue.response(queue.get(uuid)), number)

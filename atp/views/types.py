@@ -1,0 +1,39 @@
+"""The Types: their parameters, and what became of them."""
+
+from .. import documents, queue
+from ..conf import settings
+from ..models import LogRecord, Type
+from ..registry import registry
+from ..web import permissions
+from .base import Page
+
+# Rows of the log on a Type's own page.
+SHOWN = 100
+
+
+class TypesPage(Page):
+    permissions = (permissions.VIEW_TYPE,)
+    template_name = "atp/types.html"
+
+    def get(self, request):
+        types = Type.objects.using(settings.DATABASE)
+        return self.show(types=[documents.type(row) for row in types])
+
+
+class TypePage(Page):
+    permissions = (permissions.VIEW_TYPE,)
+    template_name = "atp/type.html"
+
+    def get(self, request, identifier):
+        row = queue.get_type(identifier)
+        may_see_log = request.user.has_perm(permissions.VIEW_LOG)
+        return self.show(
+            type=documents.type(row),
+            declared=registry.get(identifier) if identifier in registry else None,
+            log=_log(identifier) if may_see_log else None,
+        )
+
+
+def _log(identifier):
+    records = LogRecord.objects.using(settings.DATABASE).about(f"type:{identifier}")
+    return list(records.reverse()[:SHOWN])

@@ -1,0 +1,61 @@
+"""What can be done with an Instance that exists, as data; pages and API derive from it."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from .. import queue
+from ..states import Actor, Event, State, allowed_events
+
+
+@dataclass(frozen=True, kw_only=True)
+class Action:
+    """One verb on an Instance; ``done`` tells of it where it was done.
+
+    ``event`` by ``actor`` is what the table of transitions must allow.
+    """
+
+    name: str
+    label: str
+    explanation: str
+    done: str
+    event: Event
+    actor: Actor
+    verb: Callable
+
+    def is_allowed(self, instance):
+        """Whether the state that the Instance is in allows it."""
+        return self.event in allowed_events(State(instance.state), self.actor)
+
+    def perform(self, instance, by):
+        """Call the verb. Raises IllegalTransition."""
+        self.verb(instance, by=by)
+
+
+ACTIONS = {
+    action.name: action
+    for action in (
+        Action(
+            name="redrive",
+            label="Redrive",
+            explanation="Send it back to the queue, with its budgets as new.",
+            done="is back in the queue",
+            event=Event.REDRIVE,
+            actor=Actor.ANYONE,
+            verb=queue.redrive,
+        ),
+        Action(
+            name="release",
+            label="Release",
+            explanation="Ask the daemon that holds it to stop the attempt and hand it back.",
+            done="will be handed back by the daemon that holds it",
+            event=Event.RELEASE,
+            actor=Actor.HOLDER,
+            verb=queue.release,
+        ),
+    )
+}
+
+
+def allowed(instance):
+    """Return the Actions that the state of an Instance allows."""
+    return [action for action in ACTIONS.values() if action.is_allowed(instance)]

@@ -1,0 +1,150 @@
+"""How lists are filtered, in pages and API alike: django-filter reads, the QuerySets select.
+
+An unknown filter or value is refused instead of ignored, since a list that is
+longer than was asked for looks like an answer.
+"""
+
+import re
+
+import django_filters
+from django import forms
+from django.core.exceptions import ValidationError
+
+from ..conf import did_you_mean, settings
+from ..exceptions import InvalidSelection
+from ..models import Instance, Task, Type
+from ..options import MAX_IDENTIFIER
+from ..states import Reason, State
+
+_UUID = re.compile(r"[0-9a-f]{8,32}")
+
+
+def selected(filterset, data, rows, *, others=()):
+    """Return the filter set that ``data`` stands for; its ``qs`` are the rows that fit.
+
+    ``others`` are names in the data that are no filters. Raises InvalidSelection.
+    """
+    names = [*filterset.base_filters, *others]
+    unknown = [name for name in data if name not in names]
+    errors = [
+        (name, f"There is no filter {name!r}.{did_you_mean(name, names)}") for name in unknown
+    ]
+    errors += [
+        (name, f"{name!r} is given more than once.") for name in data if len(data.getlist(name)) > 1
+    ]
+    bound = filterset(data=data, queryset=rows)
+    if not bound.is_valid():
+        errors += [(name, text) for name, texts in bound.errors.items() for text in texts]
+    if errors:
+        raise InvalidSelection(" ".join(text for _, text in errors), errors=tuple(errors))
+    return bound
+
+
+class _TypeField(forms.ModelChoiceField):
+    """A registered Type by its identifier; a wrong one is told with the closest that there is."""
+
+    def to_python(self, value):
+        try:
+            return super().to_python(value)
+        except ValidationError:
+            known = self.queryset.values_list("identifier", flat=True)
+            raise ValidationError(
+                f"No Type {value!r} is registered.{did_you_mean(value, known)}"
+            ) from None
+
+
+class _WordField(forms.ChoiceField):
+    """One of a few words, in any case."""
+
+    def to_python(self, value):
+        given = super().to_python(value)
+        words = {word.upper(): word for word, _ in self.choices}
+        return words.get(given.upper(), given)
+
+    def validate(self, value):
+        words = [word for word, _ in self.choices if word]
+        if value and value not in words:
+            raise ValidationError(
+                f"{value!r} is none of {', '.join(words)}.{did_you_mean(value, words)}"
+            )
+        super().validate(value)
+
+
+class _UUIDField(forms.CharField):
+    """A uuid, or its first eight digits or more."""
+
+    def clean(self, value):
+        value = super().clean(value).lower()
+        if value and not _UUID.fullmatch(value.replace("-", "")):
+            raise ValidationError(
+                f"{value!r} is neither a uuid nor the first 8 digits or more of one."
+            )
+        return value
+
+
+class TypeFilter(django_filters.ModelChoiceFilter):
+    field_class = _TypeField
+
+    def __init__(self, **kwargs):
+        super().__init__(queryset=_types, to_field_name="identifier", empty_label="any", **kwargs)
+
+
+def _types(request):
+    return Type.objects.using(settings.DATABASE)
+
+
+class WordFilter(django_filters.Filter):
+    field_class = _WordField
+
+    def __init__(self, words, **kwargs):
+        choices = [("", "any"), *((str(word), str(word)) for word in words)]
+        super().__init__(choices=choices, **kwargs)
+
+
+class UUIDFilter(django_filters.Filter):
+    field_class = _UUIDField
+
+
+class _FilterSet(django_filters.FilterSet):
+    """A filter set whose values go to a QuerySet verb all together, which knows the indexes."""
+
+    def filter_queryset(self, queryset):
+        given = {name: value for name, value in self.form.cleaned_data.items() if value}
+        return self.select(queryset, **given)
+
+
+class InstanceFilter(_FilterSet):
+    type = TypeFilter(label="Type")
+    state = WordFilter(State, label="State")
+    reason = WordFilter(Reason, label="Reason")
+    collection = django_filters.CharFilter(
+        max_length=MAX_IDENTIFIER, strip=False, label="Collection"
+    )
+    identifier = django_filters.CharFilter(
+        max_length=MAX_IDENTIFIER, strip=False, label="Identifier"
+    )
+    uuid = UUIDFilter(label="UUID", help_text="or its first 8 digits or more")
+
+    class Meta:
+        model = Instance
+        fields = ()
+
+    def select(self, rows, uuid=None, **given):
+        rows = rows.selected(**given)
+        return rows if uuid is None else rows.named(uuid)
+
+
+class TaskFilter(_FilterSet):
+    type = TypeFilter(label="Type")
+    collection = django_filters.CharFilter(
+        max_length=MAX_IDENTIFIER, strip=False, label="Collection"
+    )
+    claimed = WordFilter(("true", "false"), label="Claimed")
+
+    class Meta:
+        model = Task
+        fields = ()
+
+    def select(self, rows, claimed="false", **given):
+        rows = rows.claimed() if claimed == "true" else rows.waiting()
+        return rows.filter(**given)

@@ -1,0 +1,77 @@
+"""What an exception means over HTTP: a status and a title; the sentence is its own.
+
+The pages show it, the API answers with it as RFC 9457 has it.
+"""
+
+from dataclasses import dataclass
+
+from django.core.exceptions import BadRequest, PermissionDenied, SuspiciousOperation
+from django.core.exceptions import RequestDataTooBig as TooBig
+from django.db import InterfaceError, OperationalError
+from django.http import Http404
+
+from .. import exceptions as atp
+
+
+@dataclass(frozen=True, kw_only=True)
+class Problem:
+    """``name`` identifies the kind of problem; ``title`` says it in words, ``detail`` this one.
+
+    ``errors`` are pairs of the field that is wrong and what is wrong with it.
+    """
+
+    status: int
+    name: str
+    title: str
+    detail: str = ""
+    errors: tuple = ()
+
+
+# The first class that fits decides.
+MEANINGS = (
+    (atp.UnknownInstance, 404, "unknown-instance", "There is no such Instance"),
+    (atp.UnregisteredHandler, 409, "no-handler", "This process has no handler for the Type"),
+    (atp.UnknownType, 404, "unknown-type", "There is no such Type"),
+    (atp.InvalidPageKey, 400, "invalid-page-key", "There is no such page"),
+    (atp.InvalidSelection, 400, "invalid-selection", "The list cannot be filtered so"),
+    (atp.InvalidInputs, 422, "invalid-inputs", "The inputs do not fit"),
+    (atp.InvalidOption, 422, "invalid-option", "An option is not possible"),
+    (atp.NotSerializable, 422, "not-serializable", "A value cannot be kept"),
+    (atp.CorruptData, 422, "unreadable", "A value cannot be read"),
+    (atp.TooLarge, 422, "too-large", "A value is too large"),
+    (atp.DuplicateIdentifier, 409, "duplicate-identifier", "The identifier is taken"),
+    (atp.IllegalTransition, 409, "illegal-transition", "The state does not allow it"),
+    (PermissionDenied, 403, "permission-denied", "You may not do this"),
+    (Http404, 404, "not-found", "There is nothing here"),
+    (TooBig, 413, "request-too-large", "The request is too large"),
+    (BadRequest, 400, "bad-request", "The request cannot be understood"),
+    (SuspiciousOperation, 400, "bad-request", "The request cannot be understood"),
+    ((OperationalError, InterfaceError), 503, "no-database", "The database does not answer"),
+)
+
+
+def problem_of(error):
+    """Return the :class:`Problem` that an exception stands for; None if it is a fault of ours."""
+    for kind, status, name, title in MEANINGS:
+        if isinstance(error, kind):
+            return Problem(
+                status=status,
+                name=name,
+                title=title,
+                detail=_sentence(error, status),
+                errors=_errors(error),
+            )
+    return None
+
+
+def _sentence(error, status):
+    # What a driver says of a connection names hosts and users.
+    return "Try again later." if status == 503 else str(error)
+
+
+def _errors(error):
+    if isinstance(error, atp.InvalidInputs) and error.argument is not None:
+        return ((f"inputs.{error.argument}", str(error)),)
+    if isinstance(error, atp.InvalidSelection):
+        return tuple(error.errors)
+    return ()

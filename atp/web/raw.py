@@ -1,0 +1,74 @@
+"""What handlers have produced, as it is: never as a page of this site (G14).
+
+A response may be HTML or SVG with a script in it, and whoever opens it is
+logged in here. So only pictures, plain text and JSON are shown by the
+browser; everything else is downloaded. The headers say the same three times
+over, for browsers that know only some of them.
+"""
+
+import re
+
+from django.core.files.storage import storages
+from django.http import FileResponse, Http404, HttpResponse
+from django.utils.http import content_disposition_header
+
+from ..conf import settings
+
+PICTURES = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp", "image/avif"})
+_SHOWN = PICTURES | {"text/plain", "application/json"}
+_WORD = r"[\w.+-]+"
+_VALUE = r"(?:\"[ -!#-\[\]-~]*\"|[\w.+:/-]+)"
+_CONTENT_TYPE = re.compile(rf"{_WORD}/{_WORD}(?:\s*;\s*{_WORD}={_VALUE})*", re.ASCII)
+_UNKNOWN = "application/octet-stream"
+
+
+def media_type(content_type):
+    """Return the type without its parameters, in lower case."""
+    return content_type.partition(";")[0].strip().lower()
+
+
+def is_picture(content_type):
+    """Whether it is a picture that a page may show."""
+    return media_type(content_type) in PICTURES
+
+
+def body_of(response, name):
+    """Return the HTTP response with the body of a Response; ``name`` is that of a download.
+
+    Raises Http404 if there is none, or its file is gone.
+    """
+    if response is None or not response.content_type:
+        raise Http404("There is no response.")
+    if response.file:
+        return _guarded(FileResponse(_opened(response.file)), response.content_type, name)
+    return _guarded(HttpResponse(response.body), response.content_type, name)
+
+
+def file_of(response, number):
+    """Return the HTTP response with a published file, counted from 0. Raises Http404."""
+    files = [] if response is None else response.files
+    if number >= len(files):
+        raise Http404("There is no such file.")
+    entry = files[number]
+    stored = FileResponse(_opened(entry["path"]))
+    return _guarded(stored, entry["content_type"], entry["name"])
+
+
+def _opened(path):
+    try:
+        return storages[settings.STORAGE].open(path)
+    except OSError as error:
+        raise Http404("The file is no longer in the storage.") from error
+
+
+def _guarded(answer, content_type, name):
+    if not _CONTENT_TYPE.fullmatch(content_type):
+        content_type = _UNKNOWN
+    is_shown = media_type(content_type) in _SHOWN
+    answer["Content-Type"] = content_type
+    answer["Content-Disposition"] = content_disposition_header(not is_shown, name)
+    answer["X-Content-Type-Options"] = "nosniff"
+    answer["Content-Security-Policy"] = "default-src 'none'; sandbox"
+    answer["Cross-Origin-Resource-Policy"] = "same-origin"
+    answer["Cache-Control"] = "private, no-store"
+    return answer

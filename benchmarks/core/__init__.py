@@ -1,0 +1,1 @@
+"""What the benchmarks share: a database, and how figures are reported."""

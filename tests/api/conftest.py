@@ -1,0 +1,44 @@
+"""Fixtures of the tests of the API."""
+
+import pytest
+from django.contrib.auth.models import Permission, User
+
+from atp.models import Type
+
+from ..populated import populate
+from .client import Api
+
+
+@pytest.fixture
+def full(world):
+    """A queue with something of everything in it."""
+    return populate(world)
+
+
+@pytest.fixture
+def user_with(db):
+    """Make users: ``user_with("view_type")`` has that permission of ATP and no other."""
+
+    def make(*codenames, name="operator"):
+        user = User.objects.create_user(name, password="of the tests only")
+        own = Permission.objects.filter(content_type__app_label="atp")
+        user.user_permissions.set([own.get(codename=codename) for codename in codenames])
+        return user
+
+    return make
+
+
+@pytest.fixture
+def api(user_with):
+    """The API for somebody who may do everything that ATP has a permission for."""
+    own = Permission.objects.filter(content_type__app_label="atp")
+    return Api(user_with(*own.values_list("codename", flat=True)))
+
+
+@pytest.fixture
+def elsewhere(db):
+    """A Type that the database knows and this process does not declare."""
+    row = Type.objects.get(identifier="tests.echo")
+    row.pk, row.identifier = None, "tests.elsewhere"
+    row.save()
+    return row

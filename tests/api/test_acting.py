@@ -1,0 +1,69 @@
+"""``POST instances/{uuid}/redrive`` and ``/release``."""
+
+import pytest
+
+from atp.states import State
+from atp.web.actions import ACTIONS, allowed
+
+from .client import problem
+
+WHO = "user operator via API"
+
+
+@pytest.mark.parametrize("state", State)
+@pytest.mark.parametrize("name", ACTIONS)
+def test_an_action_is_possible_where_the_instance_says_so(full, api, state, name):
+    """G6: by the one table of transitions."""
+    instance = full[state]
+    path = f"instances/{instance.uuid}"
+    before = full.world.snapshot()
+    answer = api.post(f"{path}/{name}")
+    if name in [action.name for action in allowed(instance)]:
+        assert answer.status_code == 200
+        assert answer.json() == api.get(path).json()
+        assert full[state].log.last().who == WHO
+    else:
+        assert (answer.status_code, problem(answer)) == (409, "illegal-transition")
+        assert f"it is {state}" in answer.json()["detail"]
+        assert full.world.snapshot() == before
+
+
+def test_redrive(full, api):
+    found = api.post(f"instances/{full[State.FAILED].uuid}/redrive").json()
+    assert (found["state"], found["reason"], found["actions"]) == ("ACCEPTED", "", [])
+
+
+def test_release_asks_the_holder(full, api):
+    found = api.post(f"instances/{full[State.RUNNING].uuid}/release").json()
+    assert found["state"] == "RUNNING"
+    assert full[State.RUNNING].task.request == "release"
+    assert full[State.RUNNING].log.last().message == "release requested"
+
+
+def test_an_empty_object_is_no_body(full, api):
+    assert api.post(f"instances/{full[State.FAILED].uuid}/redrive", {}).status_code == 200
+
+
+@pytest.mark.parametrize("body", [{"force": True}, [1], [], "text", 0])
+def test_a_body_is_refused(full, api, body):
+    """G13: whoever gives one expects something of it."""
+    before = full.world.snapshot()
+    answer = api.post(f"instances/{full[State.FAILED].uuid}/redrive", body)
+    assert (answer.status_code, problem(answer)) == (400, "bad-request")
+    assert full.world.snapshot() == before
+
+
+@pytest.mark.parametrize("name", ACTIONS)
+@pytest.mark.parametrize("uuid", ["x", "00000000-0000-7000-8000-000000000000"])
+def test_an_instance_that_there_is_not(full, api, name, uuid):
+    answer = api.post(f"instances/{uuid}/{name}")
+    assert (answer.status_code, problem(answer)) == (404, "unknown-instance")
+
+
+def test_somebody_was_faster(full, api, monkeypatch):
+    """The table is asked again where the event is written."""
+    instance = full[State.FAILED]
+    monkeypatch.setattr("atp.web.actions.Action.is_allowed", lambda self, instance: True)
+    assert api.post(f"instances/{instance.uuid}/redrive").status_code == 200
+    answer = api.post(f"instances/{instance.uuid}/redrive")
+    assert (answer.status_code, problem(answer)) == (409, "illegal-transition")

@@ -1,0 +1,78 @@
+"""Errors as RFC 9457 has them."""
+
+import pytest
+from django.db import InterfaceError, OperationalError
+from django.http import UnreadablePostError
+from django.http.multipartparser import MultiPartParserError
+from rest_framework import exceptions as rest
+from rest_framework.throttling import BaseThrottle
+
+from atp.api import problems
+from atp.api.types import TypesView
+from atp.web.problems import MEANINGS
+
+from .client import PROBLEM, check_problem, problem
+
+
+class Teapot(rest.APIException):
+    """One that a project's own way to log in may raise."""
+
+    status_code = 418
+    default_code = "short_and_stout"
+    default_detail = "I am a teapot."
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "name"),
+    [
+        (rest.ParseError("x"), 400, "bad-request"),
+        (rest.NotFound("x"), 404, "not-found"),
+        (rest.UnsupportedMediaType("x"), 415, "unsupported-media-type"),
+        (UnreadablePostError("x"), 400, "bad-request"),
+        (MultiPartParserError("x"), 400, "bad-request"),
+        (OperationalError("host=db.example"), 503, "no-database"),
+        (InterfaceError("host=db.example"), 503, "no-database"),
+        (Teapot(), 418, "short-and-stout"),
+        (rest.ValidationError({"a": ["b"]}), 400, "invalid"),
+    ],
+)
+def test_whatever_is_raised(api, monkeypatch, error, status, name):
+    def raising():
+        raise error
+
+    monkeypatch.setattr("atp.api.types.documents.types", raising)
+    answer = api.client.get("/atp/api/types")
+    assert (answer.status_code, problem(answer)) == (status, name)
+    check_problem(answer)
+    assert "example" not in answer.content.decode()
+
+
+def test_a_throttle_says_how_long(api, monkeypatch):
+    class Never(BaseThrottle):
+        def allow_request(self, request, view):
+            return False
+
+        def wait(self):
+            return 12.3
+
+    monkeypatch.setattr(TypesView, "throttle_classes", (Never,))
+    answer = api.get("types")
+    assert (answer.status_code, problem(answer)) == (429, "throttled")
+    assert answer.headers["Retry-After"] == "13"
+
+
+def test_the_path_is_a_reference(api):
+    answer = api.get("types/%C3%BC%20%3F")
+    assert answer.json()["instance"] == "/atp/api/types/%C3%BC%20%3F"
+
+
+def test_names_are_unique_for_a_meaning():
+    """Each name has one status and title, wherever it comes from."""
+    own = (problems.PARAMETER, problems.BODY, problems.FAULT)
+    told = {}
+    for status, name, title in [*(m[1:] for m in (*MEANINGS, *problems.MEANINGS)), *own]:
+        assert told.setdefault(name, (status, title)) == (status, title), name
+
+
+def test_the_content_type(api):
+    assert api.get("nothing").headers["Content-Type"] == PROBLEM

@@ -1,0 +1,270 @@
+"""Every address of the API: closed by default, strict, and never anything but JSON (G13, G14)."""
+
+import base64
+
+import pytest
+from django.test import override_settings
+from django.urls import get_resolver
+
+from atp.api import urls
+from atp.states import State
+
+from .client import PROBLEM, Api, operations, problem
+
+UUID = "00000000-0000-7000-8000-000000000000"
+
+# What each operation needs; the test below finds what is missing here.
+NEEDED = {
+    "list_types": ["view_type"],
+    "get_type": ["view_type"],
+    "list_instances": ["view_instance"],
+    "enqueue": ["view_instance", "operate"],
+    "get_instance": ["view_instance"],
+    "list_log": ["view_instance", "view_logrecord"],
+    "get_inputs": ["view_instance", "view_inputs"],
+    "get_response": ["view_instance", "view_response"],
+    "list_files": ["view_instance", "view_response"],
+    "get_file": ["view_instance", "view_response"],
+    "redrive": ["view_instance", "operate"],
+    "release": ["view_instance", "operate"],
+    "list_tasks": ["view_task"],
+    "list_daemons": ["view_daemon"],
+    "get_daemon": ["view_daemon"],
+}
+OPEN = {"get_health"}
+OPERATIONS = {operation["operationId"]: (path, method) for path, method, operation in operations()}
+CLOSED = sorted(OPERATIONS.keys() - OPEN)
+
+
+def address(name, full):
+    """Return method and path of an operation, with names of what there is."""
+    path, method = OPERATIONS[name]
+    instance = {
+        "redrive": State.FAILED,
+        "release": State.RUNNING,
+    }.get(name, State.FINISHED)
+    uuid = full.host.uuid if "/daemons/" in path else full[instance].uuid
+    return method, path.format(uuid=uuid, identifier="tests.echo", number=0)
+
+
+def body_of(name):
+    return b'{"type": "tests.echo"}' if name == "enqueue" else b""
+
+
+def test_every_operation_is_in_the_table():
+    assert {*NEEDED, *OPEN} == OPERATIONS.keys()
+
+
+def test_every_route_is_an_operation():
+    routes = {route.name for route in urls.urlpatterns} - {"unknown"}
+    assert len(routes) == len({path for path, _ in OPERATIONS.values()})
+
+
+@pytest.mark.parametrize("name", CLOSED)
+def test_nothing_without_a_login(full, name):
+    """G14."""
+    method, path = address(name, full)
+    before = full.world.snapshot()
+    answer = Api().call(method, path, body_of(name))
+    assert answer.status_code == 401
+    assert answer.headers["WWW-Authenticate"] == 'Basic realm="api"'
+    assert problem(answer) == "not-authenticated"
+    assert full.world.snapshot() == before
+
+
+@pytest.mark.parametrize("name", CLOSED)
+def test_nothing_without_a_permission(full, user_with, name):
+    """G14."""
+    method, path = address(name, full)
+    before = full.world.snapshot()
+    answer = Api(user_with()).call(method, path, body_of(name))
+    assert answer.status_code == 403
+    assert problem(answer) == "permission-denied"
+    for codename in NEEDED[name]:
+        assert f"atp.{codename}" in answer.json()["detail"]
+    assert full.world.snapshot() == before
+
+
+@pytest.mark.parametrize(
+    ("name", "lacking"), [(name, codename) for name in CLOSED for codename in NEEDED[name]]
+)
+def test_each_permission_is_needed(full, user_with, name, lacking):
+    """G14."""
+    method, path = address(name, full)
+    user = user_with(*(codename for codename in NEEDED[name] if codename != lacking))
+    answer = Api(user).call(method, path, body_of(name))
+    assert answer.status_code == 403
+    assert answer.json()["detail"] == f"You lack the permission atp.{lacking}."
+
+
+@pytest.mark.parametrize("name", CLOSED)
+def test_no_other_permission_is_needed(full, user_with, media, name):
+    (media / "atp").mkdir()
+    for file in full[State.FINISHED].response.files:
+        (media / file["path"]).parent.mkdir(parents=True, exist_ok=True)
+        (media / file["path"]).write_bytes(b"file")
+    method, path = address(name, full)
+    answer = Api(user_with(*NEEDED[name])).call(method, path, body_of(name))
+    assert answer.status_code in (200, 201)
+
+
+@pytest.mark.parametrize("name", sorted(OPERATIONS))
+def test_unknown_parameters_are_refused(full, api, name):
+    """G13: what is ignored would look like an answer to what was asked."""
+    method, path = address(name, full)
+    before = full.world.snapshot()
+    answer = api.call(method, f"{path}?waite=3&limti=1", body_of(name))
+    assert (answer.status_code, problem(answer)) == (400, "invalid-parameter")
+    assert "'waite'" in answer.json()["detail"]
+    assert full.world.snapshot() == before
+
+
+@pytest.mark.parametrize("name", sorted(OPERATIONS))
+@pytest.mark.parametrize("method", ["PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "QUERY", "POST"])
+def test_other_methods_are_refused(full, api, name, method):
+    _, path = address(name, full)
+    allowed = {other for at, other in OPERATIONS.values() if at == OPERATIONS[name][0]}
+    if method in allowed:
+        return
+    answer = api.call(method, path)
+    assert (answer.status_code, problem(answer)) == (405, "method-not-allowed")
+    named = set(answer.headers["Allow"].split(", ")) - {"HEAD"}
+    assert named == allowed
+
+
+@pytest.mark.parametrize("name", [n for n in CLOSED if OPERATIONS[n][1] == "GET"])
+def test_head_is_get_without_a_body(full, api, name):
+    _, path = address(name, full)
+    got, head = api.get(path), api.call("HEAD", path)
+    assert head.status_code == got.status_code
+    assert head.headers["Content-Type"] == got.headers["Content-Type"]
+
+
+ANY_BODY = {"get_response", "get_file"}
+
+
+@pytest.mark.parametrize("name", sorted(OPERATIONS))
+def test_only_json_can_be_had(full, api, name):
+    method, path = address(name, full)
+    answer = api.call(method, path, body_of(name), accept="text/html")
+    if name in ANY_BODY:
+        assert answer.status_code != 406
+    else:
+        assert (answer.status_code, problem(answer)) == (406, "not-acceptable")
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "",
+        "instance",
+        "types/",
+        "instances/",
+        "instances/a/b",
+        f"instances/{UUID}/redriv",
+        "%00",
+        "é",
+    ],
+)
+@pytest.mark.parametrize("method", ["GET", "POST", "DELETE", "OPTIONS"])
+def test_unknown_addresses(api, path, method):
+    answer = api.call(method, path)
+    assert (answer.status_code, problem(answer)) == (404, "not-found")
+
+
+def test_an_unknown_address_leads_to_a_known_one(api):
+    assert "Did you mean 'instances'?" in api.get("instance").json()["detail"]
+
+
+def test_unknown_addresses_need_a_login_too():
+    """G14."""
+    assert Api().get("nothing").status_code == 401
+
+
+class TestLogins:
+    """The project decides how people log in."""
+
+    def basic(self, login):
+        return "Basic " + base64.b64encode(login).decode()
+
+    def test_by_password(self, user_with):
+        user_with("view_type")
+        login = self.basic(b"operator:of the tests only")
+        assert Api().get("types", authorization=login).status_code == 200
+
+    @pytest.mark.parametrize("login", [b"operator:wrong", b"operator", b"a\0b:c", b"\xff\xfe:x"])
+    def test_a_wrong_one(self, user_with, login):
+        user_with("view_type")
+        answer = Api().get("types", authorization=self.basic(login))
+        assert (answer.status_code, problem(answer)) == (401, "authentication-failed")
+        assert "WWW-Authenticate" in answer.headers
+
+    def test_an_inactive_user(self, user_with):
+        user = user_with("view_type")
+        user.is_active = False
+        user.save()
+        login = self.basic(b"operator:of the tests only")
+        assert Api().get("types", authorization=login).status_code == 401
+
+    def test_without_a_challenge_it_is_forbidden(self, db, monkeypatch):
+        from rest_framework.authentication import SessionAuthentication
+
+        for route in urls.urlpatterns:
+            monkeypatch.setattr(
+                route.callback.cls, "authentication_classes", (SessionAuthentication,)
+            )
+        answer = Api().get("types")
+        assert (answer.status_code, problem(answer)) == (403, "not-authenticated")
+        assert "WWW-Authenticate" not in answer.headers
+
+    def test_without_any_way_to_log_in(self, db, monkeypatch):
+        for route in urls.urlpatterns:
+            monkeypatch.setattr(route.callback.cls, "authentication_classes", ())
+        assert Api().get("types").status_code == 403
+
+    def test_a_session_needs_the_token_against_forgery(self, world, user_with):
+        api = Api(user_with("view_instance", "operate"), enforce_csrf_checks=True)
+        answer = api.post("instances", {"type": "tests.echo"})
+        assert (answer.status_code, problem(answer)) == (403, "permission-denied")
+        assert "CSRF" in answer.json()["detail"]
+
+    def test_a_session_and_a_form_that_cannot_be_read(self, world, user_with):
+        api = Api(user_with("view_instance", "operate"), enforce_csrf_checks=True)
+        answer = api.call("POST", "instances", b"x", "multipart/form-data")
+        assert answer.status_code in (400, 403)
+
+
+def test_settings_of_rest_framework_do_not_matter(full, api):
+    """Settings are read when views are declared, but for a few."""
+    with override_settings(
+        REST_FRAMEWORK={
+            "EXCEPTION_HANDLER": "nowhere.at.all",
+            "URL_FORMAT_OVERRIDE": "page",
+            "FORMAT_SUFFIX_KWARG": "uuid",
+            "UNAUTHENTICATED_USER": None,
+        }
+    ):
+        answer = api.get(f"instances/{full[State.FAILED].uuid}")
+        assert answer.status_code == 200
+        assert api.get("instances?limit=1").json()["next"]
+        assert Api().get("types").status_code == 401
+
+
+def test_the_api_comes_before_the_pages():
+    patterns = [str(each.pattern) for each in get_resolver().url_patterns]
+    assert patterns.index("atp/api/") < patterns.index("atp/")
+
+
+def test_a_fault_of_ours_tells_nothing(api, monkeypatch, caplog):
+    """G14: no traceback leaves the site, and none is lost."""
+    monkeypatch.setattr("atp.api.types.documents.types", lambda: 1 / 0)
+    api.client.raise_request_exception = False
+    answer = api.client.get("/atp/api/types")
+    assert (answer.status_code, answer.headers["Content-Type"]) == (500, PROBLEM)
+    assert answer.json()["detail"] == "It has been logged."
+    assert "ZeroDivisionError" in caplog.text
+
+
+def test_a_uuid_of_nothing(api):
+    answer = api.get(f"instances/{UUID}")
+    assert (answer.status_code, problem(answer)) == (404, "unknown-instance")

@@ -1,0 +1,90 @@
+"""The OpenAPI document: it validates, and says of documents what they are."""
+
+import pytest
+from django.core.management import call_command
+from drf_spectacular.settings import patched_settings
+
+from atp import documents
+from atp.api import serializers
+from atp.api.urls import urlpatterns
+from atp.states import State
+
+from .client import openapi, operations
+
+
+@pytest.mark.parametrize("version", ["3.0.3", "3.1.0"])
+def test_it_validates_without_a_warning(version, tmp_path):
+    with patched_settings({"OAS_VERSION": version}):
+        target = str(tmp_path / "openapi.yaml")
+        call_command("spectacular", "--validate", "--fail-on-warn", "--file", target)
+
+
+@pytest.mark.parametrize(
+    ("serializer", "fields", "more"),
+    [
+        (serializers.TypeSerializer, documents.TYPE_FIELDS, {"registered", "declared"}),
+        (serializers.InstanceSerializer, documents.INSTANCE_FIELDS, {"actions", "url"}),
+        (serializers.LogRecordSerializer, documents.LOG_FIELDS, set()),
+        (serializers.TaskSerializer, documents.TASK_FIELDS, {"instance", "type", "daemon"}),
+        (serializers.DaemonSerializer, documents.DAEMON_FIELDS, {"condition"}),
+        (serializers.WorkerSerializer, documents.WORKER_FIELDS, set()),
+    ],
+)
+def test_serializers_have_the_keys_of_the_documents(serializer, fields, more):
+    assert serializer().fields.keys() == {*fields} | more
+
+
+def test_documents_have_these_keys_indeed(full, api):
+    """What the fields say is what comes; their kinds the client compares each time."""
+    pairs = [
+        ("types/tests.echo", serializers.TypeSerializer),
+        (f"instances/{full[State.FAILED].uuid}", serializers.InstanceSerializer),
+        (f"instances/{full[State.FAILED].uuid}/inputs", serializers.InputsSerializer),
+        (f"daemons/{full.host.uuid}", serializers.DaemonSerializer),
+        ("health", serializers.HealthSerializer),
+    ]
+    for path, serializer in pairs:
+        assert api.get(path).json().keys() == serializer().fields.keys()
+    pairs = [
+        ("tasks", serializers.TaskSerializer),
+        (f"instances/{full[State.FAILED].uuid}/log", serializers.LogRecordSerializer),
+        (f"instances/{full[State.FINISHED].uuid}/files", serializers.FileSerializer),
+    ]
+    for path, serializer in pairs:
+        [first, *_] = api.get(path).json()["results"]
+        assert first.keys() == serializer().fields.keys()
+
+
+def test_every_method_is_an_operation():
+    for route in urlpatterns:
+        view = route.callback.cls(**route.callback.initkwargs)
+        methods = {m.upper() for m in ("get", "post") if hasattr(view, m)}
+        assert methods == view.operations.keys(), route.name
+
+
+def test_operations_are_named_and_told():
+    names = [operation["operationId"] for _, _, operation in operations()]
+    assert len(set(names)) == len(names)
+    for path, _, operation in operations():
+        assert operation["summary"]
+        for answer in operation["responses"].values():
+            assert answer["description"]
+        assert f"/atp/api/{operation['tags'][0]}" in path
+
+
+@pytest.mark.parametrize("status", ["400", "401", "403", "406", "429", "503"])
+def test_every_operation_tells_how_it_may_fail(status):
+    for path, _, operation in operations():
+        content = operation["responses"][status]["content"]
+        assert "application/problem+json" in content or path.endswith("/health")
+
+
+def test_only_health_needs_no_login():
+    open_to_all = [path for path, _, operation in operations() if {} in operation["security"]]
+    assert open_to_all == ["/atp/api/health"]
+
+
+def test_the_body_is_strict():
+    body = openapi()["components"]["schemas"]["Enqueue"]
+    assert body["additionalProperties"] is False
+    assert body["required"] == ["type"]

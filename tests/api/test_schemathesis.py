@@ -1,0 +1,59 @@
+"""The API fuzzed from its own OpenAPI document: the short form of tests/api/fuzz.py (G13, G14).
+
+A request that is answered with anything but what the document says, with a
+server's error, or without a login, fails.
+"""
+
+import json
+import logging
+import subprocess
+
+import pytest
+from django.contrib.auth.models import User
+from django.core.servers.basehttp import WSGIRequestHandler
+
+from atp import queue
+from atp.registry import registry
+from atp.states import State
+
+from ..populated import populate
+from . import fuzz
+from .client import openapi
+
+EXAMPLES = 25
+# Every run makes the same requests.
+SEED = 20
+DEADLINE = 100
+
+
+@pytest.fixture
+def prompt(monkeypatch):
+    """A server that sends at once: its short answers would wait for one another's receipt."""
+    monkeypatch.setattr(WSGIRequestHandler, "disable_nagle_algorithm", True)
+
+
+@pytest.mark.django_db(transaction=True)
+def test_nothing_is_found(world, prompt, live_server, media, tmp_path, caplog):
+    caplog.set_level(logging.CRITICAL, "django.request")
+    queue.register_all()
+    full = populate(world)
+    # Somebody serves every Type, so that what is enqueued does not make health fail.
+    world.host(*(task_type.identifier for task_type in registry), lease=3600)
+    [file] = full[State.FINISHED].response.files
+    (media / file["path"]).parent.mkdir(parents=True)
+    (media / file["path"]).write_bytes(b"published")
+    User.objects.create_superuser("operator", password="secret")
+    schema = tmp_path / "openapi.json"
+    schema.write_text(json.dumps(openapi()))
+    done = fuzz.run(
+        str(schema),
+        *("--max-examples", str(EXAMPLES), "--seed", str(SEED), "--generation-deterministic"),
+        url=live_server.url,
+        login="operator:secret",
+        types=["tests.echo", "tests.add"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        timeout=DEADLINE,
+        text=True,
+    )
+    assert done.returncode == 0, done.stdout

@@ -1,0 +1,53 @@
+"""``types``."""
+
+import pytest
+
+from atp.models import Type
+
+from .client import problem
+
+
+def test_all_types(api):
+    listed = api.get("types").json()
+    assert (listed["next"], listed["previous"]) == (None, None)
+    names = [each["identifier"] for each in listed["results"]]
+    assert "tests.echo" in names
+    assert names == sorted(names)
+
+
+def test_one_type(api):
+    found = api.get("types/tests.add").json()
+    assert found == {
+        "identifier": "tests.add",
+        "handler": "tests.app.tasks.add",
+        "timeout": 60.0,
+        "max_restarts": 1,
+        "max_retries": 2,
+        "backoff": 0.1,
+        "backoff_max": 1.0,
+        "retention": 86400.0,
+        "serializer": "json",
+        "registered": found["registered"],
+        "declared": True,
+    }
+
+
+def test_a_type_that_is_only_declared(api):
+    Type.objects.filter(identifier="tests.add").delete()
+    found = api.get("types/tests.add").json()
+    assert (found["registered"], found["declared"]) == (None, True)
+
+
+def test_a_type_that_is_only_registered(api, elsewhere):
+    assert api.get("types/tests.elsewhere").json()["declared"] is False
+
+
+@pytest.mark.parametrize("identifier", ["tests.ecko", "tests.echo%00", "%F0%9F%8E%81", "a" * 5000])
+def test_an_unknown_type(api, identifier):
+    """G13."""
+    answer = api.get(f"types/{identifier}")
+    assert (answer.status_code, problem(answer)) == (404, "unknown-type")
+
+
+def test_an_unknown_type_leads_to_a_known_one(api):
+    assert "Did you mean 'tests.echo'?" in api.get("types/tests.ecko").json()["detail"]

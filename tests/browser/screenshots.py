@@ -1,0 +1,223 @@
+"""Pictures of the pages for the docs: ``python -m tests.browser.screenshots [folder]``.
+
+The demo runs in a directory of its own until all of its tasks are done. Then
+more is enqueued, so that the pages show some that run and some that wait, and
+each page is taken by daylight, in the dark, and on a phone.
+"""
+
+import argparse
+import os
+import sys
+import tempfile
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from io import BytesIO
+from pathlib import Path
+
+from PIL import Image
+
+from ..environment import ROOT
+from ..helpers import wait_for
+from . import chromium
+
+FOLDER = ROOT / "docs" / "screenshots"
+DESK = {"width": 1200, "height": 800}
+PHONE = {"width": 390, "height": 844}
+# What is further down a page says little more; in pixels.
+TALLEST = 1600
+# Of one file, in bytes.
+LARGEST = 120_000
+# Scales and numbers of colours, tried in this order until it is that small. Text
+# and lines need the first alone; a picture of mountains needs more than is left.
+SMALLER = ((1, 256), (1, 128), (1, 64), (0.75, 64), (0.6, 64), (0.5, 64), (0.5, 32))
+# Colours that are left as they are.
+KEPT = 16
+DEADLINE = 180
+
+
+@dataclass(frozen=True)
+class Look:
+    """How a page is looked at."""
+
+    name: str
+    size: dict
+    colour_scheme: str
+
+    def options(self, site):
+        """Options of a browser context."""
+        return {
+            "base_url": site,
+            "viewport": self.size,
+            "color_scheme": self.colour_scheme,
+            "reduced_motion": "reduce",
+            "locale": "en-GB",
+            "timezone_id": "UTC",
+        }
+
+
+LOOKS = (Look("light", DESK, "light"), Look("dark", DESK, "dark"), Look("phone", PHONE, "light"))
+
+
+def main(arguments=None):
+    """Take all pictures and return the exit status."""
+    parser = argparse.ArgumentParser(prog="python -m tests.browser.screenshots")
+    parser.add_argument("folder", nargs="?", type=Path, default=FOLDER, help="docs/screenshots")
+    folder = parser.parse_args(arguments).folder
+    try:
+        print(f"browser: {chromium.ensure()}", flush=True)
+    except chromium.NoBrowser as error:
+        print(error, file=sys.stderr)
+        return 1
+    with tempfile.TemporaryDirectory(prefix="atp-screenshots-") as directory:
+        _set_up(directory)
+        with _demo(Path(directory)) as (site, password, pages):
+            take(site, password, pages, folder)
+    return 0
+
+
+def _set_up(directory):
+    """Load Django with the settings of the demo, on a database in the directory."""
+    os.environ |= {"DEMO_DIR": directory, "DJANGO_SETTINGS_MODULE": "demo_project.settings"}
+    os.environ.pop("DATABASE_URL", None)
+
+    import django
+
+    django.setup()
+
+
+@contextmanager
+def _demo(directory):
+    """Run the demo; gives its address, its password and its pages, as paths by name."""
+    from demo_project.show import play, programme
+    from demo_project.show.children import Child, start_web
+
+    manage = ROOT / "manage.py"
+    password = play.prepare(directory)
+    with ExitStack() as stack:
+        web, port = start_web(0, manage=manage, log=directory / "web.log")
+        stack.callback(web.stop, patience=15)
+        # Whatever still runs in the end has been looked at.
+        command = ["atpd", "--processes", "2", "--grace", "0"]
+        daemon = Child("daemon", command, manage=manage, log=directory / "atpd.log")
+        stack.callback(daemon.stop, patience=30)
+        ended = programme.enqueue()
+
+        def is_done():
+            web.check()
+            daemon.check()
+            return all(row.is_terminal for row in programme.selected(pk__in=[i.pk for i in ended]))
+
+        print("Waiting for the tasks of the demo …", flush=True)
+        wait_for(is_done, DEADLINE, what="the end of the demo's tasks")
+        yield f"http://127.0.0.1:{port}", password, _pages(ended, _at_work())
+
+
+def _at_work():
+    """Enqueue what is under way while the pictures are taken; returns one that runs."""
+    from demo_project import tasks
+
+    by = {"created_by": "the demo"}
+    running = [tasks.flow.using(**by).enqueue(detail=detail) for detail in (16, 12)]
+    tasks.hillshade.using(**by, collection="tour").enqueue_many(
+        {"azimuth": azimuth} for azimuth in (90, 135, 180)
+    )
+    tasks.statistics.using(**by, run_after=timedelta(hours=8)).enqueue(bins=50)
+
+    def has_progress():
+        running[0].refresh_from_db()
+        return running[0].progress
+
+    wait_for(has_progress, DEADLINE, what="progress")
+    return running[0]
+
+
+def _pages(ended, running):
+    """Return the path of each page by the name of its picture."""
+    from demo_project import tasks
+
+    hillshade, crash = tasks.hillshade.identifier, tasks.crash.identifier
+    finished = next(row for row in ended if row.type.identifier == hillshade)
+    failed = next(row for row in ended if row.type.identifier == crash)
+    return {
+        "overview": "/atp/",
+        "instances": "/atp/instances/",
+        "instance-running": f"/atp/instances/{running.uuid}/",
+        "instance-finished": f"/atp/instances/{finished.uuid}/",
+        "instance-failed": f"/atp/instances/{failed.uuid}/",
+        "types": "/atp/types/",
+        "type": f"/atp/types/{hillshade}/",
+        "enqueue": f"/atp/types/{hillshade}/enqueue/",
+        "daemons": "/atp/daemons/",
+        "api": "/api/",
+    }
+
+
+def take(site, password, pages, folder):
+    """Write a picture of each page in each look."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for look in LOOKS:
+        for of_before in folder.glob(f"*-{look.name}.png"):
+            of_before.unlink()
+    with chromium.launched() as browser:
+        for look in LOOKS:
+            context = browser.new_context(**look.options(site))
+            page = context.new_page()
+            _log_in(page, password)
+            for name, path in pages.items():
+                file = folder / f"{name}-{look.name}.png"
+                file.write_bytes(small(_picture(page, path, look)))
+                print(f"  {file}  {file.stat().st_size / 1000:.0f} kB", flush=True)
+            context.close()
+
+
+def _log_in(page, password):
+    from demo_project.show.welcome import USER
+
+    page.goto("/login/")
+    page.get_by_label("Username").fill(USER)
+    page.get_by_label("Password").fill(password)
+    page.get_by_role("button", name="Log in").click()
+    page.wait_for_url("/atp/")
+
+
+def _picture(page, path, look):
+    answer = page.goto(path)
+    if not answer.ok:
+        raise AssertionError(f"{path}: {answer.status}")
+    # The page of the API draws itself from what it loads.
+    page.wait_for_load_state("networkidle")
+    height = page.evaluate("document.documentElement.scrollHeight")
+    clip = {"x": 0, "y": 0, "width": look.size["width"], "height": min(height, TALLEST)}
+    return page.screenshot(full_page=True, clip=clip)
+
+
+def small(png):
+    """Return a picture as a file that is small enough. Raises ValueError."""
+    image = Image.open(BytesIO(png)).convert("RGB")
+    for scale, colours in SMALLER:
+        size = (round(image.width * scale), round(image.height * scale))
+        scaled = image.resize(size, Image.Resampling.LANCZOS)
+        palette = _palette(scaled, colours)
+        data = BytesIO()
+        scaled.quantize(palette=palette, dither=Image.Dither.NONE).save(data, "PNG", optimize=True)
+        if data.tell() <= LARGEST:
+            return data.getvalue()
+    raise ValueError(f"there is too much in the picture: {data.tell()} bytes at the smallest")
+
+
+def _palette(image, colours):
+    """Return so many colours: those of surfaces and letters as they are, and what suits the rest.
+
+    A picture has more of them than all that is around it, which would be drawn in its colours.
+    """
+    most = sorted(image.getcolors(image.width * image.height), reverse=True)[:KEPT]
+    kept = [channel for _, colour in most for channel in colour]
+    rest = image.quantize(colours - KEPT).getpalette()
+    palette = Image.new("P", (1, 1))
+    palette.putpalette(kept + rest)
+    return palette
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,52 @@
+"""From the form of a Type to the picture that came of it."""
+
+import json
+import re
+
+from playwright.sync_api import expect
+
+from atp.models import Instance
+from atp.states import State
+
+IS_DRAWN = "image => image.complete && image.naturalWidth > 0"
+
+
+def test_a_user_enqueues_a_hillshade_and_sees_the_picture(page, atpd):
+    atpd(processes=1)
+    page.goto("/atp/types/")
+    page.get_by_role("link", name="terrain.hillshade").click()
+    page.get_by_role("link", name="Enqueue", exact=True).click()
+    # The form begins with the defaults of the handler.
+    inputs = page.get_by_label("Inputs", exact=True)
+    assert json.loads(inputs.input_value())["azimuth"] == 315
+    inputs.fill('{"azimuth": 90, "altitude": 20}')
+    page.get_by_label("Collection").fill("tour")
+    page.get_by_role("button", name="Enqueue").click()
+    expect(page.get_by_role("status")).to_have_text("Enqueued.")
+    picture = page.get_by_role("img", name="The response")
+    expect(picture).to_be_visible(timeout=60_000)
+    page.wait_for_function(IS_DRAWN, arg=picture.element_handle())
+    expect(page.get_by_text("FINISHED").first).to_be_visible()
+    made = Instance.objects.get()
+    assert (made.inputs.value, made.collection) == ({"azimuth": 90, "altitude": 20}, "tour")
+    assert made.created_by == "user operator via page"
+
+
+def test_what_is_wrong_with_the_inputs_stands_beside_them(page):
+    page.goto("/atp/types/tests.add/enqueue/")
+    for given, complaint in (("{", "line 1"), ('{"third": 3}', "third")):
+        page.get_by_label("Inputs", exact=True).fill(given)
+        with page.expect_response(lambda answer: answer.request.method == "POST") as answered:
+            page.get_by_role("button", name="Enqueue").click()
+        assert answered.value.status == 422
+        expect(page.get_by_role("alert")).to_contain_text(complaint)
+        expect(page.get_by_label("Inputs", exact=True)).to_have_value(given)
+    assert not Instance.objects.exists()
+
+
+def test_another_like_one_that_is_there_begins_with_its_inputs(page, full):
+    page.goto(f"/atp/instances/{full[State.ACCEPTED].uuid}/")
+    page.get_by_role("link", name="Enqueue again").click()
+    expect(page.get_by_label("Inputs", exact=True)).to_have_value(re.compile('"first": 1'))
+    page.get_by_role("button", name="Enqueue").click()
+    expect(page.get_by_role("status")).to_have_text("Enqueued.")

@@ -1,0 +1,64 @@
+"""Pages at the width of a desk and of a phone."""
+
+import pytest
+from playwright.sync_api import expect
+
+from atp.codec import to_json
+from atp.states import State
+
+from ..populated import populate
+from .pages import NAMES, address
+
+DESK = {"width": 1200, "height": 800}
+PHONE = {"width": 390, "height": 844}
+# Nothing in it where a line could be broken.
+LONG = "x" * 200
+REFUSING = ("/login/", "/atp/instances/nothing/", "/atp/?nonsense=1")
+# The elements to blame, if the page can be scrolled to the side.
+WIDER = """() => {
+    const width = document.documentElement.clientWidth;
+    const wide = [...document.querySelectorAll("body *")].filter(
+        element => element.getBoundingClientRect().right > width + 1);
+    return document.documentElement.scrollWidth > width
+        ? wide.map(element => element.outerHTML.slice(0, 200)) : [];
+}"""
+
+
+@pytest.fixture
+def full(world):
+    """A queue in which everything is as long as it may be."""
+    full = populate(world)
+    full.by_state[State.FAILED] = full.failed(identifier=LONG, collection=LONG)
+    data = to_json({LONG: [LONG, LONG * 10]}).encode()
+    full.by_state[State.FINISHED] = full.finished(
+        content_type="application/json", data=data, size=len(data)
+    )
+    return full
+
+
+@pytest.mark.parametrize("size", [DESK, PHONE], ids=["desk", "phone"])
+def test_nothing_is_wider_than_the_window(visit, operator, full, size):
+    page = visit(operator, viewport=size)
+    of_instances = [f"/atp/instances/{full[state].uuid}/" for state in State]
+    of_pages = [address(name, full) for name in NAMES]
+    wide = {}
+    for path in (*of_pages, *of_instances, *REFUSING):
+        page.goto(path)
+        expect(page.get_by_role("heading", level=1)).to_be_visible()
+        wide[path] = page.evaluate(WIDER)
+    assert {path: elements for path, elements in wide.items() if elements} == {}
+
+
+def test_what_is_too_wide_is_found(page):
+    page.goto("/login/")
+    page.get_by_role("heading", level=1).evaluate("heading => heading.style.width = '2000px'")
+    assert page.evaluate(WIDER) != []
+
+
+def test_one_can_tell_where_one_is(page, full):
+    for name in NAMES:
+        page.goto(address(name, full))
+        expect(page.locator("html")).to_have_attribute("lang", "en")
+        # Strict: there is one and no second.
+        heading = page.get_by_role("heading", level=1).inner_text()
+        assert page.title().split()[0] in heading, name

@@ -1,0 +1,97 @@
+"""Whether the queue is being worked on."""
+
+from datetime import timedelta
+
+import pytest
+from django.db import OperationalError, connection
+from django.db.migrations.recorder import MigrationRecorder
+
+from atp import health, overview
+
+from .app.tasks import add, echo
+
+
+def test_an_empty_queue_needs_no_daemon(world):
+    found = health.health()
+    assert (found.status, found.problems, found.database) == ("ok", (), True)
+    assert found.daemons == {"alive": 0, "late": 0, "lost": 0}
+    assert health.oldest_due() is None
+
+
+def test_work_that_is_served(world, host):
+    first = echo.enqueue()
+    echo.enqueue()
+    assert health.health().status == "ok"
+    assert health.oldest_due() == first.task.due_at
+
+
+def test_work_that_nobody_serves(world):
+    world.host("tests.add")
+    add.enqueue(1)
+    echo.enqueue()
+    found = health.health()
+    assert found.status == "failing"
+    assert found.problems == ("Work of Type 'tests.echo' is due, and no daemon serves it.",)
+
+
+def test_work_that_is_not_due_yet(world):
+    echo.using(run_after=timedelta(hours=1)).enqueue()
+    assert health.health().status == "ok"
+    assert health.oldest_due() is None
+
+
+def test_a_lost_daemon_serves_nothing(world, host):
+    echo.enqueue()
+    host.lose_lease()
+    found = health.health()
+    assert found.status == "failing"
+    assert found.daemons == {"alive": 0, "late": 0, "lost": 1}
+
+
+def test_a_late_daemon_still_has_its_lease(world, host, monkeypatch):
+    echo.enqueue()
+    monkeypatch.setattr(overview, "condition", lambda row, time: overview.LATE)
+    found = health.health()
+    assert found.status == "ok"
+    assert found.daemons == {"alive": 0, "late": 1, "lost": 0}
+
+
+def test_a_database_that_has_not_been_migrated(world):
+    rows = MigrationRecorder(connection).migration_qs.filter(app="atp")
+    rows.latest("pk").delete()
+    found = health.health()
+    assert (found.status, found.database) == ("failing", False)
+    assert "has not been migrated: it lacks 00" in found.problems[0]
+
+
+def test_a_database_without_any_table(world, monkeypatch):
+    monkeypatch.setattr(MigrationRecorder, "has_table", lambda self: False)
+    assert "0001_initial" in health.health().problems[0]
+
+
+def test_a_database_that_does_not_answer(world, monkeypatch):
+    def refused():
+        raise OperationalError("could not connect to server at db.example")
+
+    monkeypatch.setattr(overview, "now", refused)
+    found = health.health()
+    assert (found.status, found.database) == ("failing", False)
+    assert found.problems == ("The database does not answer.",)
+
+
+def test_a_million_waiting_tasks_cost_nothing(world, host, django_assert_max_num_queries):
+    """It asks for one Task of each Type that nobody serves."""
+    echo.enqueue()
+    with django_assert_max_num_queries(5 + 100) as queries:
+        health.health()
+    assert not any("count(" in query["sql"].lower() for query in queries)
+
+
+@pytest.mark.parametrize("module", [None])
+def test_a_project_without_migrations(world, settings, module):
+    health._migrations.cache_clear()
+    settings.MIGRATION_MODULES = {"atp": module}
+    try:
+        assert health.health().status == "ok"
+    finally:
+        health._migrations.cache_clear()

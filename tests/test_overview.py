@@ -1,0 +1,120 @@
+"""Tests of :mod:`atp.overview`."""
+
+from datetime import timedelta
+
+import pytest
+
+from atp import overview
+from atp.models import Instance, Type
+from atp.states import Reason, State
+from atp.store import get_store
+
+from .app.tasks import add, echo
+from .populated import populate
+
+pytestmark = pytest.mark.django_db
+
+
+def ended(state, *, reason="", ago=timedelta(0), type="tests.echo"):
+    now = get_store().now()
+    return Instance.objects.create(
+        type=Type.objects.get(identifier=type),
+        state=state,
+        reason=reason,
+        created=now - ago,
+        finished=now - ago,
+    )
+
+
+def failed(reason=Reason.ERROR, **more):
+    return ended(State.FAILED, reason=reason, **more)
+
+
+def of_type(found, identifier):
+    [counts] = [counts for counts in found.types if counts.type == identifier]
+    return counts
+
+
+def test_live_ones_are_counted_the_same_with_and_without_history(world):
+    populate(world)
+    echo.enqueue_many({"n": n} for n in range(3))
+    everything, recent = overview.overview(), overview.overview(history=False)
+    live = ("due", "later", "scheduled", "running", "paused")
+    for name in ("tests.add", "tests.echo"):
+        assert [getattr(of_type(everything, name), count) for count in live] == [
+            getattr(of_type(recent, name), count) for count in live
+        ]
+    assert [everything.total(count) for count in live] == [3, 1, 1, 1, 1]
+    assert everything.oldest_due == recent.oldest_due
+    assert everything.next_due == recent.next_due
+    assert recent.oldest_due <= recent.time < recent.next_due
+
+
+def test_an_empty_queue():
+    for history in (True, False):
+        found = overview.overview(history=history)
+        assert (found.types, found.oldest_due, found.next_due) == ((), None, None)
+        assert found.total("due") == 0
+
+
+def test_history_counts_all_that_has_ended():
+    ended(State.FINISHED)
+    ended(State.FINISHED, ago=timedelta(days=400))
+    failed(ago=timedelta(days=400))
+    failed(Reason.MISSED)
+    found = overview.overview()
+    assert of_type(found, "tests.echo") == overview.TypeCounts(
+        type="tests.echo", finished=2, failed=2, reasons={"ERROR": 1, "MISSED": 1}
+    )
+    assert (found.since, found.failed_more) == (None, False)
+
+
+def test_without_history_only_the_last_hour_and_the_newest_failures_are_counted():
+    ended(State.FINISHED)
+    ended(State.FINISHED, ago=timedelta(minutes=61))
+    failed(ago=timedelta(minutes=59))
+    failed(Reason.MISSED, ago=timedelta(days=400))
+    failed(type="tests.add")
+    found = overview.overview(history=False)
+    assert found.since == found.time - timedelta(hours=1)
+    assert found.types == (
+        overview.RecentCounts(type="tests.add", ended=1, failed=1, reasons={"ERROR": 1}),
+        overview.RecentCounts(
+            type="tests.echo", ended=2, failed=2, reasons={"ERROR": 1, "MISSED": 1}
+        ),
+    )
+    assert not found.failed_more
+
+
+def test_what_is_counted_without_history_is_bounded(monkeypatch):
+    monkeypatch.setattr(overview, "MOST_ENDED", 2)
+    monkeypatch.setattr(overview, "MOST_FAILED", 3)
+    for reason in (Reason.FATAL, Reason.ERROR, Reason.ERROR):
+        failed(reason)
+    found = overview.overview(history=False)
+    assert not found.failed_more
+    failed(Reason.STALE, type="tests.add")
+    found = overview.overview(history=False)
+    assert found.failed_more
+    assert found.types == (
+        overview.RecentCounts(type="tests.add", ended=1, failed=1, reasons={"STALE": 1}),
+        overview.RecentCounts(
+            type="tests.echo", ended=2, ended_more=True, failed=2, reasons={"ERROR": 2}
+        ),
+    )
+
+
+def test_a_type_that_is_idle_is_there_and_one_without_instances_is_not():
+    ended(State.FINISHED, ago=timedelta(days=1))
+    for history in (True, False):
+        assert [c.type for c in overview.overview(history=history).types] == ["tests.echo"]
+
+
+@pytest.mark.parametrize("history", [True, False])
+def test_five_queries_however_many_types(history, django_assert_max_num_queries):
+    echo.enqueue()
+    add.enqueue(1)
+    failed(type="tests.keyword")
+    with django_assert_max_num_queries(5):
+        found = overview.overview(history=history)
+    assert len(found.types) == 3

@@ -1,0 +1,101 @@
+"""Tests of :mod:`atp.timeline`."""
+
+from datetime import timedelta
+from itertools import pairwise
+
+import pytest
+
+from atp import queue, timeline
+from atp.states import Event, Reason, State
+from tests.app.tasks import echo
+
+from .populated import Populated, world_in
+
+
+@pytest.fixture
+def made(db, tmp_path):
+    with world_in(tmp_path) as world:
+        yield Populated(world, world.host("tests.echo"))
+
+
+def test_what_waits_has_a_span_and_no_attempt(made):
+    line = timeline.timeline(echo.enqueue())
+    [span] = line.spans
+    assert (span.state, span.end) == (State.ACCEPTED, None)
+    assert line.attempts == ()
+    assert line.is_whole
+
+
+def test_an_attempt_from_its_claim_to_its_end(made):
+    instance, move = made.claimed()
+    move(Event.START)
+    move(Event.PAUSE)
+    move(Event.RESUME)
+    move(Event.FINISH)
+    instance.refresh_from_db()
+    line = timeline.timeline(instance)
+    [attempt] = line.attempts
+    assert (attempt.number, attempt.event, attempt.state) == (1, Event.FINISH, State.FINISHED)
+    assert attempt.ran == attempt.ended - attempt.started
+    assert attempt.who.startswith("host:")
+    states = [span.state for span in line.spans]
+    assert states == ["ACCEPTED", "SCHEDULED", "RUNNING", "PAUSED", "RUNNING"]
+    assert all(before.end == after.begin for before, after in pairwise(line.spans))
+
+
+def test_what_runs_has_not_ended(made):
+    instance, move = made.claimed()
+    move(Event.START)
+    [attempt] = timeline.timeline(instance).attempts
+    assert (attempt.ended, attempt.event, attempt.ran) == (None, None, None)
+
+
+def test_a_redrive_is_between_two_attempts(made):
+    failed = made.failed(Reason.FATAL)
+    queue.redrive(failed)
+    [case] = made.host.claim(limit=1)
+    assert case.attempt == 2
+    first, second = timeline.timeline(failed).attempts
+    assert (first.number, first.event, second.number, second.ended) == (1, "fail", 2, None)
+    assert "ValueError" in first.message
+
+
+def test_one_that_never_started(made):
+    instance, move = made.claimed()
+    move(Event.RELEASE)
+    [attempt] = timeline.timeline(instance).attempts
+    assert (attempt.started, attempt.event, attempt.state) == (None, "release", "ACCEPTED")
+    assert attempt.ran is None
+
+
+def test_a_long_history_is_cut_at_its_beginning(made, monkeypatch):
+    monkeypatch.setattr(timeline, "MOST", 3)
+    instance, move = made.claimed()
+    for event in (Event.START, Event.PAUSE, Event.RESUME):
+        move(event)
+    line = timeline.timeline(instance)
+    assert not line.is_whole
+    assert [span.state for span in line.spans] == ["RUNNING", "PAUSED", "RUNNING"]
+    # Its claim is not among them.
+    assert line.attempts == ()
+
+
+def test_it_is_drawn_to_scale(made):
+    from atp.templatetags.atp import drawn
+
+    instance, move = made.claimed()
+    move(Event.START)
+    line = timeline.timeline(instance)
+    drawing = drawn(line, line.spans[0].begin + timedelta(seconds=100))
+    bars = drawing["bars"]
+    assert [bar["state"] for bar in bars] == ["ACCEPTED", "SCHEDULED", "RUNNING"]
+    assert all(bar["width"] >= 3 and bar["x"] >= 0 for bar in bars)
+    assert bars[-1]["x"] + bars[-1]["width"] <= drawing["width"]
+    assert bars[-1]["width"] > 900
+    assert drawing["whole"] == timedelta(seconds=100)
+
+
+def test_nothing_is_drawn_of_nothing():
+    from atp.templatetags.atp import drawn
+
+    assert drawn(timeline.Timeline(spans=(), attempts=(), is_whole=True), None) == {"bars": []}

@@ -1,0 +1,50 @@
+"""Fixtures of the pages' tests."""
+
+import pytest
+from django.contrib.auth.models import Permission, User
+
+from ..populated import populate, world_in
+
+
+@pytest.fixture
+def world(db, tmp_path, media):
+    with world_in(tmp_path) as world:
+        yield world
+
+
+@pytest.fixture
+def full(world):
+    """A queue with something of everything in it."""
+    return populate(world)
+
+
+@pytest.fixture
+def user(db):
+    """A user without any permission."""
+    return User.objects.create_user("olga", password="secret")
+
+
+@pytest.fixture
+def allow(user):
+    """Give the user permissions of ATP: ``allow("view_instance", "operate")``."""
+
+    def give(*codenames):
+        found = Permission.objects.filter(content_type__app_label="atp", codename__in=codenames)
+        assert found.count() == len(codenames)
+        user.user_permissions.add(*found)
+
+    return give
+
+
+@pytest.fixture
+def visitor(client, user):
+    """A client that is logged in, as the user without any permission."""
+    client.force_login(user)
+    return client
+
+
+@pytest.fixture
+def operator(client, db):
+    """A client that is logged in and may do everything."""
+    client.force_login(User.objects.create_superuser("root", password="secret"))
+    return client

@@ -1,0 +1,44 @@
+"""All pages, as data: their addresses, and what it takes to see them."""
+
+from dataclasses import dataclass
+
+from atp.models import Daemon
+from atp.states import State
+
+INSTANCE, TYPE, DAEMON, LOG = "view_instance", "view_type", "view_daemon", "view_logrecord"
+INPUTS, RESPONSE, OPERATE = "view_inputs", "view_response", "operate"
+VIEW_ALL = (INSTANCE, TYPE, DAEMON, LOG, INPUTS, RESPONSE)
+
+
+@dataclass(frozen=True)
+class PageCase:
+    """A page: its name in the URLs, what its address is made of, and the permissions it takes."""
+
+    name: str
+    path: str
+    needs: tuple[str, ...]
+    method: str = "get"
+    shows: int = 200
+
+    def address(self, full):
+        finished, failed = full[State.FINISHED], full[State.FAILED]
+        daemon = Daemon.objects.get()
+        return self.path.format(finished=finished.uuid, failed=failed.uuid, daemon=daemon.uuid)
+
+
+PAGES = (
+    PageCase("overview", "/atp/", (INSTANCE,)),
+    PageCase("instances", "/atp/instances/", (INSTANCE,)),
+    PageCase("instance", "/atp/instances/{finished}/", (INSTANCE,)),
+    PageCase("log", "/atp/instances/{finished}/log/", (INSTANCE, LOG)),
+    PageCase("response", "/atp/instances/{finished}/response", (INSTANCE, RESPONSE)),
+    PageCase("file", "/atp/instances/{finished}/files/0", (INSTANCE, RESPONSE), shows=404),
+    PageCase(
+        "action", "/atp/instances/{failed}/redrive/", (INSTANCE, OPERATE), method="post", shows=302
+    ),
+    PageCase("types", "/atp/types/", (TYPE,)),
+    PageCase("type", "/atp/types/tests.add/", (TYPE,)),
+    PageCase("enqueue", "/atp/types/tests.add/enqueue/", (TYPE, OPERATE)),
+    PageCase("daemons", "/atp/daemons/", (DAEMON,)),
+    PageCase("daemon", "/atp/daemons/{daemon}/", (DAEMON,)),
+)

@@ -1,0 +1,196 @@
+"""Buttons and forms: they call the verbs, or say why not."""
+
+import json
+import re
+from datetime import timedelta
+
+import pytest
+
+from atp import queue
+from atp.models import Inputs, Instance, LogRecord, Task
+from atp.states import State
+from atp.web.actions import ACTIONS, allowed
+from tests.app.tasks import add, echo, keyword
+
+from ..populated import MARKUP
+
+ADD = "/atp/types/tests.add/enqueue/"
+
+
+def errors(answer):
+    """What the page complains of."""
+    found = re.findall(r'class="errors"[^>]*>(.*?)</(?:p|span|ul|pre)>', answer.content.decode())
+    return " ".join(found)
+
+
+# Actions
+
+
+def test_redrive(full, operator):
+    failed = full[State.FAILED]
+    answer = operator.post(f"/atp/instances/{failed.uuid}/redrive/", follow=True)
+    assert answer.redirect_chain == [(f"/atp/instances/{failed.uuid}/", 302)]
+    assert "It is back in the queue." in answer.content.decode()
+    assert full[State.FAILED].state == State.ACCEPTED
+
+
+def test_release(full, operator):
+    running = full[State.RUNNING]
+    operator.post(f"/atp/instances/{running.uuid}/release/")
+    assert Task.objects.get(instance=running).request == "release"
+
+
+@pytest.mark.parametrize("state", State)
+@pytest.mark.parametrize("name", ACTIONS)
+def test_the_buttons_are_those_that_the_state_allows(name, state, full, operator):
+    instance = full[state]
+    shown = operator.get(f"/atp/instances/{instance.uuid}/").content.decode()
+    assert (f"/atp/instances/{instance.uuid}/{name}/" in shown) is (
+        ACTIONS[name] in allowed(instance)
+    )
+
+
+@pytest.mark.parametrize("state", set(State) - {State.FAILED})
+def test_what_the_state_does_not_allow_is_refused(state, full, operator):
+    """G6, G13: told with the state it is in, and nothing is written."""
+    instance, before = full[state], LogRecord.objects.count()
+    answer = operator.post(f"/atp/instances/{instance.uuid}/redrive/")
+    assert answer.status_code == 409
+    assert state in errors(answer)
+    assert LogRecord.objects.count() == before
+    assert full[state].state == state
+
+
+def test_an_unknown_action(full, operator):
+    assert operator.post(f"/atp/instances/{full[State.FAILED].uuid}/erase/").status_code == 404
+
+
+def test_an_action_is_no_page(full, operator):
+    answer = operator.get(f"/atp/instances/{full[State.FAILED].uuid}/redrive/")
+    assert answer.status_code == 405
+    assert answer["Allow"] == "POST, OPTIONS"
+
+
+# Enqueueing
+
+
+def test_enqueue(operator, world):
+    answer = operator.post(ADD, {"inputs": '{"first": 1, "second": 2}', "existing": "raise"})
+    instance = Instance.objects.get()
+    assert answer["Location"] == f"/atp/instances/{instance.uuid}/"
+    assert Inputs.objects.get().value == {"first": 1, "second": 2}
+    assert instance.state == State.ACCEPTED
+
+
+def test_enqueue_with_options(operator, world):
+    operator.post(
+        ADD,
+        {
+            "inputs": "[1, 2, 3]",
+            "identifier": "mine",
+            "existing": "return",
+            "priority": "-7",
+            "collection": "books",
+            "run_after": "2h",
+            "start_before": "2030-01-31T18:00",
+        },
+    )
+    instance = Instance.objects.get()
+    assert (instance.identifier, instance.priority, instance.collection) == ("mine", -7, "books")
+    due = Task.objects.get().due_at
+    assert abs(due - instance.created - timedelta(hours=2)) < timedelta(minutes=1)
+    assert instance.start_before.isoformat() == "2030-01-31T18:00:00+00:00"
+
+
+def test_the_defaults_of_the_type_hold_where_nothing_is_given(operator, world):
+    operator.post("/atp/types/tests.keyword/enqueue/", {"inputs": '{"path": "a"}'})
+    instance = Instance.objects.get()
+    assert (instance.priority, instance.collection) == (5, "books")
+
+
+def test_the_form_begins_with_the_arguments(operator, world):
+    form = operator.get("/atp/types/tests.keyword/enqueue/").context["form"]
+    assert json.loads(form.initial["inputs"]) == {"path": None, "scale": 1.0}
+
+
+def test_enqueue_again_begins_with_the_same(operator, world):
+    other = keyword.using(priority=9).enqueue(path=MARKUP)
+    answer = operator.get(f"/atp/types/tests.keyword/enqueue/?like={other.uuid}")
+    initial = answer.context["form"].initial
+    assert json.loads(initial["inputs"]) == {"path": MARKUP}
+    assert (initial["priority"], initial["collection"]) == (9, "books")
+    assert MARKUP not in answer.content.decode()
+
+
+def test_enqueue_again_keeps_what_json_lacks(operator, world):
+    from decimal import Decimal
+
+    other = echo.enqueue(price=Decimal("1.10"))
+    answer = operator.get(f"/atp/types/tests.echo/enqueue/?like={other.uuid}")
+    operator.post(
+        "/atp/types/tests.echo/enqueue/", {"inputs": answer.context["form"].initial["inputs"]}
+    )
+    again = Inputs.objects.exclude(instance=other).get()
+    assert again.value == {"price": Decimal("1.10")}
+
+
+@pytest.mark.parametrize(
+    ("given", "status", "told"),
+    [
+        ({"inputs": "{"}, 422, "not JSON"),
+        ({"inputs": '{"first": 1, "first": 2}'}, 422, "stands twice"),
+        ({"inputs": '{"first": NaN}'}, 422, "NaN"),
+        ({"inputs": '{"first": "\\ud800"}'}, 422, "Unicode"),
+        ({"inputs": "7"}, 422, "must be a JSON object"),
+        ({"inputs": "[" * 5000}, 422, "not JSON"),
+        ({"inputs": ""}, 422, "required"),
+        ({}, 422, "required"),
+        ({"inputs": '{"first": {"$date": "never"}}'}, 422, "Not the JSON"),
+        ({"inputs": '{"frist": 1}'}, 422, "Did you mean &#x27;first&#x27;"),
+        ({"inputs": "{}"}, 422, "missing a required argument: &#x27;first&#x27;"),
+        ({"inputs": "[1]", "priority": "1000"}, 422, "less than or equal to 100"),
+        ({"inputs": "[1]", "priority": "high"}, 422, "whole number"),
+        ({"inputs": "[1]", "run_after": "soon"}, 422, "neither a time"),
+        ({"inputs": "[1]", "run_after": "9999-12-31T23:59-10:00"}, 422, "calendar"),
+        ({"inputs": "[1]", "start_before": "1h", "run_after": "2h"}, 422, "later than"),
+        ({"inputs": "[1]", "existing": "perhaps"}, 422, "not one of the available choices"),
+        ({"inputs": "[1]", "existing": "return", "identifier": "x" * 201}, 422, "at most 200"),
+        ({"inputs": "[1]", "collection": "a\nb"}, 422, "printable"),
+        ({"inputs": "[1]", "colour": "red"}, 400, "colour"),
+        ({"inputs": "[1]", "colection": "a"}, 400, "Did you mean &#x27;collection&#x27;"),
+    ],
+)
+def test_bad_input_is_told_and_nothing_is_written(given, status, told, operator, world):
+    """G13."""
+    answer = operator.post(ADD, given)
+    assert answer.status_code == status
+    assert told in errors(answer)
+    assert not Instance.objects.exists()
+
+
+def test_what_was_typed_is_still_there(operator, world):
+    answer = operator.post(ADD, {"inputs": '{"frist": 1}', "collection": "books"})
+    shown = answer.content.decode()
+    assert "{&quot;frist&quot;: 1}" in shown
+    assert 'value="books"' in shown
+
+
+def test_an_identifier_that_is_taken(operator, world):
+    taken = add.using(identifier="mine").enqueue(1)
+    answer = operator.post(ADD, {"inputs": "[2]", "identifier": "mine", "existing": "raise"})
+    assert answer.status_code == 409
+    assert f"/atp/instances/{taken.uuid}/" in answer.content.decode()
+    again = operator.post(
+        ADD, {"inputs": "[2]", "identifier": "mine", "existing": "return"}, follow=True
+    )
+    assert "had been enqueued before" in again.content.decode()
+    assert queue.size() == 1
+
+
+def test_inputs_that_are_too_large(operator, world, settings):
+    settings.ATP = {**settings.ATP, "MAX_INPUTS_SIZE": 100}
+    answer = operator.post(
+        "/atp/types/tests.echo/enqueue/", {"inputs": json.dumps({"text": "x" * 200})}
+    )
+    assert answer.status_code == 422
+    assert "the limit is 100 bytes" in errors(answer)

@@ -1,0 +1,62 @@
+"""Tests of :mod:`atp.web.filters`."""
+
+import pytest
+from django.http import QueryDict
+
+from atp.exceptions import InvalidSelection
+from atp.models import Instance, Task
+from atp.web.filters import InstanceFilter, TaskFilter, selected
+from tests.app.tasks import add, echo
+
+pytestmark = pytest.mark.django_db
+
+
+def select(query, filters=InstanceFilter, model=Instance):
+    return list(selected(filters, QueryDict(query), model.objects.order_by("pk")).qs)
+
+
+def test_nothing_given_selects_everything():
+    one, two = echo.enqueue(), add.enqueue(1)
+    assert select("") == select("state=&type=&collection=") == [one, two]
+
+
+def test_each_filter():
+    one = echo.using(identifier="a", collection="books").enqueue()
+    two = add.enqueue(1)
+    assert select("type=tests.add") == [two]
+    assert select("identifier=a") == select("collection=books") == [one]
+    assert select(f"uuid={one.uuid}") == [one]
+    assert select(f"uuid={two.uuid.hex[:24]}&state=accepted") == [two]
+    assert select("state=RUNNING") == select("reason=ERROR") == []
+
+
+def test_tasks_are_those_that_wait_unless_others_are_wanted():
+    one = echo.using(collection="books").enqueue()
+    add.enqueue(1)
+    assert len(select("", TaskFilter, Task)) == 2
+    assert select("claimed=true", TaskFilter, Task) == []
+    [task] = select("type=tests.echo&collection=books&claimed=False", TaskFilter, Task)
+    assert task.pk == one.pk
+
+
+@pytest.mark.parametrize(
+    ("query", "field", "told"),
+    [
+        ("stat=RUNNING", "stat", "Did you mean 'state'?"),
+        ("state=RUNING", "state", "Did you mean 'RUNNING'?"),
+        ("reason=stale&reason=error", "reason", "more than once"),
+        ("type=tests.ecko", "type", "Did you mean 'tests.echo'?"),
+        ("type=%00", "type", "is registered"),
+        ("uuid=1234567", "uuid", "first 8 digits"),
+        ("collection=" + "x" * 201, "collection", "at most 200"),
+        ("identifier=a%00b", "identifier", "Null characters"),
+    ],
+)
+def test_a_wrong_filter_is_named(query, field, told):
+    """G13: a list that is longer than was asked for would look like an answer."""
+    echo.enqueue()
+    with pytest.raises(InvalidSelection) as refused:
+        select(query)
+    [(name, text)] = refused.value.errors
+    assert name == field
+    assert told in text

@@ -1,0 +1,58 @@
+"""Tests of :mod:`atp.web.problems`."""
+
+import pytest
+from django.core.exceptions import PermissionDenied
+from django.db import InterfaceError, OperationalError
+from django.http import Http404
+
+from atp import exceptions
+from atp.exceptions import ATPError
+from atp.web.problems import problem_of
+
+# What cannot come from a request: it is raised while code is loaded, or by waiting.
+NOT_FROM_A_REQUEST = {
+    "ATPError",
+    "InvalidType",
+    "LeaseLost",
+    "TypeInUse",
+    "WaitInTransaction",
+    "WaitTimeout",
+}
+ERRORS = [
+    thing
+    for name, thing in sorted(vars(exceptions).items())
+    if isinstance(thing, type) and issubclass(thing, ATPError) and name not in NOT_FROM_A_REQUEST
+]
+
+
+@pytest.mark.parametrize("error", ERRORS, ids=lambda error: error.__name__)
+def test_every_error_of_a_request_is_the_caller_s(error):
+    """G13: a 4xx that says what is wrong."""
+    problem = problem_of(error("it says so"))
+    assert 400 <= problem.status < 500
+    assert problem.detail == "it says so"
+    assert problem.title
+    assert problem.name == problem.name.lower()
+
+
+@pytest.mark.parametrize("error", [OperationalError, InterfaceError])
+def test_a_database_that_does_not_answer_is_not_the_caller_s(error):
+    problem = problem_of(error("host=10.0.0.7 password=secret"))
+    assert problem.status == 503
+    assert "secret" not in problem.detail
+
+
+def test_what_django_raises():
+    assert problem_of(Http404("no")).status == 404
+    assert problem_of(PermissionDenied("no")).status == 403
+
+
+def test_a_fault_of_ours_is_no_problem_of_anybody_else():
+    assert problem_of(ZeroDivisionError()) is None
+
+
+def test_the_field_is_named():
+    error = exceptions.InvalidInputs("no", argument="azimut")
+    assert problem_of(error).errors == (("inputs.azimut", "no"),)
+    chosen = exceptions.InvalidSelection("no", errors=[("state", "wrong")])
+    assert problem_of(chosen).errors == (("state", "wrong"),)
