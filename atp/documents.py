@@ -9,6 +9,7 @@ from . import codec, overview
 from .conf import settings
 from .models import Type
 from .registry import registry
+from .states import Reason, State
 
 INSTANCE_FIELDS = (
     "uuid",
@@ -57,6 +58,7 @@ DAEMON_FIELDS = (
     "started",
     "seen",
 )
+FILE_FIELDS = {"name": str, "path": str, "content_type": str, "size": int, "attempt": int}
 WORKER_FIELDS = ("worker", "pid", "type", "instance", "since")
 
 
@@ -135,9 +137,35 @@ def response(row):
     """What is known of the output; ``value`` is there where it is JSON and not in a file."""
     if row is None:
         return None
-    document = {name: getattr(row, name) for name in ("content_type", "size", "file", "files")}
+    document = {name: getattr(row, name) for name in ("content_type", "size", "file")}
+    document["files"] = files(row)
     is_json = row.content_type == "application/json" and row.data is not None
     return document | {"value": _stored(bytes(row.data)) if is_json else None}
+
+
+def files(row):
+    """What a Response says of published files, as far as it is what a daemon writes."""
+    listed = row.files if isinstance(row.files, list) else []
+    return [entry for entry in listed if _is_file(entry)]
+
+
+def _is_file(entry):
+    return isinstance(entry, dict) and all(
+        isinstance(entry.get(name), kind) for name, kind in FILE_FIELDS.items()
+    )
+
+
+# FAILED for these reasons it never ran, or no longer did.
+_NOT_RUNNING = frozenset({Reason.MISSED, Reason.DROPPED, Reason.UPSTREAM})
+
+
+def took(instance, now):
+    """How long the last attempt of an Instance document took, or has so far; None if unknown."""
+    started = instance["started"]
+    waits = instance["state"] in (State.ACCEPTED, State.SCHEDULED)
+    if started is None or waits or instance["reason"] in _NOT_RUNNING:
+        return None
+    return max((instance["finished"] or now) - started, timedelta())
 
 
 def _stored(text):
@@ -161,5 +189,12 @@ def log_record(row):
 
 def daemon(row, now):
     document = {name: getattr(row, name) for name in DAEMON_FIELDS}
-    workers = [{name: worker.get(name) for name in WORKER_FIELDS} for worker in row.workers]
-    return document | {"condition": overview.condition(row, now), "workers": workers}
+    # What another version of the daemon may have written differently.
+    listed = row.workers if isinstance(row.workers, list) else []
+    workers = [worker for worker in listed if isinstance(worker, dict)]
+    types = row.types if isinstance(row.types, list) else []
+    return document | {
+        "condition": overview.condition(row, now),
+        "types": [each for each in types if isinstance(each, str) and each.isprintable()],
+        "workers": [{name: worker.get(name) for name in WORKER_FIELDS} for worker in workers],
+    }

@@ -10,9 +10,9 @@ from importlib import import_module
 from django.db import Error, connections
 from django.db.migrations.loader import MigrationLoader
 from django.db.migrations.recorder import MigrationRecorder
-from django.db.models import Min
+from django.db.models import Min, OuterRef, Subquery
 
-from . import overview
+from . import documents, overview
 from .conf import settings
 from .models import Task, Type
 
@@ -64,31 +64,34 @@ def oldest_due():
 
 def _health():
     time = overview.now()
-    daemons = [(row, overview.condition(row, time)) for row in overview.daemons()]
-    counted = Counter(condition for _, condition in daemons)
-    served = {
-        identifier
-        for row, condition in daemons
-        if condition != overview.LOST
-        for identifier in row.types
-    }
+    daemons = overview.daemons()
+    counted = Counter(overview.condition(row, time) for row in daemons)
     names = (overview.ALIVE, overview.LATE, overview.LOST)
     return Health(
         time=time,
         database=True,
         daemons={name: counted[name] for name in names},
-        problems=tuple(
-            f"Work of Type {identifier!r} is due, and no daemon serves it."
-            for identifier in _due_but_not(served, time)
-        ),
+        problems=unserved(daemons, time),
     )
 
 
-def _due_but_not(served, time):
-    """Identifiers of the Types outside ``served`` of which something is due."""
+def unserved(daemons, time):
+    """Return a sentence about each Type of which work is due that no daemon with a lease serves."""
+    told = [documents.daemon(row, time) for row in daemons]
+    served = {
+        identifier
+        for daemon in told
+        if daemon["condition"] != overview.LOST
+        for identifier in daemon["types"]
+    }
+    due = Task.objects.using(settings.DATABASE).due(time).filter(type=OuterRef("pk"))
     types = Type.objects.using(settings.DATABASE).exclude(identifier__in=served)
-    tasks = Task.objects.using(settings.DATABASE).due(time)
-    return [type.identifier for type in types if tasks.filter(type=type).exists()]
+    # One look for each Type instead of one at all that is due.
+    waiting = types.annotate(first=Subquery(due.values("pk")[:1])).filter(first__isnull=False)
+    return tuple(
+        f"Work of Type {identifier!r} is due, and no daemon serves it."
+        for identifier in waiting.values_list("identifier", flat=True)
+    )
 
 
 def _migrations_missing():

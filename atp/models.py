@@ -89,29 +89,36 @@ class Instance(models.Model):
                 condition=Q(finished__isnull=False),
                 name="atp_instance_terminal",
             ),
-            # Lists of what has ended, newest first: by reason, FINISHED being
-            # the empty one; FAILED for any reason; FAILED of a Type.
+            # Lists, newest first. Each begins with what it is sorted by, or with one
+            # value that does not change, so that its rows come in their order; what
+            # else lists are selected by stands behind, so that it is compared without
+            # reading the row. They are walked backwards: an index that grows at its
+            # end costs less than one that is kept in the opposite order.
+            #
+            # What has FINISHED, also of a Type or a collection, however many that are
+            # live or FAILED lie in front.
             models.Index(
-                F("reason"),
-                F("id").desc(),
-                condition=Q(finished__isnull=False),
-                name="atp_instance_ended",
+                fields=["id", "type", "collection"],
+                condition=Q(finished__isnull=False, reason=""),
+                name="atp_instance_newest_finished",
             ),
+            # What has FAILED, also for a reason, of a Type or a collection; and the
+            # overview's newest failures. Where nothing fails, it costs nothing, nor does
+            # the next.
             models.Index(
-                F("id").desc(),
+                fields=["id", "reason", "type", "collection"],
                 condition=Q(finished__isnull=False, reason__gt=""),
                 name="atp_instance_failed",
             ),
+            # What has FAILED of a Type that seldom does.
             models.Index(
-                F("type"),
-                F("id").desc(),
+                fields=["type", "id"],
                 condition=Q(finished__isnull=False, reason__gt=""),
                 name="atp_instance_failed_of_type",
             ),
-            # Lists of a collection, newest first.
+            # A collection, also of a Type.
             models.Index(
-                F("collection"),
-                F("id").desc(),
+                fields=["collection", "id", "type"],
                 condition=Q(collection__gt=""),
                 name="atp_instance_collection",
             ),
@@ -251,7 +258,7 @@ class LogRecord(models.Model):
     Type, a lane or a daemon, named by ``subject``; purging keeps those.
     """
 
-    instance = models.ForeignKey(Instance, models.CASCADE, null=True)
+    instance = models.ForeignKey(Instance, models.CASCADE, null=True, db_index=False)
     subject = models.CharField(max_length=255, blank=True, default="")
     time = InstantField()
     event = models.CharField(max_length=8, blank=True, default="")
@@ -265,9 +272,13 @@ class LogRecord(models.Model):
 
     class Meta:
         indexes = [
+            # The log of an Instance from any record on. Without the key in it, a long
+            # log would be sorted for each page, or looked for in everybody's.
+            models.Index(fields=["instance", "id"], name="atp_log_of_instance"),
+            # What concerns a Type, a lane or a daemon.
             models.Index(
                 fields=["subject"], condition=Q(instance__isnull=True), name="atp_log_subject"
-            )
+            ),
         ]
 
     def __str__(self):

@@ -165,19 +165,18 @@ def _type_counts(type, counted, *, history):
 def _count_waiting(counts, time):
     """Count what waits, in one pass; return since when, and until when, the first does."""
     waiting = Task.objects.using(settings.DATABASE).waiting()
-    is_due = Q(due_at__lte=time)
+    is_later = Q(due_at__gt=time)
     rows = waiting.values("type_id").annotate(
-        due=Count("pk", filter=is_due),
-        later=Count("pk", filter=~is_due),
-        oldest=Min("due_at", filter=is_due),
-        next=Min("due_at", filter=~is_due),
+        waiting=Count("*"),
+        later=Count("pk", filter=is_later),
+        first=Min("due_at"),
+        next=Min("due_at", filter=is_later),
     )
-    oldest, following = [], []
+    rows = list(rows)
     for row in rows:
-        counts[row["type_id"]].update(due=row["due"], later=row["later"])
-        oldest.append(row["oldest"])
-        following.append(row["next"])
-    return min(filter(None, oldest), default=None), min(filter(None, following), default=None)
+        counts[row["type_id"]].update(due=row["waiting"] - row["later"], later=row["later"])
+    oldest = min((row["first"] for row in rows if row["first"] <= time), default=None)
+    return oldest, min((row["next"] for row in rows if row["next"]), default=None)
 
 
 def _count_claimed(counts):

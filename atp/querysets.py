@@ -52,42 +52,61 @@ class InstanceQuerySet(models.QuerySet):
     def selected(
         self, *, type=None, state=None, reason="", collection="", identifier="", created_by=""
     ):
-        """Those that fit all that is given; what is None or empty selects nothing.
+        """Those that fit all that is given; what is None or empty is not looked at.
 
         This is the selection behind every list of Instances. It says the same
         as plain conditions on the columns would, in the words of an index.
         ``type`` is a Type.
         """
-        rows = self if type is None else self.filter(type=type)
-        if state:
-            rows = rows.in_state(state).filter(_where(State(state)))
+        rows = self._in(State(state), type, collection) if state else self._of(type, collection)
         if reason:
-            rows = rows.failed(reason).filter(_FAILED)
-        if collection:
-            rows = rows.filter(collection=collection, collection__gt="")
+            rows = rows.filter(_FAILED, reason=reason)
         if identifier:
-            rows = rows.filter(identifier=identifier)
-            if type is None:
-                # The index on identifiers begins with the Type.
-                types = self.model._meta.get_field("type").related_model.objects
-                rows = rows.filter(type__in=types.using(self.db).values("pk"))
+            rows = rows._identified(identifier, type)
         return rows.filter(created_by=created_by) if created_by else rows
+
+    def _of(self, type, collection):
+        rows = self if type is None else self.filter(type=type)
+        return rows.filter(collection=collection, collection__gt="") if collection else rows
+
+    def _in(self, state, type, collection):
+        """Those in a state: among what has ended, or among the Tasks.
+
+        A Task has copies of what never changes, so of what is live all but the
+        state of a claimed one is said there.
+        """
+        if state in TERMINAL:
+            ended = self.filter(_FINISHED if state == State.FINISHED else _FAILED)
+            return ended._of(type, collection)
+        tasks = self.model._meta.get_field("task").related_model.objects.using(self.db)
+        tasks = tasks.claimed() if state in CLAIMED else tasks.waiting()
+        given = {"type": type, "collection": collection}
+        tasks = tasks.filter(**{name: value for name, value in given.items() if value})
+        rows = self.filter(pk__in=tasks.values("pk"))
+        return rows.in_state(state) if state in CLAIMED else rows
+
+    def _identified(self, identifier, type):
+        rows = self.filter(identifier=identifier)
+        if type is not None:
+            return rows
+        # The index on identifiers begins with the Type.
+        types = self.model._meta.get_field("type").related_model.objects.using(self.db)
+        return rows.filter(type__in=types.values("pk"))
 
     def named(self, prefix):
         """Those whose uuid starts with these hexadecimal digits; hyphens do not count."""
         digits = prefix.replace("-", "")
         first, last = (UUID(digits.ljust(32, filler)) for filler in "0f")
-        return self.filter(uuid__gte=first, uuid__lte=last)
+        if first == last:
+            return self.filter(uuid=first)
+        # Said once for the index and once as text, where it costs next to nothing:
+        # PostgreSQL expects every range of uuids to hold one in two hundred, and
+        # would look for the newest of so many in the order of the primary key.
+        text = str(first)[: len(digits) + sum(len(digits) >= n for n in (9, 13, 17, 21))]
+        return self.filter(uuid__gte=first, uuid__lte=last, uuid__startswith=text)
 
     def newest_first(self):
         return self.order_by("-pk")
-
-
-def _where(state):
-    """Where rows of a state are soon found: among the Tasks, or among the terminal ones."""
-    if state in LIVE:
-        return Q(task__isnull=False, task__daemon__isnull=state not in CLAIMED)
-    return _FINISHED if state == State.FINISHED else _FAILED
 
 
 class TaskQuerySet(models.QuerySet):

@@ -66,7 +66,7 @@ class Call:
     kwargs: Mapping = field(default_factory=dict)
 
 
-def enqueue(task_type, *args, **kwargs):
+def enqueue(task_type, /, *args, **kwargs):
     """Enqueue one Instance; see :meth:`TaskType.enqueue`."""
     return enqueue_calls([Call(task_type=task_type, args=args, kwargs=kwargs)])[0]
 

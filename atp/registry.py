@@ -71,7 +71,7 @@ class TaskType:
         """Return this Type with other :class:`Options` for what is enqueued through it."""
         return replace(self, options=self.options.using(**changes))
 
-    def enqueue(self, *args, **kwargs):
+    def enqueue(self, /, *args, **kwargs):
         """Enqueue one Instance with these inputs and return it, ACCEPTED.
 
         It is part of the caller's transaction. Raises InvalidInputs,

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from datetime import datetime
+from itertools import zip_longest
 
 from .models import LogRecord
 from .states import TERMINAL, Event
@@ -69,7 +70,7 @@ def timeline(instance):
 
 
 def _spans(transitions):
-    for record, following in zip(transitions, [*transitions[1:], None], strict=True):
+    for record, following in zip_longest(transitions, transitions[1:]):
         if following is not None:
             yield Span(state=record.state, begin=record.time, end=following.time)
         elif record.state not in TERMINAL:

@@ -1,6 +1,7 @@
 """Times, durations and sizes in words that people read and write."""
 
 import json
+import math
 import re
 from datetime import datetime, timedelta
 
@@ -94,14 +95,14 @@ def size(count):
     return f"{count:.1f} GiB"
 
 
-def percent(fraction):
-    """Return progress, from 0 to 1, as a percentage."""
-    return "" if fraction is None else f"{fraction:.0%}"
-
-
 def indented(text):
     """Return JSON text indented, for people; as it is where it cannot be read."""
     try:
         return json.dumps(json.loads(text), indent=2, ensure_ascii=False)
     except (ValueError, RecursionError):
         return text
+
+
+def percent(fraction):
+    """Return progress, from 0 to 1, as a percentage that is 100 only when all is done."""
+    return "" if fraction is None else f"{math.floor(fraction * 100)}%"

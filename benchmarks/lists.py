@@ -9,7 +9,7 @@ import html
 import itertools
 import re
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from urllib.parse import parse_qs, urlsplit
 
 from .core import history
@@ -17,29 +17,34 @@ from .core.report import percentile
 
 MOST_QUERIES = 12
 MOST_MILLISECONDS = 150
+ROWS = 50
 PAGES, API = "/atp/", "/atp/api/"
 _NEXT_LINK = re.compile(r'rel="next" href="([^"]*)"')
 
 
 def add_arguments(add):
-    add("--instances", type=int, default=1_000_000, help="that have ended (1000000)")
+    add("--instances", type=int, default=1_000_000, help="Instances that have ended (1000000)")
     add("--failing", type=float, default=0.05, help="share of them that FAILED (0.05)")
     add("--waiting", type=int, default=20_000, help="Instances that wait, in front (20000)")
     add("--claimed", type=int, default=200, help="Instances that daemons hold (200)")
     add("--pages", type=int, default=1000, help="number of the page far back (1000)")
-    add("--repeat", type=int, default=30, help="requests of each page (30)")
+    add("--repeat", type=int, default=30, help="requests for each page (30)")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Asked:
-    """A list to be measured; ``rows`` and ``order`` are given where it has several pages."""
+    """What is asked for: a list if ``rows`` are given, with ``size`` of them on a page."""
 
     name: str
     path: str
-    query: dict
-    size: int = 0
+    query: dict = field(default_factory=dict)
     rows: object = None
     order: tuple = ()
+    size: int = ROWS
+
+    def __str__(self):
+        said = (f"{name}={value}" for name, value in self.query.items())
+        return " ".join([self.name, *said])
 
 
 def run(options, report):
@@ -50,161 +55,182 @@ def run(options, report):
         failing=options.failing,
         waiting=options.waiting,
         claimed=options.claimed,
-        logged=min(100_000, options.instances),
     )
     began = time.perf_counter()
     filled = history.fill(connection, shape)
     history.settle(connection)
-    print(f"filled in {time.perf_counter() - began:.0f} s\n", flush=True)
+    print(f"filled in {time.perf_counter() - began:.0f} s\n")
+    print(f"{'':<60} {'page':>5} {'queries':>7} {'median':>7} {'p95':>7}  ms", flush=True)
     visitor = _Visitor()
-    lists = [*_lists(filled)]
-    print(f"{'':<52} {'page':>5} {'queries':>7} {'median':>7} {'p95':>7}  ms")
-    ratios = []
-    for asked in lists:
-        first = _measure(visitor, asked, None, 1, options, report)
-        number, key = _far_page(asked, options.pages)
-        if key is not None:
-            far = _measure(visitor, asked, key, number, options, report)
-            ratios.append(far / first)
-    if ratios:
-        report.compare("the first page (the worst list)", max(ratios))
-    for asked in (lists[0], *(asked for asked in lists if asked.name == "API instances")):
+    walked = []
+    for asked in _everything(filled):
+        first = _measure(visitor, asked, (1, None), options, report)
+        far = _far_page(asked, options.pages)
+        if far is not None:
+            median = _measure(visitor, asked, far, options, report)
+            if not asked.query:
+                walked.append((asked, median / first))
+    print()
+    for asked, ratio in walked:
+        report.compare(f"the first page of {asked}", ratio)
+    for asked, _ in walked:
         _walk(visitor, asked, options.pages)
 
 
-def _lists(filled):
-    """Give everything that is to be measured; the page of all Instances first."""
-    from atp.models import Instance, LogRecord, Task
-    from atp.states import Reason, State
-    from atp.web.filters import InstanceFilter, TaskFilter
+# What is asked for
 
-    big, other = history.BIGGEST, history.SECOND
-    own, others = history.COLLECTIONS[big][0], history.COLLECTIONS[other][0]
-    selections = [
-        {},
-        *({"type": type} for type in (big, history.UNFAILING, history.RARE_TYPE)),
-        *({"state": state.value} for state in State),
-        *({"reason": reason.value} for reason in Reason),
-        *({"collection": name} for name in (own, history.RARE_COLLECTION, "absent")),
-        *({"identifier": name} for name in (filled.longest.identifier, "absent")),
-        *({"uuid": str(row)[:13]} for row in (filled.newest, filled.longest, filled.oldest)),
-        {"uuid": "00000000"},
-        *({"type": big, "state": state.value} for state in State),
-        {"type": history.UNFAILING, "state": "FAILED"},
-        {"type": history.RARE_TYPE, "state": "FINISHED"},
-        {"type": history.RARE_TYPE, "state": "FAILED"},
-        {"type": history.RARE_TYPE, "state": "ACCEPTED"},
-        *({"type": big, "reason": name} for name in ("ERROR", "MISSED", history.RARE_REASON)),
-        {"type": history.RARE_TYPE, "reason": "ERROR"},
-        *({"type": big, "collection": name} for name in (own, others, history.RARE_COLLECTION)),
-        {"type": history.RARE_TYPE, "collection": own},
-        *({"state": state.value, "collection": own} for state in State),
-        {"state": "FAILED", "collection": history.RARE_COLLECTION},
-        {"state": "ACCEPTED", "collection": history.RARE_COLLECTION},
-        {"reason": "MISSED", "collection": own},
-        {"type": big, "identifier": filled.longest.identifier},
-        {"type": big, "state": "FAILED", "collection": others},
-    ]
-    for base, prefix in ((PAGES, "page"), (API, "API")):
-        for query in selections:
-            yield _paged(
-                f"{prefix} instances",
-                f"{base}instances{'/' if base == PAGES else ''}",
-                query,
-                InstanceFilter,
-                Instance.objects.select_related("type"),
-                ("-id",),
-                50,
-            )
-    order = ("type_id", "-priority", "due_at", "instance_id")
-    for query in ({}, {"type": big}, {"collection": own}, {"claimed": "true"}):
-        yield _paged("API tasks", f"{API}tasks", query, TaskFilter, Task.objects, order, 50)
+
+def _everything(filled):
+    from atp.models import Instance, LogRecord
+
+    for query in [{}, *_selections(filled)]:
+        for name, path in (
+            ("page instances", f"{PAGES}instances/"),
+            ("API instances", f"{API}instances"),
+        ):
+            rows = _selected("InstanceFilter", Instance.objects.select_related("type"), query)
+            yield Asked(name=name, path=path, query=query, rows=rows, order=("-id",))
+    yield from _tasks()
     log = LogRecord.objects.filter(instance=filled.longest)
+    of_longest = f"instances/{filled.longest}"
     for name, path, size in (
-        ("page log", f"{PAGES}instances/{filled.longest}/log/", 200),
-        ("API log", f"{API}instances/{filled.longest}/log", 50),
+        ("page log", f"{PAGES}{of_longest}/log/", 200),
+        ("API log", f"{API}{of_longest}/log", ROWS),
     ):
-        yield Asked(name=name, path=path, query={}, rows=log, order=("id",), size=size)
+        yield Asked(name=name, path=path, rows=log, order=("id",), size=size)
     for name, path in (
         ("page overview", PAGES),
         ("page types", f"{PAGES}types/"),
-        ("page type", f"{PAGES}types/{big}/"),
+        ("page type", f"{PAGES}types/{history.BIGGEST}/"),
         ("page daemons", f"{PAGES}daemons/"),
         ("page instance", f"{PAGES}instances/{filled.newest}/"),
-        ("page instance with a long log", f"{PAGES}instances/{filled.longest}/"),
+        ("page instance with a long log", f"{PAGES}{of_longest}/"),
         ("API types", f"{API}types"),
         ("API daemons", f"{API}daemons"),
-        ("API instance", f"{API}instances/{filled.longest}"),
+        ("API instance", f"{API}{of_longest}"),
     ):
-        yield Asked(name=name, path=path, query={})
+        yield Asked(name=name, path=path)
 
 
-def _paged(name, path, query, filterset, rows, order, size):
+def _selections(filled):
+    """Return queries by each filter singly, and by some together.
+
+    Among them are values that are rare and lie deep, that nothing has, and that
+    are common but never occur together.
+    """
+    from atp.states import Reason, State
+
+    big, rare = history.BIGGEST, history.RARE_TYPE
+    own, others = (history.COLLECTIONS[name][0] for name in (big, history.SECOND))
+    rare_collection, rare_reason = history.RARE_COLLECTION, history.RARE_REASON
+    states, reasons = [state.value for state in State], [reason.value for reason in Reason]
+    uuids = [str(row)[:13] for row in (filled.newest, filled.longest, filled.oldest)]
+    return [
+        *_each(type=[big, history.UNFAILING, rare]),
+        *_each(state=states),
+        *_each(reason=reasons),
+        *_each(collection=[own, rare_collection, "absent"]),
+        *_each(identifier=[filled.longest.identifier, "absent"]),
+        *_each(uuid=[str(filled.longest), *uuids, "00000000"]),
+        *_each(type=[big], state=states),
+        *_each(type=[history.UNFAILING], state=["FAILED"]),
+        *_each(type=[rare], state=["FINISHED", "FAILED", "ACCEPTED"]),
+        *_each(type=[big, rare], reason=["ERROR", "MISSED", rare_reason]),
+        *_each(type=[big], collection=[own, others, rare_collection]),
+        *_each(type=[rare], collection=[own]),
+        *_each(state=states, collection=[own]),
+        *_each(state=["ACCEPTED", "FINISHED", "FAILED"], collection=[rare_collection]),
+        *_each(reason=["ERROR", "MISSED"], collection=[own]),
+        *_each(type=[big], identifier=[filled.longest.identifier]),
+        *_each(type=[big], state=["FINISHED", "FAILED"], collection=[others]),
+    ]
+
+
+def _each(**values):
+    """Return a query for each combination of these values."""
+    return [dict(zip(values, found, strict=True)) for found in itertools.product(*values.values())]
+
+
+def _tasks():
+    from atp.models import Task
+
+    big = history.BIGGEST
+    own = history.COLLECTIONS[big][0]
+    for query in (
+        {},
+        *_each(type=[big, history.RARE_TYPE]),
+        *_each(collection=[own, "absent"]),
+        *_each(claimed=["true"]),
+        *_each(type=[big], collection=[own]),
+    ):
+        yield Asked(
+            name="API tasks",
+            path=f"{API}tasks",
+            query=query,
+            rows=_selected("TaskFilter", Task.objects.all(), query),
+            order=("type_id", "-priority", "due_at", "instance_id"),
+        )
+
+
+def _selected(filterset, rows, query):
+    """Return the rows that pages and API select by this query."""
     from django.http import QueryDict
+
+    from atp.web import filters
 
     data = QueryDict(mutable=True)
     data.update(query)
-    selected = filterset(data=data, queryset=rows)
-    assert selected.is_valid(), selected.errors
-    said = " ".join(f"{name}={value}" for name, value in query.items())
-    return Asked(
-        name=f"{name} {said}".strip(),
-        path=path,
-        query=query,
-        rows=selected.qs,
-        order=order,
-        size=size,
-    )
+    return filters.selected(getattr(filters, filterset), data, rows).qs
+
+
+# How long it takes
 
 
 def _far_page(asked, pages):
     """Return the number and the key of the page far back, or of the last if there are fewer.
 
-    The key is made from the row before it: to walk there takes as many requests.
+    There is none if all rows fit on the first page. The key is made from the row
+    before the page: to walk there would take as many requests.
     """
     from atp import paging
 
     if asked.rows is None:
-        return 1, None
+        return None
     rows = asked.rows.order_by(*asked.order)
     number = min(pages, -(-rows[: pages * asked.size].count() // asked.size))
     if number < 2:
-        return 1, None
+        return None
     return number, paging.key_after(rows[(number - 1) * asked.size - 1], asked.order)
 
 
-def _measure(visitor, asked, key, number, options, report):
-    """Ask for one page again and again; return the median in milliseconds."""
-    query = asked.query if key is None else asked.query | {"page": key}
-    found = [visitor.get(asked.path, query) for _ in range(options.repeat)]
+def _measure(visitor, asked, page, options, report):
+    """Ask for a page, a number and a key, again and again; return the median milliseconds."""
+    number, key = page
+    found = [visitor.get(asked, key) for _ in range(options.repeat)]
     milliseconds = [1000 * visit.seconds for visit in found]
     queries = max(visit.queries for visit in found)
     slow = percentile(milliseconds, 0.95)
-    figure = f"{asked.name}, page {number}"
-    median = report.add(figure, milliseconds, unit="ms", p95=slow, queries=queries)
+    median = report.add(
+        f"{asked}, page {number}", milliseconds, unit="ms", p95=slow, queries=queries
+    )
     verdict = ""
     if queries > MOST_QUERIES or slow > MOST_MILLISECONDS:
-        verdict = "  EXCEEDED"
-        report.exceeded.append(f"{figure}: {queries} queries, p95 {slow:.0f} ms")
-    print(
-        f"{asked.name:<52} {number:>5} {queries:>7} {median:>7.1f} {slow:>7.1f}{verdict}",
-        flush=True,
-    )
+        verdict = "  exceeded"
+        report.exceeded.append(f"{asked}, page {number}: {queries} queries, p95 {slow:.0f} ms")
+    line = f"{asked!s:<60} {number:>5} {queries:>7} {median:>7.1f} {slow:>7.1f}"
+    print(line + verdict, flush=True)
     return median
 
 
 def _walk(visitor, asked, pages):
-    """Show that the links from page to page lead where the key of the far page does."""
+    """Show that the links from page to page lead where the key of the page far back does."""
     number, key = _far_page(asked, pages)
-    if key is None:
-        return
-    query, took = asked.query, time.perf_counter()
+    following, began = None, time.perf_counter()
     for _ in range(number - 1):
-        following = _next_key(visitor.get(asked.path, query).response)
-        query = asked.query | {"page": following}
-    assert following == key, f"{asked.name}: page {number} begins at {following}, not {key}"
-    took = time.perf_counter() - took
-    print(f"{asked.name}: {number - 1} links lead to page {number} ({took:.0f} s)", flush=True)
+        following = _next_key(visitor.get(asked, following).response)
+    assert following == key, f"{asked}: page {number} begins at {following}, not at {key}"
+    took = time.perf_counter() - began
+    print(f"{asked}: {number - 1} links lead to page {number} ({took:.0f} s)", flush=True)
 
 
 def _next_key(response):
@@ -238,9 +264,16 @@ class _Visitor:
         user.user_permissions.set(own)
         self._client = Client(SERVER_NAME="localhost")
         self._client.force_login(user)
+        self._seen = set()
 
-    def get(self, path, query):
-        """Ask for a page; raises AssertionError unless it is there."""
+    def get(self, asked, key=None):
+        """Ask for a page. Raises AssertionError unless it is there.
+
+        The first visit of a path does not count: it loads code and templates.
+        """
+        if asked.path not in self._seen:
+            self._seen.add(asked.path)
+            self.get(asked, key)
         from django.db import connection
 
         count = itertools.count()
@@ -249,9 +282,10 @@ class _Visitor:
             next(count)
             return execute(*args)
 
+        query = asked.query if key is None else asked.query | {"page": key}
         with connection.execute_wrapper(counted):
             began = time.perf_counter()
-            response = self._client.get(path, query)
+            response = self._client.get(asked.path, query)
             seconds = time.perf_counter() - began
-        assert response.status_code == 200, f"{path} {query}: {response.status_code}"
+        assert response.status_code == 200, f"{asked}: status {response.status_code}"
         return Visit(response=response, seconds=seconds, queries=next(count))

@@ -104,6 +104,33 @@ def facts():
     return "\n".join(rows)
 
 
+def operations():
+    """Every operation of the API with the permissions that it needs."""
+    from atp.api.urls import urlpatterns
+
+    rows = ["| | | permission |", "|---|---|---|"]
+    for route in urlpatterns:
+        view = route.callback.cls(**route.callback.initkwargs)
+        path = re.sub(r"<str:(\w+)>", r"{\1}", str(route.pattern))
+        for method, operation in view.operations.items():
+            needed = ", ".join(f"`{name}`" for name in operation.permissions) or "none"
+            rows.append(f"| `{method} {path}` | {operation.summary} | {needed} |")
+    return "\n".join(rows)
+
+
+def problems():
+    """Every kind of problem that the API tells of."""
+    from atp.api import problems as own
+    from atp.web.problems import MEANINGS
+
+    kinds = [kind[1:] for kind in (*MEANINGS, *own.MEANINGS)]
+    kinds += [own.PARAMETER, own.BODY, own.FAULT]
+    rows = ["| status | type | title |", "|---|---|---|"]
+    for status, name, title in sorted(set(kinds)):
+        rows.append(f"| {status} | `{own.URN}{name}` | {title} |")
+    return "\n".join(rows)
+
+
 def _plain(words):
     """Format fields without their formats."""
     return re.sub(r"{(\w+):[^}]*}", r"{\1}", words)
@@ -113,6 +140,7 @@ PARTS = {
     "states.md": [transitions, diagram, reasons],
     "settings.md": [settings],
     "atpd.md": [options, facts],
+    "api.md": [operations, problems],
 }
 
 

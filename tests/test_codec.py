@@ -231,6 +231,15 @@ def test_json_from_outside_says_what_it_says():
     assert codec.from_plain(plain)["day"] == datetime(2030, 1, 31).date()
 
 
+def test_a_value_too_deep_for_the_stack():
+    """G13: it may have been read where there was more of it."""
+    value = []
+    for _ in range(100_000):
+        value = [value]
+    with pytest.raises(CorruptData):
+        codec.from_plain(value)
+
+
 def test_a_tagged_part_that_cannot_be_read():
     with pytest.raises(CorruptData):
         codec.from_plain({"$date": "never"})

@@ -173,6 +173,12 @@ def test_calls_are_enqueued_all_or_none():
     assert Instance.objects.count() == 1
 
 
+def test_an_error_says_which_call_it_is_about():
+    with pytest.raises(InvalidInputs) as caught:
+        queue.enqueue_calls([call(echo), call(add)])
+    assert caught.value.call == 1
+
+
 def test_no_calls():
     assert queue.enqueue_calls([]) == []
 

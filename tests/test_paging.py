@@ -151,6 +151,16 @@ def test_queries(turn, django_assert_max_num_queries):
             paging.page(rows_of(order), order, size=4, key=key)
 
 
+@pytest.mark.django_db
+def test_what_a_selection_reads_with_its_rows_is_read(django_assert_num_queries):
+    made = [echo.enqueue() for _ in range(3)]
+    rows = Task.objects.waiting().select_related("instance", "type")
+    with django_assert_num_queries(1):
+        page = paging.page(rows, CLAIMING, size=2)
+        assert [row.instance for row in page.rows] == made[:2]
+        assert {row.type.identifier for row in page.rows} == {"tests.echo"}
+
+
 def written(*values):
     return base64.urlsafe_b64encode(json.dumps(values).encode()).decode().rstrip("=")
 

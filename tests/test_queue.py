@@ -11,6 +11,7 @@ from atp.exceptions import (
     TypeInUse,
     UnknownInstance,
     UnknownType,
+    UnregisteredHandler,
 )
 from atp.models import Instance, LogRecord, Response, Type
 from atp.states import LIVE, Event, Reason, State
@@ -172,6 +173,21 @@ class TestTypes:
         Type.objects.all().delete()
         queue.register_all()
         assert {"tests.echo", "tests.add"} <= set(Type.objects.values_list("identifier", flat=True))
+
+    @pytest.mark.parametrize("identifier", ["tests.ecko", "a\0b", "\ud800", ""])
+    def test_a_type_that_nobody_knows(self, identifier):
+        """G13: also where the database would not take the text."""
+        for find in (queue.declared, queue.get_type):
+            with pytest.raises(UnknownType):
+                find(identifier)
+
+    def test_a_type_as_it_is_declared(self):
+        assert queue.declared("tests.echo") is echo
+
+    def test_a_type_that_is_declared_elsewhere(self):
+        Type.objects.filter(identifier="tests.echo").update(identifier="tests.elsewhere")
+        with pytest.raises(UnregisteredHandler, match="no handler"):
+            queue.declared("tests.elsewhere")
 
     def test_unregister(self):
         queue.unregister("tests.echo")

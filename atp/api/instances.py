@@ -5,7 +5,7 @@ from rest_framework.response import Response
 
 from ..conf import settings
 from ..exceptions import UnknownInstance, WaitInTransaction, WaitTimeout
-from ..models import Instance
+from ..models import Instance, Type
 from ..web import permissions
 from ..web.actor import API, actor
 from ..web.filters import InstanceFilter, selected
@@ -52,7 +52,7 @@ class InstancesView(View):
     }
 
     def get(self, request):
-        rows = _rows()
+        rows = Instance.objects.using(settings.DATABASE).select_related("type")
         chosen = selected(InstanceFilter, request.query_params, rows, others=("page", "limit"))
         return self.page(chosen.qs, NEWEST_FIRST, self.document_of)
 
@@ -60,8 +60,10 @@ class InstancesView(View):
         if request.stream is None:
             raise ParseError("There is no body: it says what is to be enqueued.")
         enqueued = body.enqueue(request.data, by=actor(request, API))
-        rows = _rows().in_bulk([instance.pk for instance in enqueued])
-        made = [self.document_of(rows.get(each.pk, each)) for each in enqueued]
+        types = Type.objects.using(settings.DATABASE).in_bulk({each.type_id for each in enqueued})
+        for instance in enqueued:
+            instance.type = types[instance.type_id]
+        made = [self.document_of(instance) for instance in enqueued]
         status = 201 if any(instance.is_new for instance in enqueued) else 200
         if isinstance(request.data, list):
             return Response(made, status=status)
@@ -88,10 +90,6 @@ class InstanceView(View):
         if self.query.get("wait"):
             _wait(instance, self.query["wait"])
         return Response(self.document_of(instance))
-
-
-def _rows():
-    return Instance.objects.using(settings.DATABASE).select_related("type")
 
 
 def _wait(instance, seconds):

@@ -25,8 +25,8 @@ class JSONRenderer(BaseRenderer):
     charset = None
 
     def render(self, data, accepted_media_type=None, renderer_context=None):
-        """Return the document in UTF-8."""
-        text = json.dumps(data, default=documents.plain, ensure_ascii=False, allow_nan=False)
+        """Return the document as a line of UTF-8."""
+        text = json.dumps(data, default=documents.plain, ensure_ascii=False, allow_nan=False) + "\n"
         # Half of a surrogate pair, which UTF-8 cannot say, becomes the escape that JSON has for it.
         return text.encode(errors="backslashreplace")
 

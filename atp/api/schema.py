@@ -8,15 +8,16 @@ from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiParameter, OpenApiResponse
 
 from .body import MOST_ITEMS
+from .fields import Plain
 from .media import JSON, PROBLEM
-from .serializers import PlainField, ProblemSerializer
+from .serializers import ProblemSerializer
 
 # Where any operation may end.
 _ALWAYS = (400, 401, 403, 406, 429, 503)
 
 
 class PlainExtension(OpenApiSerializerFieldExtension):
-    target_class = PlainField
+    target_class = Plain
 
     def map_serializer_field(self, auto_schema, direction):
         return {"oneOf": list(self.target.possible)}

@@ -7,8 +7,7 @@ from django import template
 from django.utils import timezone
 from django.utils.html import format_html
 
-from .. import wording
-from ..states import State
+from .. import documents, wording
 
 register = template.Library()
 
@@ -42,6 +41,12 @@ def _moment(time, text):
 register.filter("duration", wording.duration)
 register.filter("size", wording.size)
 register.filter("percent", wording.percent)
+
+
+@register.filter
+def zone(time):
+    """The name of the current time zone at a time."""
+    return f"{timezone.localtime(time):%Z}"
 
 
 @register.filter
@@ -85,9 +90,7 @@ def state(of, reason=""):
 @register.simple_tag
 def took(instance, now):
     """How long the last attempt took, or has taken so far."""
-    if instance.started is None or instance.state in (State.ACCEPTED, State.SCHEDULED):
-        return ""
-    return wording.duration(max((instance.finished or now) - instance.started, timedelta()))
+    return wording.duration(documents.took(documents.instance(instance), now))
 
 
 # Width of the drawn time line, in its own units; narrower spans could not be seen.

@@ -3,6 +3,7 @@
 from django.contrib import messages
 from django.http import Http404
 from django.shortcuts import redirect
+from django.urls import reverse
 
 from .. import queue
 from ..web import permissions
@@ -16,6 +17,9 @@ class ActionPage(Page):
 
     permissions = (permissions.VIEW_INSTANCE, permissions.OPERATE)
     http_method_names = ("post", "options")
+
+    def page_to_return_to(self):
+        return reverse("atp:instance", kwargs={"uuid": self.kwargs["uuid"]})
 
     def post(self, request, uuid, name):
         if name not in ACTIONS:

@@ -1,10 +1,11 @@
 """What all pages share: who may see them, how they fail, and the headers they go out with."""
 
+from django.contrib.auth.mixins import AccessMixin
 from django.contrib.auth.views import redirect_to_login
 from django.contrib.messages import get_messages
 from django.core.exceptions import BadRequest, PermissionDenied
 from django.http import HttpResponse
-from django.shortcuts import render
+from django.template.loader import render_to_string
 from django.urls import NoReverseMatch, reverse
 from django.utils.cache import patch_cache_control
 from django.utils.decorators import method_decorator
@@ -23,13 +24,12 @@ _MENU = (
     ("atp:types", "Types", permissions.VIEW_TYPE),
     ("atp:daemons", "Daemons", permissions.VIEW_DAEMON),
 )
-
-# Statuses after which asking again is no use.
-_GONE = (403, 404)
+# Statuses after which it is no use that a part of a page asks again.
+_GONE = (400, 403, 404)
 
 
 @method_decorator(csrf_protect, name="dispatch")
-class Page(View):
+class Page(AccessMixin, View):
     """A page for whoever is logged in and has its ``permissions``.
 
     What a verb raises becomes a page that says what is wrong. A request from
@@ -38,21 +38,55 @@ class Page(View):
 
     permissions = ()
     template_name = None
-    # Names that may stand in the query string; others are refused.
+    # Names that may stand in the query string, and in a form; others are refused.
     parameters = ()
+    fields = ()
     http_method_names = ("get", "head", "post", "options")
 
     def dispatch(self, request, *args, **kwargs):
         request.htmx = HtmxDetails(request)
-        if not request.user.is_authenticated:
-            return self._to_login(request)
         try:
+            if not request.user.is_authenticated:
+                return self._to_login()
             self.check_permissions(*self.permissions)
-            self.check_parameters()
+            self.check_names(request.GET, self.parameters, "parameter")
+            self.check_names(request.POST, (*self.fields, "csrfmiddlewaretoken"), "field")
             answer = super().dispatch(request, *args, **kwargs)
         except Exception as error:
             answer = self._failed(error)
         return _guarded(answer)
+
+    def check_permissions(self, *names):
+        """Raises PermissionDenied, which names those that are lacking."""
+        lacking = permissions.lacking(self.request.user, names)
+        if lacking:
+            raise PermissionDenied(permissions.refusal(lacking))
+
+    @staticmethod
+    def check_names(data, known, what):
+        """Raises BadRequest for a name that the page does not have, or that is there twice."""
+        for name, values in data.lists():
+            if name not in known:
+                hint = did_you_mean(name, known)
+                raise BadRequest(f"The page has no {what} {name!r}.{hint}")
+            if len(values) > 1:
+                raise BadRequest(f"The {what} {name!r} is given more than once.")
+
+    def may(self, *names):
+        """Whether the user has all of these permissions."""
+        return not permissions.lacking(self.request.user, names)
+
+    def show(self, *, status=200, template=None, **context):
+        """Answer with the page, or with its live part if that is what was asked for."""
+        context |= {
+            "menu": [(view, text) for view, text, name in _MENU if self.may(name)],
+            "username": self.request.user.get_username(),
+            "may_operate": self.may(permissions.OPERATE),
+            "may_see_instances": self.may(permissions.VIEW_INSTANCE),
+            "told": get_messages(self.request),
+            "logout_url": _logout_url(),
+        }
+        return self._rendered(template or self.template_name, context, status)
 
     def http_method_not_allowed(self, request, *args, **kwargs):
         allowed = self._allowed_methods()
@@ -66,30 +100,18 @@ class Page(View):
         answer.headers["Allow"] = ", ".join(allowed)
         return answer
 
-    def check_permissions(self, *names):
-        """Raises PermissionDenied, which names those that are lacking."""
-        lacking = permissions.lacking(self.request.user, names)
-        if lacking:
-            raise PermissionDenied(permissions.refusal(lacking))
+    def page_to_return_to(self):
+        """Where whoever has to log in is led afterwards, if not to what was asked for."""
+        return self.request.path
 
-    def check_parameters(self):
-        """Raises BadRequest for a parameter that the page does not have."""
-        for name in self.request.GET:
-            if name not in self.parameters:
-                hint = did_you_mean(name, self.parameters)
-                raise BadRequest(f"The page has no parameter {name!r}.{hint}")
-
-    def show(self, *, status=200, template=None, **context):
-        """Answer with the page, or with its live part if that is what was asked for."""
-        user = self.request.user
+    def _rendered(self, template, context, status):
         context |= {
+            "request": self.request,
             "base": "atp/live.html" if self.request.htmx else "atp/base.html",
-            "menu": [(view, text) for view, text, name in _MENU if user.has_perm(name)],
-            "may_operate": user.has_perm(permissions.OPERATE),
-            "told": get_messages(self.request),
-            "logout_url": _logout_url(),
         }
-        return render(self.request, template or self.template_name, context, status=status)
+        text = render_to_string(template, context, self.request)
+        # JSON may hold halves of characters, which no page can.
+        return HttpResponse(text.encode(errors="backslashreplace"), status=status)
 
     def _failed(self, error):
         problem = problem_of(error)
@@ -99,14 +121,19 @@ class Page(View):
             # Where it cannot come back the page says why; else what is there stays, and asks again.
             headers = {"HX-Refresh": "true"} if problem.status in _GONE else {}
             return HttpResponse(status=problem.status, headers=headers)
+        if problem.status == 503:
+            # Who is asking cannot be told without the database either.
+            return self._rendered("atp/problem.html", {"problem": problem}, problem.status)
         return self.show(status=problem.status, template="atp/problem.html", problem=problem)
 
-    @staticmethod
-    def _to_login(request):
-        if request.htmx:
+    def _to_login(self):
+        if self.request.htmx:
             # A login form has no place inside a page: load that anew.
             return HttpResponse(status=401, headers={"HX-Refresh": "true"})
-        return redirect_to_login(request.get_full_path())
+        if self.request.method in ("GET", "HEAD"):
+            return self.handle_no_permission()
+        # What was to be done is not done by logging in.
+        return redirect_to_login(self.page_to_return_to())
 
 
 def _logout_url():

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from .. import codec, wording
+from .. import codec, documents, wording
 from ..web import raw
 
 # Characters of a text that a page shows; the rest is behind a link.
@@ -53,7 +53,7 @@ def shown_response(response):
         text=None if text is None else text[:SHOWN],
         is_cut=text is not None and len(text) > SHOWN,
         is_picture=raw.is_picture(response.content_type),
-        files=tuple(_shown_file(entry) for entry in response.files),
+        files=tuple(_shown_file(entry) for entry in documents.files(response)),
     )
 
 

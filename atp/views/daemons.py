@@ -33,6 +33,7 @@ class DaemonRow:
 
     daemon: Daemon
     condition: str
+    types: tuple[str, ...]
     workers: tuple[Worker, ...]
 
     @property
@@ -45,6 +46,7 @@ def daemon_row(daemon, now):
     return DaemonRow(
         daemon=daemon,
         condition=document["condition"],
+        types=tuple(document["types"]),
         workers=tuple(_worker(entry) for entry in document["workers"]),
     )
 
@@ -60,8 +62,15 @@ def _worker(entry):
         pid=entry["pid"],
         type=entry["type"],
         instance=_read(UUID, entry["instance"]),
-        since=_read(datetime.fromisoformat, entry["since"]),
+        since=_read(_time, entry["since"]),
     )
+
+
+def _time(text):
+    time = datetime.fromisoformat(text)
+    if time.tzinfo is None:
+        raise ValueError(f"{text} has no offset")
+    return time
 
 
 def _read(kind, text):

@@ -1,5 +1,6 @@
 """Enqueueing from a page: a form for each Type that this process declares."""
 
+import contextlib
 import inspect
 import json
 from datetime import timedelta
@@ -10,11 +11,9 @@ from django.core.exceptions import BadRequest
 from django.shortcuts import redirect
 
 from .. import binding, codec, overview, queue, wording
-from ..conf import did_you_mean
 from ..exceptions import ATPError, CorruptData, DuplicateIdentifier, InvalidInputs, NotSerializable
 from ..models import Inputs
 from ..options import EXISTING, MAX_IDENTIFIER, MAX_PRIORITY, MIN_PRIORITY
-from ..registry import registry
 from ..web import permissions
 from ..web.actor import PAGE, actor
 from ..web.problems import problem_of
@@ -78,6 +77,9 @@ class EnqueueForm(forms.Form):
         """Return what was given of the options of an enqueue."""
         given = {name: self.cleaned_data[name] for name in _OPTIONS}
         given = {name: value for name, value in given.items() if value not in (None, "")}
+        if "collection" in self.data:
+            # The form begins with the Type's own: without it there is to be none.
+            given["collection"] = self.cleaned_data["collection"]
         if isinstance(given.get("start_before"), timedelta):
             given["start_before"] = now() + given["start_before"]
         return given
@@ -87,14 +89,14 @@ class EnqueuePage(Page):
     permissions = (permissions.VIEW_TYPE, permissions.OPERATE)
     template_name = "atp/enqueue.html"
     parameters = ("like",)
+    fields = tuple(EnqueueForm.base_fields)
 
     def get(self, request, identifier):
-        declared = _declared(identifier)
+        declared = queue.declared(identifier)
         return self._form(declared, EnqueueForm(initial=self._initial(declared)))
 
     def post(self, request, identifier):
-        declared = _declared(identifier)
-        _check_fields(request.POST)
+        declared = queue.declared(identifier)
         form = EnqueueForm(request.POST)
         if not form.is_valid():
             return self._form(declared, form, status=422)
@@ -123,7 +125,12 @@ class EnqueuePage(Page):
         """What the form begins with: the options and inputs of another Instance, or a sketch."""
         like = self.request.GET.get("like")
         if like is None:
-            return {"inputs": _as_json(_sketch(declared.signature)), "existing": EXISTING[0]}
+            return {
+                "inputs": _as_json(_sketch(declared.signature)),
+                "existing": EXISTING[0],
+                "priority": declared.options.priority,
+                "collection": declared.options.collection,
+            }
         self.check_permissions(permissions.VIEW_INSTANCE, permissions.VIEW_INPUTS)
         other = queue.get(like)
         if other.type.identifier != declared.identifier:
@@ -136,25 +143,12 @@ class EnqueuePage(Page):
         }
 
 
-def _declared(identifier):
-    """Return the Type as declared: only its handler says which inputs fit."""
-    if identifier not in registry:
-        queue.get_type(identifier)
-    return registry.handler_of(identifier)
-
-
-def _check_fields(data):
-    known = [*EnqueueForm.base_fields, "csrfmiddlewaretoken"]
-    for name in data:
-        if name not in known:
-            raise BadRequest(f"The form has no field {name!r}.{did_you_mean(name, known)}")
-
-
 def _stored(instance):
     inputs = Inputs.objects.using(instance._state.db).filter(pk=instance.pk).first()
-    if inputs is None or inputs.format != codec.JSON:
-        raise BadRequest(f"The inputs of {instance.uuid} are no JSON: they cannot be given again.")
-    return _as_json(json.loads(inputs.data))
+    if inputs is not None and inputs.format == codec.JSON:
+        with contextlib.suppress(ValueError, RecursionError):
+            return _as_json(json.loads(inputs.data))
+    raise BadRequest(f"The inputs of {instance.uuid} are no JSON: they cannot be given again.")
 
 
 def _sketch(signature):

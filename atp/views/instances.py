@@ -3,7 +3,8 @@
 from .. import overview, paging, queue
 from ..conf import settings
 from ..models import Inputs, Instance, LogRecord, Task
-from ..states import State
+from ..registry import registry
+from ..states import Event
 from ..timeline import timeline
 from ..web import permissions, raw
 from ..web.actions import allowed
@@ -15,6 +16,8 @@ PAGE_SIZE = 50
 # Records of the log on an Instance's own page, and on a page of its log.
 LOG_SHOWN = 50
 LOG_PAGE_SIZE = 200
+# After these the message of the last transition says what was wrong with the last attempt.
+_ENDED_BADLY = (Event.FAIL, Event.RETRY, Event.EXPIRE)
 NEWEST_FIRST = ("-id",)
 
 
@@ -53,6 +56,7 @@ class InstancePage(Page):
     def get(self, request, uuid):
         instance = queue.get(uuid)
         user = request.user
+        task = _of(Task, instance).select_related("daemon").first()
         context = {}
         if user.has_perm(permissions.VIEW_RESPONSE):
             context["response"] = shown_response(queue.response(instance))
@@ -63,10 +67,15 @@ class InstancePage(Page):
         return self.show(
             now=overview.now(),
             instance=instance,
-            task=_of(Task, instance).select_related("daemon").first(),
-            actions=allowed(instance),
+            task=task,
+            actions=[a for a in allowed(instance) if task is None or a.name != task.request],
+            may_enqueue_again=self._may_enqueue_again(instance),
             **context,
         )
+
+    def _may_enqueue_again(self, instance):
+        needed = (permissions.VIEW_TYPE, permissions.VIEW_INPUTS, permissions.OPERATE)
+        return instance.type.identifier in registry and self.may(*needed)
 
 
 def _of(model, instance):
@@ -76,11 +85,12 @@ def _of(model, instance):
 def _log(instance):
     """What the log tells: its latest records, the time line, and why it failed if it did."""
     latest = list(instance.log.reverse()[: LOG_SHOWN + 1])
-    told = next((record.message for record in latest if record.event), "")
+    last = next((record for record in latest if record.event), None)
+    told = last.message if last is not None and last.event in _ENDED_BADLY else ""
     return {
         "log": latest[:LOG_SHOWN][::-1],
         "is_log_cut": len(latest) > LOG_SHOWN,
-        "failure": told if instance.state == State.FAILED else "",
+        "failure": told,
         "timeline": timeline(instance),
     }
 

@@ -1,6 +1,6 @@
 """The overview: what waits, runs and failed, and who works on it."""
 
-from .. import overview
+from .. import health, overview
 from ..web import permissions
 from .base import Page
 from .daemons import daemon_rows
@@ -12,9 +12,11 @@ class OverviewPage(Page):
 
     def get(self, request):
         queue = overview.overview(history=False)
+        rows = daemon_rows(queue.time)
         may_see_daemons = request.user.has_perm(permissions.VIEW_DAEMON)
         return self.show(
             queue=queue,
             now=queue.time,
-            daemons=daemon_rows(queue.time) if may_see_daemons else None,
+            problems=health.unserved([row.daemon for row in rows], queue.time),
+            daemons=rows if may_see_daemons else None,
         )

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from .. import queue
+from ..exceptions import IllegalTransition
 from ..states import Actor, Event, State, allowed_events
 
 
@@ -31,6 +32,16 @@ class Action:
         self.verb(instance, by=by)
 
 
+def _release(instance, by):
+    """Ask the holder, of which there may be none any more."""
+    if not queue.release(instance, by=by):
+        raise IllegalTransition(
+            f"{instance.uuid} cannot be released: it is {instance.state}, and no daemon holds it.",
+            event=Event.RELEASE,
+            state=State(instance.state),
+        )
+
+
 ACTIONS = {
     action.name: action
     for action in (
@@ -50,7 +61,7 @@ ACTIONS = {
             done="will be handed back by the daemon that holds it",
             event=Event.RELEASE,
             actor=Actor.HOLDER,
-            verb=queue.release,
+            verb=_release,
         ),
     )
 }

@@ -7,6 +7,6 @@ PAGE, API, ADMIN = "page", "API", "admin"
 
 def actor(request, channel):
     """Return ``user NAME via CHANNEL``, as one printable line that fits its column."""
-    name = "".join(c for c in request.user.get_username() if c.isprintable())
+    name = "".join(c for c in str(request.user.get_username()) if c.isprintable())
     via = f" via {channel}"
     return f"user {name}"[: MAX_IDENTIFIER - len(via)] + via

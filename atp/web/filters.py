@@ -32,12 +32,22 @@ def selected(filterset, data, rows, *, others=()):
     errors += [
         (name, f"{name!r} is given more than once.") for name in data if len(data.getlist(name)) > 1
     ]
-    bound = filterset(data=data, queryset=rows)
+    bound = filterset(data=_in_their_case(filterset, data), queryset=rows)
     if not bound.is_valid():
         errors += [(name, text) for name, texts in bound.errors.items() for text in texts]
     if errors:
         raise InvalidSelection(" ".join(text for _, text in errors), errors=tuple(errors))
     return bound
+
+
+def _in_their_case(filterset, data):
+    """The data with words as a form has them to choose from."""
+    data = data.copy()
+    for name, each in filterset.base_filters.items():
+        if isinstance(each, WordFilter) and data.get(name):
+            words = {word.upper(): word for word, _ in each.extra["choices"]}
+            data[name] = words.get(data[name].upper(), data[name])
+    return data
 
 
 class _TypeField(forms.ModelChoiceField):
@@ -54,12 +64,7 @@ class _TypeField(forms.ModelChoiceField):
 
 
 class _WordField(forms.ChoiceField):
-    """One of a few words, in any case."""
-
-    def to_python(self, value):
-        given = super().to_python(value)
-        words = {word.upper(): word for word, _ in self.choices}
-        return words.get(given.upper(), given)
+    """One of a few words; a wrong one is told with the closest that there is."""
 
     def validate(self, value):
         words = [word for word, _ in self.choices if word]

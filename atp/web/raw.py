@@ -12,6 +12,7 @@ from django.core.files.storage import storages
 from django.http import FileResponse, Http404, HttpResponse
 from django.utils.http import content_disposition_header
 
+from .. import documents
 from ..conf import settings
 
 PICTURES = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp", "image/avif"})
@@ -41,29 +42,31 @@ def body_of(response, name):
         raise Http404("There is no response.")
     if response.file:
         return _guarded(FileResponse(_opened(response.file)), response.content_type, name)
+    if response.data is None:
+        raise Http404("There is no response.")
     return _guarded(HttpResponse(response.body), response.content_type, name)
 
 
 def file_of(response, number):
     """Return the HTTP response with a published file, counted from 0. Raises Http404."""
-    files = [] if response is None else response.files
+    files = [] if response is None else documents.files(response)
     if number >= len(files):
         raise Http404("There is no such file.")
     entry = files[number]
-    stored = FileResponse(_opened(entry["path"]))
-    return _guarded(stored, entry["content_type"], entry["name"])
+    return _guarded(FileResponse(_opened(entry["path"])), entry["content_type"], entry["name"])
 
 
 def _opened(path):
     try:
         return storages[settings.STORAGE].open(path)
-    except OSError as error:
+    except (OSError, ValueError) as error:
         raise Http404("The file is no longer in the storage.") from error
 
 
 def _guarded(answer, content_type, name):
     if not _CONTENT_TYPE.fullmatch(content_type):
         content_type = _UNKNOWN
+    name = "".join(c for c in name if c.isprintable())
     is_shown = media_type(content_type) in _SHOWN
     answer["Content-Type"] = content_type
     answer["Content-Disposition"] = content_disposition_header(not is_shown, name)

@@ -6,12 +6,12 @@ from datetime import timedelta
 import pytest
 from django.test import override_settings
 
+from atp.api import body as reading
 from atp.api.body import MOST_ITEMS
+from atp.api.serializers import EnqueueSerializer
 from atp.models import Instance
-from atp.queue import Call
 from atp.states import State
 
-from ..app.tasks import echo
 from ..populated import MARKUP
 from .client import ROOT, fields, problem
 
@@ -219,20 +219,13 @@ def test_a_bad_body_is_an_error_and_nothing_is_written(full, elsewhere, api, bod
     assert full.world.snapshot() == before
 
 
+def test_the_schema_has_the_fields_that_are_read():
+    assert EnqueueSerializer().fields.keys() == {*reading._FIELDS}
+
+
 def test_not_everything_is_told_of_a_body_that_is_all_wrong(full, api):
     answer = api.post("instances", [{"type": "nothing"}] * 500)
     assert len(fields(answer)) == 20
-
-
-def test_an_error_of_the_queue_says_which_call(full):
-    """What the API's places in a batch rest on."""
-    from atp import queue
-    from atp.exceptions import InvalidInputs
-
-    calls = [Call(task_type=echo), Call(task_type=echo, args=(1,))]
-    with pytest.raises(InvalidInputs) as caught:
-        queue.enqueue_calls(calls)
-    assert caught.value.call == 1
 
 
 def test_a_database_that_is_gone(world, api, monkeypatch):

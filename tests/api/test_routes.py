@@ -1,7 +1,5 @@
 """Every address of the API: closed by default, strict, and never anything but JSON (G13, G14)."""
 
-import base64
-
 import pytest
 from django.test import override_settings
 from django.urls import get_resolver
@@ -181,59 +179,6 @@ def test_unknown_addresses_need_a_login_too():
     assert Api().get("nothing").status_code == 401
 
 
-class TestLogins:
-    """The project decides how people log in."""
-
-    def basic(self, login):
-        return "Basic " + base64.b64encode(login).decode()
-
-    def test_by_password(self, user_with):
-        user_with("view_type")
-        login = self.basic(b"operator:of the tests only")
-        assert Api().get("types", authorization=login).status_code == 200
-
-    @pytest.mark.parametrize("login", [b"operator:wrong", b"operator", b"a\0b:c", b"\xff\xfe:x"])
-    def test_a_wrong_one(self, user_with, login):
-        user_with("view_type")
-        answer = Api().get("types", authorization=self.basic(login))
-        assert (answer.status_code, problem(answer)) == (401, "authentication-failed")
-        assert "WWW-Authenticate" in answer.headers
-
-    def test_an_inactive_user(self, user_with):
-        user = user_with("view_type")
-        user.is_active = False
-        user.save()
-        login = self.basic(b"operator:of the tests only")
-        assert Api().get("types", authorization=login).status_code == 401
-
-    def test_without_a_challenge_it_is_forbidden(self, db, monkeypatch):
-        from rest_framework.authentication import SessionAuthentication
-
-        for route in urls.urlpatterns:
-            monkeypatch.setattr(
-                route.callback.cls, "authentication_classes", (SessionAuthentication,)
-            )
-        answer = Api().get("types")
-        assert (answer.status_code, problem(answer)) == (403, "not-authenticated")
-        assert "WWW-Authenticate" not in answer.headers
-
-    def test_without_any_way_to_log_in(self, db, monkeypatch):
-        for route in urls.urlpatterns:
-            monkeypatch.setattr(route.callback.cls, "authentication_classes", ())
-        assert Api().get("types").status_code == 403
-
-    def test_a_session_needs_the_token_against_forgery(self, world, user_with):
-        api = Api(user_with("view_instance", "operate"), enforce_csrf_checks=True)
-        answer = api.post("instances", {"type": "tests.echo"})
-        assert (answer.status_code, problem(answer)) == (403, "permission-denied")
-        assert "CSRF" in answer.json()["detail"]
-
-    def test_a_session_and_a_form_that_cannot_be_read(self, world, user_with):
-        api = Api(user_with("view_instance", "operate"), enforce_csrf_checks=True)
-        answer = api.call("POST", "instances", b"x", "multipart/form-data")
-        assert answer.status_code in (400, 403)
-
-
 def test_settings_of_rest_framework_do_not_matter(full, api):
     """Settings are read when views are declared, but for a few."""
     with override_settings(
@@ -248,6 +193,11 @@ def test_settings_of_rest_framework_do_not_matter(full, api):
         assert answer.status_code == 200
         assert api.get("instances?limit=1").json()["next"]
         assert Api().get("types").status_code == 401
+
+
+def test_more_parameters_than_django_reads(api):
+    answer = api.get("types?" + "&".join(f"a{n}=1" for n in range(1001)))
+    assert (answer.status_code, problem(answer)) == (400, "bad-request")
 
 
 def test_the_api_comes_before_the_pages():

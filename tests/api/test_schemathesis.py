@@ -21,9 +21,7 @@ from . import fuzz
 from .client import openapi
 
 EXAMPLES = 25
-# Every run makes the same requests.
-SEED = 20
-DEADLINE = 100
+DEADLINE = 280
 
 
 @pytest.fixture
@@ -32,6 +30,7 @@ def prompt(monkeypatch):
     monkeypatch.setattr(WSGIRequestHandler, "disable_nagle_algorithm", True)
 
 
+@pytest.mark.timeout(300)
 @pytest.mark.django_db(transaction=True)
 def test_nothing_is_found(world, prompt, live_server, media, tmp_path, caplog):
     caplog.set_level(logging.CRITICAL, "django.request")
@@ -47,7 +46,8 @@ def test_nothing_is_found(world, prompt, live_server, media, tmp_path, caplog):
     schema.write_text(json.dumps(openapi()))
     done = fuzz.run(
         str(schema),
-        *("--max-examples", str(EXAMPLES), "--seed", str(SEED), "--generation-deterministic"),
+        # Every run makes the same requests.
+        *("--max-examples", str(EXAMPLES), "--generation-deterministic"),
         url=live_server.url,
         login="operator:secret",
         types=["tests.echo", "tests.add"],

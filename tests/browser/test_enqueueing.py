@@ -3,6 +3,7 @@
 import json
 import re
 
+import pytest
 from playwright.sync_api import expect
 
 from atp.models import Instance
@@ -11,6 +12,7 @@ from atp.states import State
 IS_DRAWN = "image => image.complete && image.naturalWidth > 0"
 
 
+@pytest.mark.usefixtures("media")
 def test_a_user_enqueues_a_hillshade_and_sees_the_picture(page, atpd):
     atpd(processes=1)
     page.goto("/atp/types/")

@@ -4,6 +4,7 @@ import pytest
 from playwright.sync_api import expect
 
 from atp.codec import to_json
+from atp.models import Daemon, Instance
 from atp.states import State
 
 from ..populated import populate
@@ -33,6 +34,8 @@ def full(world):
     full.by_state[State.FINISHED] = full.finished(
         content_type="application/json", data=data, size=len(data)
     )
+    Instance.objects.filter(state=State.RUNNING).update(progress_message=LONG)
+    Daemon.objects.update(host=LONG)
     return full
 
 

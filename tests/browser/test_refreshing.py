@@ -75,3 +75,21 @@ def test_a_login_that_has_expired_is_asked_for_again(page, forgive):
     page.context.clear_cookies()
     page.clock.fast_forward(A_WHILE)
     expect(page.get_by_role("button", name="Log in")).to_be_visible()
+
+
+def test_the_focus_stays_where_it_was(overview):
+    """Whoever goes through the page by keyboard gets past what refreshes itself."""
+    link = overview.get_by_role("link", name="running")
+    link.focus()
+    echo.enqueue()
+    let_it_look(overview)
+    expect(due(overview)).to_have_text("1")
+    expect(overview.get_by_role("link", name="running")).to_be_focused()
+
+
+def test_all_that_is_selected_stays(overview):
+    overview.keyboard.press("Control+a")
+    echo.enqueue()
+    let_it_look(overview)
+    assert due(overview).text_content() == "0"
+    assert "Overview" in overview.evaluate("getSelection().toString()")

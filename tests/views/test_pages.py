@@ -10,7 +10,7 @@ from atp import queue
 from atp.models import Instance
 from atp.states import Event, Reason, State
 from atp.views.instances import LOG_PAGE_SIZE, LOG_SHOWN, PAGE_SIZE
-from tests.app.tasks import add, echo
+from tests.app.tasks import add, echo, keyword
 
 from ..populated import MARKUP
 from .pages import PAGES
@@ -221,3 +221,9 @@ def test_what_is_paused_still_belongs_to_its_attempt(full, operator):
 
 def test_the_instance_is_found_by_the_words_of_its_list(full, operator):
     assert Instance.objects.count() == len(uuids(text(operator.get("/atp/instances/"))))
+
+
+def test_the_overview_says_what_nobody_works_on(full, operator):
+    assert "no daemon serves it" not in text(operator.get("/atp/"))
+    keyword.enqueue(path="a")
+    assert "Work of Type &#x27;tests.keyword&#x27; is due" in text(operator.get("/atp/"))

@@ -20,7 +20,7 @@ from ...options import EXISTING
 from ...states import State
 from . import arguments, present
 from .base import Subcommand, actor
-from .listing import state_of, took
+from .listing import state_of
 
 # Exit status when the Instance has not ended in the time given to --wait.
 STILL_LIVE = 3
@@ -78,7 +78,7 @@ class Enqueue(Subcommand):
 
     def text(self, document):
         told = f"{document['uuid']}  {state_of(document)}"
-        lasted = wording.duration(took(document, overview.now()))
+        lasted = wording.duration(documents.took(document, overview.now()))
         if document["finished"] and lasted:
             told += f" after {lasted}"
         response = document["response"]

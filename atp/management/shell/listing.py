@@ -61,18 +61,10 @@ def _row(document, now):
         document["attempt"],
         wording.percent(document["progress"]),
         wording.age(document["created"], now),
-        wording.duration(took(document, now)),
+        wording.duration(documents.took(document, now)),
     ]
 
 
 def state_of(document):
     """The state, with the reason if there is one."""
     return f"{document['state']} {document['reason']}".rstrip()
-
-
-def took(document, now):
-    """How long the last attempt took, or has taken so far; None before it starts."""
-    started = document["started"]
-    if started is None or document["state"] in (State.ACCEPTED, State.SCHEDULED):
-        return None
-    return max((document["finished"] or now) - started, started - started)

@@ -12,7 +12,7 @@ from ...models import Inputs, LogRecord, Task
 from . import arguments, present
 from .base import Subcommand, find
 from .body import write_body
-from .listing import state_of, took
+from .listing import state_of
 
 # Longest value of inputs and response in the text, in characters.
 SHOWN = 1000
@@ -99,7 +99,7 @@ def _facts(document):
             ("asked to", task["request"]),
             ("started", _at(document["started"], now)),
             ("finished", _at(document["finished"], now)),
-            ("took", wording.duration(took(document, now))),
+            ("took", wording.duration(documents.took(document, now))),
         ]
     )
 

@@ -4,6 +4,7 @@
 
 (() => {
   let isPressed = false;
+  let focused = null;
   const press = () => { isPressed = true; };
   // After the click that a release makes, which a part that is gone would not get.
   const release = () => { setTimeout(() => { isPressed = false; }); };
@@ -13,14 +14,26 @@
 
   const holdsSelection = (part) => {
     const selection = getSelection();
-    return !selection.isCollapsed && part.contains(selection.anchorNode);
+    return !selection.isCollapsed && selection.getRangeAt(0).intersectsNode(part);
   };
 
   // A part that is being used stays as it is until the next time.
   document.addEventListener("htmx:beforeSwap", (event) => {
     if (isPressed || holdsSelection(event.detail.target)) {
       event.detail.shouldSwap = false;
+      return;
     }
+    const link = document.activeElement.closest("a:not([id])");
+    focused = event.detail.target.contains(link) ? link.getAttribute("href") : null;
+  });
+
+  // htmx gives the focus back to what has an id; links are known by where they lead.
+  document.addEventListener("htmx:afterSettle", () => {
+    if (focused !== null && document.activeElement === document.body) {
+      const links = [...document.querySelectorAll("main a")];
+      links.find((link) => link.getAttribute("href") === focused)?.focus({ preventScroll: true });
+    }
+    focused = null;
   });
 
   // What is no longer fresh must not look as if it were.

@@ -1,0 +1,55 @@
+"""The API of a queue in a database of its own."""
+
+import json
+import subprocess
+import sys
+
+from atp.models import Instance
+
+from .. import environment
+from ..helpers import child_environment, manage
+
+SCRIPT = """
+import json
+import django
+django.setup()
+from django.contrib.auth.models import User
+from django.test import Client
+
+client = Client()
+client.force_login(User.objects.get(username="operator"))
+body = json.dumps([{"type": "tests.add", "inputs": [1]}, {"type": "tests.echo"}])
+made = client.post("/atp/api/instances", body, content_type="application/json")
+uuid = made.json()[0]["uuid"]
+paths = ["types", "types/tests.add", "instances", "instances?type=tests.add&state=ACCEPTED"]
+paths += ["tasks", "tasks?claimed=true", "daemons", "health", f"instances/{uuid}?wait=0.1"]
+paths += [f"instances/{uuid}/{part}" for part in ("log", "inputs", "files", "response")]
+answers = {path.replace(uuid, "UUID"): client.get(f"/atp/api/{path}") for path in paths}
+print(json.dumps({path: answer.status_code for path, answer in answers.items()}))
+"""
+EXPECTED = {"health": 503, "instances/UUID/response": 404}
+
+
+def test_all_of_it_in_another_database(user_with, transactional_db):
+    """What is looked at is what was enqueued; the default database has only the login."""
+    user = user_with()
+    user.is_superuser = True
+    user.save()
+    apart = child_environment(DJANGO_SETTINGS_MODULE="tests.settings_apart")
+
+    def run(*command):
+        done = subprocess.run(
+            command, env=apart, capture_output=True, text=True, timeout=60, check=False
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    try:
+        run(*manage("migrate", "--database", "queue", "-v", "0"))
+        answers = json.loads(run(sys.executable, "-c", SCRIPT))
+    finally:
+        for file in environment.folder().glob("queue.sqlite3*"):
+            if file.is_file():
+                file.unlink()
+    assert answers == {path: EXPECTED.get(path, 200) for path in answers}
+    assert not Instance.objects.exists()

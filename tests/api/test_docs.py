@@ -1,0 +1,141 @@
+"""The examples of docs/api.md, executed: what they print is what the page says.
+
+Names and times differ each time. A uuid of the page stands for the one that came
+in its place, also in the commands that follow.
+"""
+
+import json
+import re
+import shutil
+import subprocess
+
+import pytest
+from django.contrib.auth.models import User
+from django.core.servers.basehttp import WSGIRequestHandler
+
+from demo_project.tasks import statistics
+
+from .. import environment
+from ..helpers import DEADLINE
+
+PAGE = (environment.ROOT / "docs" / "api.md").read_text()
+SERVER = "http://127.0.0.1:8000"
+PASSWORD = "of the tests only"
+REST = "…"
+
+UUID = r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"
+# What differs each time, and how it looks.
+VOLATILE = (
+    r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d+\+00:00",
+    r"page=[A-Za-z0-9_-]+",
+    r"\b[\w.-]+:\d+\b(?=$| worker)",  # a daemon's host and pid
+    r"worker \d",
+)
+VOLATILE_KEYS = {"pid", "progress", "host", "oldest_due"}
+# A daemon may have been quick.
+LATER = {"ACCEPTED": {"SCHEDULED", "RUNNING"}}
+
+
+def examples():
+    """Return pairs of a command and the output that the page gives for it."""
+    found = []
+    for block in re.findall(r"```console\n(.*?)```", PAGE, re.DOTALL):
+        for part in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]:
+            command, *lines = part.splitlines()
+            while lines and lines[0].startswith("> "):
+                command += "\n" + lines.pop(0).removeprefix("> ")
+            found.append((command, "\n".join(lines)))
+    return found
+
+
+class Session:
+    """Runs commands one after the other, as in one terminal."""
+
+    def __init__(self, folder, server):
+        self._folder, self._server = folder, server
+        self._assignments = []
+        self._uuids = {}
+
+    def run(self, command):
+        """Return what the command prints."""
+        for said, real in self._uuids.items():
+            command = command.replace(said, real)
+        command = command.replace(SERVER, self._server)
+        if re.match(r"[A-Z]+=", command):
+            self._assignments.append(command)
+            return ""
+        script = "\n".join([*self._assignments, command])
+        done = subprocess.run(
+            ["sh", "-c", script],
+            cwd=self._folder,
+            capture_output=True,
+            text=True,
+            timeout=2 * DEADLINE + 60,
+            check=False,
+        )
+        assert (done.returncode, done.stderr) == (0, ""), command
+        return done.stdout
+
+    def compare(self, said, real, at=""):
+        """Assert that a document is what the page says of it."""
+        if isinstance(said, dict):
+            assert isinstance(real, dict), at
+            if REST not in said:
+                assert said.keys() == real.keys(), at
+            for key in said.keys() - {REST, *VOLATILE_KEYS}:
+                self.compare(said[key], real[key], f"{at}.{key}")
+        elif isinstance(said, list):
+            assert isinstance(real, list), at
+            is_open = said[-1:] == [REST]
+            wanted = said[:-1] if is_open else said
+            assert len(real) >= len(wanted) if is_open else len(real) == len(wanted), at
+            for number, (each, other) in enumerate(zip(wanted, real, strict=False)):
+                self.compare(each, other, f"{at}[{number}]")
+        elif isinstance(said, str):
+            assert isinstance(real, str), at
+            if real not in LATER.get(said, ()):
+                self._compare_text(said, real, at)
+        else:
+            assert said == real, at
+
+    def _compare_text(self, said, real, at):
+        assert self._blurred(said) == self._blurred(real), at
+        for name, other in zip(re.findall(UUID, said), re.findall(UUID, real), strict=True):
+            assert self._uuids.setdefault(name, other) == other, at
+
+    def _blurred(self, text):
+        text = text.replace(self._server, SERVER)
+        for pattern in (UUID, *VOLATILE):
+            text = re.sub(pattern, "~", text)
+        return text
+
+
+@pytest.fixture
+def session(live_server, tmp_path, media, atpd, monkeypatch):
+    """A terminal beside the demo: a server, a daemon, a login and some history."""
+    monkeypatch.setattr(WSGIRequestHandler, "disable_nagle_algorithm", True)
+    User.objects.create_superuser("demo", password=PASSWORD)
+    (tmp_path / ".demo").mkdir()
+    (tmp_path / ".demo" / "password").write_text(PASSWORD)
+    own = {"BACKOFF": 5.0, "BACKOFF_MAX": 3600.0}
+    atpd("--type", "terrain.*", "--type", "demo.*", settings=own).ready()
+    statistics.enqueue(bins=3).wait(timeout=DEADLINE)
+    return Session(tmp_path, live_server.url)
+
+
+@pytest.mark.skipif(shutil.which("curl") is None, reason="there is no curl")
+@pytest.mark.timeout(300)
+@pytest.mark.django_db(transaction=True)
+def test_the_examples_print_what_the_page_says(session):
+    for command, said in examples():
+        printed = session.run(command)
+        if said:
+            session.compare(json.loads(said), json.loads(printed), command)
+        else:
+            assert printed == ""
+
+
+def test_the_examples_are_found():
+    commands = [command for command, _ in examples()]
+    assert len(commands) > 20
+    assert any(command.count("\n") for command in commands)
