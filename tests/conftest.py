@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 from django.conf import settings
+from django.core.servers.basehttp import WSGIRequestHandler
 from hypothesis import HealthCheck
 from hypothesis import settings as hypothesis
 
@@ -15,6 +16,10 @@ from tests.samples import claimed
 
 from .daemon.harness import Atpd, Record
 from .store.world import World
+
+# A live server would hold back the rest of a small answer until the client has
+# acknowledged its beginning, some 40 ms.
+WSGIRequestHandler.disable_nagle_algorithm = True
 
 # How long an example takes says nothing on a loaded machine.
 hypothesis.register_profile("tests", deadline=None, suppress_health_check=[HealthCheck.too_slow])
