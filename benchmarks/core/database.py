@@ -52,7 +52,7 @@ def fresh_database(directory):
         name = str(directory / f"{name}.sqlite3")
     connection.settings_dict["TEST"]["NAME"] = name
     own = connection.settings_dict["NAME"]
-    connection.creation.create_test_db(verbosity=0, autoclobber=True, serialize=False)
+    connection.creation.create_test_db(verbosity=0, autoclobber=True)
     try:
         yield connection
     finally:

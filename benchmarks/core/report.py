@@ -30,7 +30,7 @@ class Report:
 
     def begin(self):
         """Print what the figures depend on."""
-        print(f"{self.benchmark}\n{'=' * len(self.benchmark)}")
+        print(f"\n{self.benchmark}\n{'=' * len(self.benchmark)}")
         print(", ".join(f"{name} {version}" for name, version in self.versions.items()))
         print(", ".join(f"{name}={value}" for name, value in self.settings.items()))
         print(f"{platform.machine()}, {os.cpu_count()} processors\n", flush=True)
