@@ -1,11 +1,16 @@
 """System checks: what is wrong with a project's settings, before it costs anything."""
 
+from urllib.parse import urlsplit
+
 from django.apps import apps
+from django.conf import settings as project
 from django.core import checks
 from django.core.checks import Error, Tags, register
 from django.core.files.storage import FileSystemStorage, storages
 from django.db import connections, router
 from django.db.utils import ConnectionDoesNotExist
+from django.shortcuts import resolve_url
+from django.urls import NoReverseMatch, Resolver404, resolve, reverse
 
 from . import conf
 from .conf import settings
@@ -55,6 +60,35 @@ def check_storage(app_configs, **kwargs):
             id="atp.W005",
         )
     ]
+
+
+@register(Tags.urls)
+def check_login(app_configs, **kwargs):
+    """Who is not logged in is sent from the pages to LOGIN_URL, which should be there."""
+    try:
+        reverse("atp:overview")
+    except NoReverseMatch:
+        return []  # the pages are not in use
+    if _leads_somewhere(str(project.LOGIN_URL)):
+        return []
+    return [
+        checks.Warning(
+            f"LOGIN_URL is {project.LOGIN_URL!r}, which is no page of this project.",
+            hint="The pages of ATP send whoever is not logged in there. Name a page to log in; "
+            "ATP has a template for one: LoginView.as_view(template_name='atp/login.html').",
+            id="atp.W006",
+        )
+    ]
+
+
+def _leads_somewhere(url):
+    try:
+        path = resolve_url(url)
+        if path.startswith("/") and not path.startswith("//"):
+            resolve(urlsplit(path).path)
+    except (NoReverseMatch, Resolver404):
+        return False
+    return True
 
 
 def _check_routing():

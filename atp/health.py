@@ -43,8 +43,9 @@ def health():
     """Return the :class:`Health` of the queue; a database that does not answer is no error.
 
     It fails when the database does not answer or has not been migrated, or
-    when work is due and no daemon with a live lease serves its Type. It takes
-    as long with a million waiting Tasks as with one.
+    when work is due and no daemon with a live lease serves its Type, or is in
+    the hands of a lost one with nobody alive to take it over. It takes as long
+    with a million waiting Tasks as with one.
     """
     try:
         missing = _migrations_missing()
@@ -71,27 +72,46 @@ def _health():
         time=time,
         database=True,
         daemons={name: counted[name] for name in names},
-        problems=unserved(daemons, time),
+        problems=complaints(daemons, time),
     )
 
 
-def unserved(daemons, time):
-    """Return a sentence about each Type of which work is due that no daemon with a lease serves."""
+def complaints(daemons, time):
+    """Return sentences about what nobody works on, of all daemons as they are at a time."""
     told = [documents.daemon(row, time) for row in daemons]
-    served = {
-        identifier
-        for daemon in told
-        if daemon["condition"] != overview.LOST
-        for identifier in daemon["types"]
-    }
+    living = [daemon for daemon in told if daemon["condition"] != overview.LOST]
+    if not living:
+        return _without_daemons(told, time)
+    served = {identifier for daemon in living for identifier in daemon["types"]}
+    return tuple(
+        f"Work of Type {identifier!r} is due, and no daemon serves it."
+        for identifier in _due_besides(served, time)
+    )
+
+
+def _without_daemons(lost, time):
+    """What nobody works on where there is no daemon with a lease at all."""
+    found = []
+    if _due_besides((), time):
+        found.append("Work is due, and no daemon is alive.")
+    held = Task.objects.using(settings.DATABASE).claimed().values_list("daemon__uuid", flat=True)
+    holders = set(held.distinct())
+    for daemon in lost:
+        if daemon["uuid"] in holders:
+            name = f"{daemon['host']}:{daemon['pid']}"
+            found.append(f"Daemon {name} was lost with work in hand, and none is alive to go on.")
+    return tuple(found)
+
+
+def _due_besides(served, time):
+    """Identifiers of the Types of which work is due, but those in ``served``."""
     due = Task.objects.using(settings.DATABASE).due(time).filter(type=OuterRef("pk"))
     types = Type.objects.using(settings.DATABASE).exclude(identifier__in=served)
     # One look for each Type instead of one at all that is due.
-    waiting = types.annotate(first=Subquery(due.values("pk")[:1])).filter(first__isnull=False)
-    return tuple(
-        f"Work of Type {identifier!r} is due, and no daemon serves it."
-        for identifier in waiting.values_list("identifier", flat=True)
+    waiting = types.annotate(first=Subquery(due.in_claiming_order().values("pk")[:1])).filter(
+        first__isnull=False
     )
+    return list(waiting.values_list("identifier", flat=True))
 
 
 def _migrations_missing():

@@ -74,7 +74,7 @@ class Instance(models.Model):
     is_new = False
 
     class Meta:
-        permissions = [("operate", "Can enqueue, redrive and release")]
+        permissions = [("operate", "Can operate: enqueue, redrive, release")]
         # No index holds a column that changes while the Instance is live,
         # except partial ones on terminal states: PostgreSQL can then update
         # it in place.

@@ -53,6 +53,8 @@ class Options:
             raise InvalidOption(
                 f"start_before ({start_before}) must be later than run_after ({due})."
             )
+        if start_before is not None and start_before <= now():
+            raise InvalidOption(f"start_before ({start_before}) has passed.")
         return replace(self, run_after=due, start_before=start_before)
 
     def check(self):

@@ -166,13 +166,13 @@ def _count_waiting(counts, time):
     """Count what waits, in one pass; return since when, and until when, the first does."""
     waiting = Task.objects.using(settings.DATABASE).waiting()
     is_later = Q(due_at__gt=time)
-    rows = waiting.values("type_id").annotate(
+    counted = waiting.values("type_id").annotate(
         waiting=Count("*"),
         later=Count("pk", filter=is_later),
         first=Min("due_at"),
         next=Min("due_at", filter=is_later),
     )
-    rows = list(rows)
+    rows = list(counted)
     for row in rows:
         counts[row["type_id"]].update(due=row["waiting"] - row["later"], later=row["later"])
     oldest = min((row["first"] for row in rows if row["first"] <= time), default=None)

@@ -215,6 +215,12 @@ def response(instance):
     return Response.objects.using(settings.DATABASE).filter(instance=instance).first()
 
 
+def task(instance):
+    """Return the Task of an Instance, with its daemon; None if it has ended."""
+    tasks = Task.objects.using(settings.DATABASE).select_related("daemon")
+    return tasks.filter(pk=instance.pk).first()
+
+
 def size(type=None):
     """Return how many Instances are live: waiting or claimed."""
     tasks = Task.objects.using(settings.DATABASE)

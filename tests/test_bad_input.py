@@ -63,6 +63,8 @@ def nothing_is_written():
         ({"run_after": 5}, "must be a datetime"),
         ({"run_after": date(2100, 1, 1)}, "must be a datetime"),
         ({"run_after": "2100-01-01"}, "must be a datetime"),
+        ({"start_before": datetime(2020, 1, 1, tzinfo=UTC)}, "has passed"),
+        ({"start_before": timedelta(0)}, "has passed"),
         ({"start_before": 3600}, "must be a datetime, or a timedelta"),
         ({"run_after": timedelta.max}, "run_after"),
         ({"run_after": timedelta.min}, "run_after"),

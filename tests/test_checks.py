@@ -89,3 +89,27 @@ class Elsewhere:
 def test_files_need_a_place(settings, root, found):
     settings.MEDIA_ROOT = root
     assert [message.id for message in checks.check_storage(None)] == found
+
+
+@pytest.mark.parametrize(
+    ("url", "is_there"),
+    [
+        ("login", True),
+        ("/login/", True),
+        ("/login/?from=atp", True),
+        ("https://accounts.example/", True),
+        ("//accounts.example/", True),
+        ("/accounts/login/", False),
+        ("no-such-name", False),
+    ],
+)
+def test_a_login_that_is_nowhere(settings, url, is_there):
+    settings.LOGIN_URL = url
+    found = checks.check_login(None)
+    assert [warning.id for warning in found] == ([] if is_there else ["atp.W006"])
+
+
+def test_a_project_without_the_pages_needs_no_login(settings):
+    settings.ROOT_URLCONF = "tests.without_pages"
+    settings.LOGIN_URL = "/nowhere/"
+    assert checks.check_login(None) == []

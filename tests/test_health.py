@@ -95,3 +95,24 @@ def test_a_project_without_migrations(world, settings, module):
         assert health.health().status == "ok"
     finally:
         health._migrations.cache_clear()
+
+
+def test_a_lost_daemon_with_work_in_hand_and_nobody_to_take_it_over(world, host):
+    """Nothing is due, and yet nothing goes on."""
+    echo.enqueue()
+    assert host.claim(limit=1)
+    assert health.health().status == "ok"
+    host.lose_lease()
+    found = health.health()
+    assert found.status == "failing"
+    assert found.problems == (
+        "Daemon host:1 was lost with work in hand, and none is alive to go on.",
+    )
+    world.host("tests.add", name="other")
+    assert health.health().status == "ok"
+
+
+def test_no_daemon_at_all(world):
+    echo.enqueue()
+    add.enqueue(1)
+    assert health.health().problems == ("Work is due, and no daemon is alive.",)

@@ -3,8 +3,7 @@
 from rest_framework.exceptions import ParseError
 from rest_framework.response import Response
 
-from ..exceptions import IllegalTransition
-from ..states import State
+from .. import queue
 from ..web import permissions
 from ..web.actor import API, actor
 from .base import View
@@ -39,11 +38,5 @@ class ActionView(View):
         instance = self.instance_of(uuid)
         if request.data != {}:
             raise ParseError("This takes no body, or an empty object.")
-        if not self.verb.is_allowed(instance):
-            raise IllegalTransition(
-                f"{instance.uuid} does not allow {self.verb.name}: it is {instance.state}.",
-                event=self.verb.event,
-                state=State(instance.state),
-            )
         self.verb.perform(instance, by=actor(request, API))
-        return Response(self.document_of(instance))
+        return Response(self.document_of(instance, queue.task(instance)))

@@ -102,10 +102,10 @@ class View(APIView):
             raise UnknownInstance(f"{uuid!r} is not a uuid, so there is no such Instance.")
         return queue.get(uuid)
 
-    def document_of(self, instance):
-        """Return what is told of an Instance."""
+    def document_of(self, instance, task=None):
+        """Return what is told of an Instance; with its Task, also by what has been asked."""
         return documents.instance(instance) | {
-            "actions": [action.name for action in allowed(instance)],
+            "actions": [action.name for action in allowed(instance, task)],
             "url": self.url("instance", instance.uuid),
         }
 

@@ -118,7 +118,7 @@ class _Reader:
             if name in item and not (item[name] is None and name in _MAY_BE_NULL):
                 options[name] = self._read(errors, name, self._option, name, item[name])
         if not errors:
-            errors += _contradictions(options)
+            errors += _contradictions(options, self._now)
         if errors:
             return None, errors
         return queue.Call(task_type=task_type.using(**options), args=args, kwargs=kwargs), []
@@ -165,7 +165,10 @@ def _time(name, text):
     except ValueError:
         time = None
     if time is None or time.tzinfo is None:
-        raise InvalidOption(f"{name}={text!r} is no time with an offset, as 2030-01-31T18:00:00Z.")
+        raise InvalidOption(
+            f"{name}={text!r} is no time with an offset, as 2030-01-31T18:00:00Z; "
+            "a number would be seconds from now."
+        )
     return time
 
 
@@ -173,13 +176,13 @@ def _inputs(value):
     return binding.arguments(codec.from_plain(value))
 
 
-def _contradictions(options):
+def _contradictions(options, now):
     """What only two options together are wrong about."""
     if "existing" in options and "identifier" not in options:
         return [("existing", "It says what to do if the identifier is taken: give one.")]
     times = {name: options[name] for name in _MOMENTS if name in options}
     try:
-        Options(**times).checked(None)
+        Options(**times).checked(now)
     except InvalidOption as error:
         return [("start_before", str(error))]
     return []

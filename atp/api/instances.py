@@ -3,6 +3,7 @@
 from rest_framework.exceptions import ParseError
 from rest_framework.response import Response
 
+from .. import queue
 from ..conf import settings
 from ..exceptions import UnknownInstance, WaitInTransaction, WaitTimeout
 from ..models import Instance, Type
@@ -89,7 +90,7 @@ class InstanceView(View):
         instance = self.instance_of(uuid)
         if self.query.get("wait"):
             _wait(instance, self.query["wait"])
-        return Response(self.document_of(instance))
+        return Response(self.document_of(instance, queue.task(instance)))
 
 
 def _wait(instance, seconds):

@@ -13,7 +13,7 @@ class Migration(migrations.Migration):
     operations = [
         migrations.AlterModelOptions(
             name='instance',
-            options={'permissions': [('operate', 'Can enqueue, redrive and release')]},
+            options={'permissions': [('operate', 'Can operate: enqueue, redrive, release')]},
         ),
         migrations.AlterField(
             model_name='logrecord',

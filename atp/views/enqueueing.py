@@ -44,9 +44,12 @@ class EnqueueForm(forms.Form):
     )
     existing = forms.ChoiceField(
         required=False,
-        choices=[(word, word) for word in EXISTING],
-        label="If it is taken",
-        help_text="raise: refuse; return: show that one; redrive: run it again if it has failed",
+        choices=[
+            ("raise", "refuse"),
+            ("return", "show that one"),
+            ("redrive", "run it again if it failed"),
+        ],
+        label="If the identifier is taken",
     )
     priority = forms.IntegerField(
         required=False,
@@ -152,16 +155,12 @@ def _stored(instance):
 
 
 def _sketch(signature):
-    """Return the arguments with their defaults, null where one has to be given."""
+    """Return the arguments that have a default, each with that."""
     sketch = {}
     for name, parameter in signature.parameters.items():
-        if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
-            continue
-        try:
-            is_given = parameter.default is not parameter.empty
-            sketch[name] = json.loads(codec.to_json(parameter.default)) if is_given else None
-        except NotSerializable:
-            continue
+        if parameter.default is not parameter.empty:
+            with contextlib.suppress(NotSerializable):
+                sketch[name] = json.loads(codec.to_json(parameter.default))
     return sketch
 
 

@@ -4,7 +4,7 @@ from .. import overview, paging, queue
 from ..conf import settings
 from ..models import Inputs, Instance, LogRecord, Task
 from ..registry import registry
-from ..states import Event
+from ..states import Event, Reason, State
 from ..timeline import timeline
 from ..web import permissions, raw
 from ..web.actions import allowed
@@ -30,14 +30,24 @@ class InstancesPage(Page):
         rows = Instance.objects.using(settings.DATABASE).select_related("type")
         filters = selected(InstanceFilter, request.GET, rows, others=("page",))
         key = request.GET.get("page")
+        page = paging.page(filters.qs, NEWEST_FIRST, size=PAGE_SIZE, key=key)
+        _add_due_times(page.rows)
         return self.show(
             now=overview.now(),
             form=filters.form,
             is_filtered=any(filters.form.cleaned_data.values()),
-            page=paging.page(filters.qs, NEWEST_FIRST, size=PAGE_SIZE, key=key),
+            page=page,
             is_first=key is None,
             query=_query_without_page(request),
         )
+
+
+def _add_due_times(instances):
+    """Give each that waits its due time, as ``due``."""
+    waiting = Task.objects.using(settings.DATABASE).waiting()
+    tasks = waiting.in_bulk([row.pk for row in instances if row.state == State.ACCEPTED])
+    for row in instances:
+        row.due = tasks[row.pk].due_at if row.pk in tasks else None
 
 
 def _query_without_page(request):
@@ -56,7 +66,7 @@ class InstancePage(Page):
     def get(self, request, uuid):
         instance = queue.get(uuid)
         user = request.user
-        task = _of(Task, instance).select_related("daemon").first()
+        task = queue.task(instance)
         context = {}
         if user.has_perm(permissions.VIEW_RESPONSE):
             context["response"] = shown_response(queue.response(instance))
@@ -64,11 +74,15 @@ class InstancePage(Page):
             context |= _log(instance)
         if user.has_perm(permissions.VIEW_INPUTS):
             context["inputs"] = shown_inputs(_of(Inputs, instance).first())
+        now = overview.now()
+        held = task is not None and task.daemon is not None
+        holder = overview.condition(task.daemon, now) if held else None
         return self.show(
-            now=overview.now(),
+            now=now,
             instance=instance,
             task=task,
-            actions=[a for a in allowed(instance) if task is None or a.name != task.request],
+            actions=[] if holder == overview.LOST else allowed(instance, task),
+            holder=holder,
             may_enqueue_again=self._may_enqueue_again(instance),
             **context,
         )
@@ -87,6 +101,10 @@ def _log(instance):
     latest = list(instance.log.reverse()[: LOG_SHOWN + 1])
     last = next((record for record in latest if record.event), None)
     told = last.message if last is not None and last.event in _ENDED_BADLY else ""
+    if instance.reason == Reason.STALE:
+        # What it was that happened too often.
+        lost = next((record.message for record in latest if record.event == Event.EXPIRE), "")
+        told = f"{lost}\n{told}".strip()
     return {
         "log": latest[:LOG_SHOWN][::-1],
         "is_log_cut": len(latest) > LOG_SHOWN,

@@ -57,8 +57,9 @@ ACTIONS = {
         Action(
             name="release",
             label="Release",
-            explanation="Ask the daemon that holds it to stop the attempt and hand it back.",
-            done="will be handed back by the daemon that holds it",
+            explanation="Ask the daemon that holds it to stop the attempt and hand it back: "
+            "it will be run again.",
+            done="will be handed back by the daemon that holds it, and run again",
             event=Event.RELEASE,
             actor=Actor.HOLDER,
             verb=_release,
@@ -67,6 +68,14 @@ ACTIONS = {
 }
 
 
-def allowed(instance):
-    """Return the Actions that the state of an Instance allows."""
-    return [action for action in ACTIONS.values() if action.is_allowed(instance)]
+def allowed(instance, task=None):
+    """Return the Actions that the state of an Instance allows.
+
+    With its Task, what has been asked of the holder already is left out.
+    """
+    asked = "" if task is None else task.request
+    return [
+        action
+        for action in ACTIONS.values()
+        if action.is_allowed(instance) and action.name != asked
+    ]

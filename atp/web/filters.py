@@ -128,7 +128,10 @@ class InstanceFilter(_FilterSet):
     identifier = django_filters.CharFilter(
         max_length=MAX_IDENTIFIER, strip=False, label="Identifier"
     )
-    uuid = UUIDFilter(label="UUID", help_text="or its first 8 digits or more")
+    uuid = UUIDFilter(
+        label="UUID",
+        widget=forms.TextInput(attrs={"placeholder": "or its first 8 digits"}),
+    )
 
     class Meta:
         model = Instance

@@ -60,7 +60,7 @@ def _opened(path):
     try:
         return storages[settings.STORAGE].open(path)
     except (OSError, ValueError) as error:
-        raise Http404("The file is no longer in the storage.") from error
+        raise Http404("The file is not in the storage of this server, or not any more.") from error
 
 
 def _guarded(answer, content_type, name):

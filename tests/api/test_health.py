@@ -48,7 +48,8 @@ def test_details_are_for_who_may_look_at_daemons(full, user_with):
     answer = api.get("health")
     assert (answer.status_code, answer.json()["status"]) == (503, "failing")
     assert answer.json()["problems"] == [
-        "Work of Type 'tests.echo' is due, and no daemon serves it."
+        "Work is due, and no daemon is alive.",
+        "Daemon host:1 was lost with work in hand, and none is alive to go on.",
     ]
 
 

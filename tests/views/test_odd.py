@@ -6,7 +6,7 @@ import pytest
 from django.contrib.auth.models import User
 from django.core.files.base import ContentFile
 from django.core.files.storage import storages
-from django.db import OperationalError
+from django.db import OperationalError, connection
 
 from atp import timeline
 from atp.models import Daemon, Inputs, Instance, LogRecord, Response
@@ -64,12 +64,17 @@ def test_names_of_published_files(name, full, operator):
     assert "X-Evil" not in answer
 
 
+# What PostgreSQL does not take as JSON.
+NUL = [{"name": "a", "path": "a\x00b", "content_type": "x/y", "size": 1, "attempt": 1}]
+HALVES = ([{"worker": 0, "pid": 1, "type": "\ud800", "instance": 7, "since": 7}], ["\ud800"])
+IS_SQLITE = connection.vendor == "sqlite"
+
+
 @pytest.mark.parametrize(
-    "files", [7, ["x"], [{}], [{"name": "a", "path": None}], [[]], {"name": "a"}, None]
+    "files",
+    [7, ["x"], [{}], [{"name": "a", "path": None}], [[]], {"name": "a"}, *[NUL] * IS_SQLITE],
 )
 def test_files_of_another_shape(files, full, operator):
-    if files is None:
-        files = [{"name": "a", "path": "a\x00b", "content_type": "x/y", "size": 1, "attempt": 1}]
     instance = full[State.FINISHED]
     Response.objects.filter(instance=instance).update(files=files)
     shown(page_of(operator, instance))
@@ -98,7 +103,7 @@ def test_inputs_that_cannot_be_read(data, full, operator):
         ([1], [{}]),
         ([None], [None]),
         ([{"worker": 0, "pid": 1, "instance": None, "since": "2026-01-01T00:00:00"}], {}),
-        ([{"worker": 0, "pid": 1, "type": "\ud800", "instance": 7, "since": 7}], ["\ud800"]),
+        *[HALVES] * IS_SQLITE,
     ],
 )
 def test_daemons_of_another_version(workers, types, full, operator):
@@ -241,3 +246,30 @@ def test_static_files_on_another_server(full, operator, settings):
     policy = operator.get("/atp/")["Content-Security-Policy"]
     assert "script-src 'self' https://files.example;" in policy
     assert "connect-src 'self';" in policy
+
+
+def test_what_a_lost_daemon_holds(full, operator):
+    """Nobody is there who could be asked for anything."""
+    running = full[State.RUNNING]
+    full.host.lose_lease()
+    told = shown(page_of(operator, running))
+    assert '<span class="condition lost">lost</span>' in told
+    assert "/release/" not in told
+    assert "was lost with work in hand" in shown(operator.get("/atp/"))
+    assert "workers busy" not in shown(operator.get("/atp/daemons/"))
+
+
+def test_why_it_was_lost_is_said_of_what_is_stale(full, operator):
+    instance = echo.using(priority=100).enqueue()
+    while not instance.is_terminal:
+        [case] = full.host.claim(limit=1)
+        full.host.move(case, Event.START)
+        full.host.move(case, Event.EXPIRE, message="its worker died by SIGSEGV")
+        instance.refresh_from_db()
+    assert instance.reason == Reason.STALE
+    assert "its worker died by SIGSEGV\ngiven up" in shown(page_of(operator, instance))
+
+
+def test_when_what_waits_is_due(full, operator):
+    row = shown(operator.get("/atp/instances/?state=ACCEPTED"))
+    assert "in 3 h" in row

@@ -1,6 +1,6 @@
 """``list``: Instances, newest first, a page at a time."""
 
-from ... import documents, overview, queue, wording
+from ... import documents, overview, paging, queue, wording
 from ...states import State
 from . import arguments, present
 from .base import Subcommand, find, instances
@@ -25,12 +25,11 @@ class List(Subcommand):
 
     def run(self, options):
         limit = options["limit"]
-        rows = list(_selected(options).newest_first()[: limit + 1])
-        page = rows[:limit]
+        page = paging.page(_selected(options), ("-id",), size=limit)
         return {
             "time": overview.now(),
-            "instances": [documents.instance(row) for row in page],
-            "next": page[-1].uuid if len(rows) > limit else None,
+            "instances": [documents.instance(row) for row in page.rows],
+            "next": None if page.next is None else page.rows[-1].uuid,
         }
 
     def text(self, document):

@@ -36,6 +36,11 @@
     focused = null;
   });
 
+  // What was done a while ago is not news beside what refreshes itself.
+  setTimeout(() => {
+    document.querySelectorAll(".told").forEach((told) => told.remove());
+  }, 10000);
+
   // What is no longer fresh must not look as if it were.
   const tell = (isStale) => { document.getElementById("stale").hidden = !isStale; };
   document.addEventListener("htmx:afterRequest", (event) => tell(!event.detail.successful));

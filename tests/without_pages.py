@@ -1,0 +1,3 @@
+"""URLs of a project that does not use the pages."""
+
+urlpatterns = []
