@@ -6,28 +6,24 @@ for the log.
 """
 
 from collections import defaultdict
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from contextlib import nullcontext
 from uuid import UUID
 
 from django.db import transaction
 
-from . import binding, codec
+from .calls import Call, call_of, identifiers_of, request_of
 from .conf import did_you_mean, settings
 from .exceptions import (
     ATPError,
     IllegalTransition,
-    InvalidInputs,
-    InvalidOption,
     UnknownInstance,
     UnknownType,
 )
 from .models import Instance, Response, Task, Type
-from .options import check_text
-from .registry import TaskType, is_identifier, registry
+from .registry import is_identifier, registry
 from .states import Event, State
 from .store import get_store
-from .store.values import RELEASE, Change, Request
+from .store.values import RELEASE, Change
 
 # Instances written or removed in one statement.
 CHUNK = 1000
@@ -57,15 +53,6 @@ def unregister(identifier, by=""):
 # Enqueueing
 
 
-@dataclass(frozen=True, kw_only=True)
-class Call:
-    """One call of a handler that is to be: a declared Type with its options, and arguments."""
-
-    task_type: TaskType
-    args: tuple = ()
-    kwargs: Mapping = field(default_factory=dict)
-
-
 def enqueue(task_type, /, *args, **kwargs):
     """Enqueue one Instance; see :meth:`TaskType.enqueue`."""
     return enqueue_calls([Call(task_type=task_type, args=args, kwargs=kwargs)])[0]
@@ -73,12 +60,12 @@ def enqueue(task_type, /, *args, **kwargs):
 
 def enqueue_many(task_type, inputs, *, identifiers=None):
     """Enqueue many Instances, all or none; see :meth:`TaskType.enqueue_many`."""
-    calls = [_call(task_type, item) for item in inputs]
-    names = _identifiers(task_type, len(calls), identifiers)
+    calls = [call_of(task_type, item) for item in inputs]
+    names = identifiers_of(task_type, len(calls), identifiers)
     store = get_store()
     # One look at the options, however many there are.
     options = task_type.options.checked(store.now)
-    requests = [_request(call, options, name) for call, name in zip(calls, names, strict=True)]
+    requests = [request_of(call, options, name) for call, name in zip(calls, names, strict=True)]
     return store.enqueue(task_type.registration(), requests)
 
 
@@ -94,75 +81,20 @@ def enqueue_calls(calls):
     for number, call in enumerate(calls):
         try:
             options = call.task_type.options.checked(store.now)
-            request = _request(call, options, *_identifiers(call.task_type, 1, None))
+            request = request_of(call, options, *identifiers_of(call.task_type, 1, None))
         except ATPError as error:
             error.call = number
             raise
         of_type[call.task_type.identifier].append((number, call.task_type, request))
     enqueued = {}
-    with transaction.atomic(using=settings.DATABASE):
+    # A verb of the store is a transaction already.
+    together = transaction.atomic(using=settings.DATABASE) if len(of_type) > 1 else nullcontext()
+    with together:
         for numbered in of_type.values():
             numbers, task_types, requests = zip(*numbered, strict=True)
             instances = store.enqueue(task_types[0].registration(), list(requests))
             enqueued.update(zip(numbers, instances, strict=True))
     return [enqueued[number] for number in sorted(enqueued)]
-
-
-def _request(call, options, identifier):
-    return Request(
-        inputs=_payload(call),
-        identifier=identifier,
-        collection=options.collection,
-        priority=options.priority,
-        due=options.run_after,
-        start_before=options.start_before,
-        created_by=options.created_by,
-        existing=options.existing,
-    )
-
-
-def _call(task_type, item):
-    if isinstance(item, Mapping):
-        return Call(task_type=task_type, kwargs=item)
-    if isinstance(item, (tuple, list)):
-        return Call(task_type=task_type, args=tuple(item))
-    raise InvalidInputs(
-        f"enqueue_many() takes mappings of keyword arguments or tuples of arguments, not {item!r}."
-    )
-
-
-def _payload(call):
-    task_type = call.task_type
-    for name in call.kwargs:
-        if not isinstance(name, str):
-            raise InvalidInputs(f"An argument of {task_type} is called {name!r}; names are text.")
-    bound = binding.bind(task_type.identifier, task_type.signature, call.args, call.kwargs)
-    codec.check_format(task_type.serializer)
-    return codec.encode(
-        bound,
-        format=task_type.serializer,
-        limit=settings.MAX_INPUTS_SIZE,
-        what=f"Inputs of {task_type.identifier!r}",
-    )
-
-
-def _identifiers(task_type, count, identifiers):
-    own = task_type.options.identifier
-    if identifiers is None:
-        if own is not None and count > 1:
-            raise InvalidOption(
-                f"using(identifier={own!r}) names one Instance, not {count}: "
-                "give enqueue_many() its identifiers=[…]."
-            )
-        names = [own] * count
-    else:
-        names = list(identifiers)
-        if len(names) != count:
-            raise InvalidOption(f"{len(names)} identifiers for {count} inputs.")
-    for name in names:
-        if name is not None:
-            check_text("identifier", name, empty=False)
-    return names
 
 
 # Looking

@@ -1,0 +1,80 @@
+"""Calls of handlers that are to be: bound to the signature, serialized, ready for the store."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from . import binding, codec
+from .conf import settings
+from .exceptions import InvalidInputs, InvalidOption
+from .options import check_text
+from .registry import TaskType
+from .store.values import Request
+
+
+@dataclass(frozen=True, kw_only=True)
+class Call:
+    """One call of a handler that is to be: a declared Type with its options, and arguments."""
+
+    task_type: TaskType
+    args: tuple = ()
+    kwargs: Mapping = field(default_factory=dict)
+
+
+def request_of(call, options, identifier):
+    """Return what the store is asked to enqueue; ``options`` have been checked."""
+    return Request(
+        inputs=_payload(call),
+        identifier=identifier,
+        collection=options.collection,
+        priority=options.priority,
+        due=options.run_after,
+        start_before=options.start_before,
+        created_by=options.created_by,
+        existing=options.existing,
+    )
+
+
+def call_of(task_type, item):
+    """Return the call that an item of enqueue_many() stands for. Raises InvalidInputs."""
+    if isinstance(item, Mapping):
+        return Call(task_type=task_type, kwargs=item)
+    if isinstance(item, (tuple, list)):
+        return Call(task_type=task_type, args=tuple(item))
+    raise InvalidInputs(
+        f"enqueue_many() takes mappings of keyword arguments or tuples of arguments, not {item!r}."
+    )
+
+
+def _payload(call):
+    task_type = call.task_type
+    for name in call.kwargs:
+        if not isinstance(name, str):
+            raise InvalidInputs(f"An argument of {task_type} is called {name!r}; names are text.")
+    bound = binding.bind(task_type.identifier, task_type.signature, call.args, call.kwargs)
+    codec.check_format(task_type.serializer)
+    return codec.encode(
+        bound,
+        format=task_type.serializer,
+        limit=settings.MAX_INPUTS_SIZE,
+        what=f"Inputs of {task_type.identifier!r}",
+    )
+
+
+def identifiers_of(task_type, count, identifiers):
+    """Return the identifier of each of ``count`` Instances, or None. Raises InvalidOption."""
+    own = task_type.options.identifier
+    if identifiers is None:
+        if own is not None and count > 1:
+            raise InvalidOption(
+                f"using(identifier={own!r}) names one Instance, not {count}: "
+                "give enqueue_many() its identifiers=[…]."
+            )
+        names = [own] * count
+    else:
+        names = list(identifiers)
+        if len(names) != count:
+            raise InvalidOption(f"{len(names)} identifiers for {count} inputs.")
+    for name in names:
+        if name is not None:
+            check_text("identifier", name, empty=False)
+    return names
