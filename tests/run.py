@@ -1,7 +1,8 @@
 """Run the tests on every database: ``python -m tests.run [options] [pytest arguments]``.
 
-SQLite first, then a PostgreSQL that is started here, then the store's contract
-on the oldest PostgreSQL that the wheel has. With ``DATABASE_URL`` in the
+On SQLite, on a PostgreSQL that is started here, and the store's contract on the
+oldest PostgreSQL that the wheel has: all at once where there is more than one
+processor, as much of the time of each is spent waiting. With ``DATABASE_URL`` in the
 environment the PostgreSQL that it names takes the place of both. The last line
 says how many passed and failed; the exit status is 1 if any failed or none ran.
 """
@@ -63,7 +64,7 @@ def main(argv=None):
         except chromium.NoBrowser as error:
             print(error, file=sys.stderr)
             return 1
-    if options.parallel:
+    if len(legs) > 1 and not options.serial and (os.cpu_count() or 1) > 1:
         outcomes = _all_at_once(legs)
     else:
         outcomes = [_run(leg) for leg in legs]
@@ -79,9 +80,7 @@ def _parser():
         help="only on this database; may be given more than once",
     )
     parser.add_argument(
-        "--parallel",
-        action="store_true",
-        help="all databases at once: faster, but what measures time may fail on few cores",
+        "--serial", action="store_true", help="one database after the other, which takes longer"
     )
     return parser
 

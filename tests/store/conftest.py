@@ -1,13 +1,17 @@
 """Fixtures of the store contract: every store runs through every test here."""
 
 import pytest
+from django.db import connections
 
 from atp.conf import settings
 from atp.store.orm import ORMStore
+from atp.store.postgresql import PostgreSQLStore
 
 from .world import World
 
 STORES = [ORMStore]
+if connections[settings.DATABASE].vendor == "postgresql":
+    STORES.append(PostgreSQLStore)
 
 
 @pytest.fixture(params=STORES, ids=lambda store: store.__name__)

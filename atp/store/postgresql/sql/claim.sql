@@ -1,0 +1,129 @@
+-- Claim due Tasks: an even share of each Type that has some, then whatever fits.
+--
+-- A look at a Type walks atp_task_claim (type, priority, due_at, instance; only
+-- what waits) priority by priority. So what is dated in the future never lies
+-- in front of what is due, whatever its priority. Where a look is a scalar
+-- subquery, it is so that the planner cannot make one join over all of them.
+WITH RECURSIVE
+daemon AS MATERIALIZED (
+    -- Whoever ends this identity locks its row: afterwards this finds none.
+    SELECT id, host || ':' || pid AS name, clock_timestamp() AS now
+    FROM atp_daemon
+    WHERE uuid = %(daemon)s AND (lock <> '' OR lease_until > clock_timestamp())
+    FOR KEY SHARE
+),
+level (type_id, turn, priority) AS (
+    SELECT type.id, served.turn, (
+        SELECT max(priority) FROM atp_task WHERE type_id = type.id AND daemon_id IS NULL
+    )
+    FROM daemon
+    CROSS JOIN unnest(%(types)s::text[]) WITH ORDINALITY AS served (identifier, turn)
+    JOIN atp_type type USING (identifier)
+  UNION ALL
+    SELECT type_id, turn, (
+        SELECT max(priority) FROM atp_task
+        WHERE type_id = level.type_id AND daemon_id IS NULL AND priority < level.priority
+    )
+    FROM level WHERE priority IS NOT NULL
+),
+ready AS MATERIALIZED (
+    SELECT type_id, array_agg(priority ORDER BY priority DESC) AS priorities,
+        ceil(%(limit)s::numeric / count(*) OVER ())::int AS share,
+        row_number() OVER (ORDER BY min(turn)) AS turn
+    FROM level
+    WHERE priority IS NOT NULL AND (
+        SELECT due_at FROM atp_task
+        WHERE type_id = level.type_id AND daemon_id IS NULL AND priority = level.priority
+        ORDER BY due_at LIMIT 1
+    ) <= (SELECT now FROM daemon)
+    GROUP BY type_id
+),
+shared AS MATERIALIZED (
+    SELECT found.*
+    FROM (SELECT * FROM ready ORDER BY turn) ready CROSS JOIN LATERAL (
+        SELECT task.instance_id, ready.turn, task.priority, task.due_at
+        FROM unnest(ready.priorities) AS level (priority) CROSS JOIN LATERAL (
+            SELECT instance_id, priority, due_at FROM atp_task
+            WHERE type_id = ready.type_id AND daemon_id IS NULL
+              AND priority = level.priority AND due_at <= (SELECT now FROM daemon)
+              AND (start_before IS NULL OR start_before > (SELECT now FROM daemon))
+            ORDER BY due_at, instance_id
+            LIMIT ready.share
+            FOR UPDATE SKIP LOCKED
+        ) task
+        LIMIT ready.share
+    ) found
+    LIMIT %(limit)s
+),
+lacking AS MATERIALIZED (
+    SELECT %(limit)s - count(*) AS number FROM shared
+),
+further AS MATERIALIZED (
+    -- More of those that had more than their share.
+    SELECT found.*
+    FROM (
+        SELECT * FROM ready
+        WHERE share <= (SELECT count(*) FROM shared WHERE shared.turn = ready.turn)
+        ORDER BY turn
+    ) ready CROSS JOIN LATERAL (
+        SELECT task.instance_id, ready.turn, task.priority, task.due_at
+        FROM unnest(ready.priorities) AS level (priority) CROSS JOIN LATERAL (
+            SELECT instance_id, priority, due_at FROM atp_task
+            WHERE type_id = ready.type_id AND daemon_id IS NULL
+              AND priority = level.priority AND due_at <= (SELECT now FROM daemon)
+              AND (start_before IS NULL OR start_before > (SELECT now FROM daemon))
+              AND instance_id NOT IN (SELECT instance_id FROM shared)
+            ORDER BY due_at, instance_id
+            LIMIT (SELECT number FROM lacking)
+            FOR UPDATE SKIP LOCKED
+        ) task
+        LIMIT (SELECT number FROM lacking)
+    ) found
+    WHERE (SELECT number FROM lacking) > 0
+    LIMIT (SELECT number FROM lacking)
+),
+picked AS MATERIALIZED (
+    SELECT * FROM shared UNION ALL SELECT * FROM further
+),
+taken AS (
+    UPDATE atp_task task
+    SET daemon_id = daemon.id, attempt = task.attempt + 1, request = ''
+    FROM picked, daemon
+    WHERE task.instance_id = picked.instance_id
+    RETURNING task.instance_id, task.attempt
+),
+moved AS (
+    -- A Task that waits is that of an ACCEPTED Instance. Its state is not asked
+    -- here: the version of the row that this statement sees may be an older one
+    -- than that of the Task, which was looked at again when it was locked.
+    UPDATE atp_instance instance
+    SET state = 'SCHEDULED', attempt = taken.attempt
+    FROM taken
+    WHERE instance.id = taken.instance_id
+    RETURNING instance.*
+),
+logged AS (
+    INSERT INTO atp_logrecord
+        (instance_id, subject, time, event, state, attempt, level, who, message)
+    SELECT moved.id, '', daemon.now, 'claim', 'SCHEDULED', moved.attempt, 20, daemon.name, ''
+    FROM moved, daemon
+)
+SELECT
+    extract(epoch FROM daemon.now)::float8, daemon.name,
+    (
+        SELECT start_before <= daemon.now FROM atp_task
+        WHERE daemon_id IS NULL AND start_before IS NOT NULL
+        ORDER BY start_before LIMIT 1
+    ) AS late,
+    moved.id, moved.uuid::text, moved.type_id, moved.attempt, inputs.format, inputs.data,
+    moved.identifier, moved.collection, moved.priority, moved.retries, moved.restarts, moved.lost,
+    type.identifier, extract(epoch FROM type.timeout)::float8, type.max_retries,
+    extract(epoch FROM type.backoff)::float8, extract(epoch FROM type.backoff_max)::float8,
+    type.max_restarts
+FROM daemon
+LEFT JOIN (
+    picked JOIN moved ON moved.id = picked.instance_id
+    JOIN atp_inputs inputs ON inputs.instance_id = picked.instance_id
+    JOIN atp_type type ON type.id = moved.type_id
+) ON true
+ORDER BY picked.turn, picked.priority DESC, picked.due_at, picked.instance_id

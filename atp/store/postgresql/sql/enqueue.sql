@@ -1,0 +1,53 @@
+-- Enqueue: Instances, Inputs, LogRecords and Tasks in one statement.
+--
+-- Keys are taken first, so that the four tables can be written beside each
+-- other; their foreign keys are checked at the end of the transaction. What has
+-- an identifier that is taken is not made: it is not in the answer. There is no
+-- answer at all if the Type is not registered.
+WITH
+source AS MATERIALIZED (
+    SELECT
+        nextval(pg_get_serial_sequence('atp_instance', 'id')) AS id,
+        type.id AS type_id, clock.now, source.*
+    FROM (SELECT id FROM atp_type WHERE identifier = %(type)s) type,
+        (SELECT clock_timestamp() AS now) clock,
+        unnest(
+            %(uuids)s::uuid[], %(identifiers)s::text[], %(collections)s::text[],
+            %(priorities)s::int[], %(dues)s::float8[], %(start_befores)s::float8[],
+            %(whos)s::text[], %(formats)s::text[], %(inputs)s::text[]
+        ) WITH ORDINALITY AS source (
+            uuid, identifier, collection, priority, due, start_before, who, format, inputs, place
+        )
+),
+made AS (
+    INSERT INTO atp_instance (
+        id, type_id, uuid, identifier, state, reason, collection, priority, attempt, restarts,
+        retries, lost, progress_message, start_before, created_by, created
+    )
+    SELECT
+        id, type_id, uuid, identifier, 'ACCEPTED', '', collection, priority, 0, 0,
+        0, 0, '', to_timestamp(start_before), who, now
+    FROM source ORDER BY place
+    ON CONFLICT (type_id, identifier) WHERE identifier IS NOT NULL DO NOTHING
+    RETURNING id
+),
+given AS (
+    INSERT INTO atp_inputs (instance_id, format, data)
+    SELECT id, format, inputs FROM made JOIN source USING (id) ORDER BY place
+),
+logged AS (
+    INSERT INTO atp_logrecord
+        (instance_id, subject, time, event, state, attempt, level, who, message)
+    SELECT id, '', now, 'enqueue', 'ACCEPTED', 0, 20, coalesce(nullif(who, ''), %(who)s), ''
+    FROM made JOIN source USING (id) ORDER BY place
+),
+queued AS (
+    INSERT INTO atp_task (
+        instance_id, type_id, collection, priority, due_at, start_before, attempt, request
+    )
+    SELECT
+        id, type_id, collection, priority, coalesce(to_timestamp(due), now),
+        to_timestamp(start_before), 0, ''
+    FROM made JOIN source USING (id) ORDER BY place
+)
+SELECT place - 1, id, type_id, extract(epoch FROM now)::float8 FROM made JOIN source USING (id)

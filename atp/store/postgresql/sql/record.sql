@@ -1,0 +1,80 @@
+-- Record what happened to Instances that the daemon holds, fenced by holder and
+-- attempt: whose Task it no longer has under this attempt is not in the answer.
+--
+-- Each Instance comes once, with what all of its events amount to; each event
+-- comes once more for the log. Tasks are found by their key, and locked in the
+-- order of their keys.
+WITH
+source AS MATERIALIZED (
+    SELECT * FROM unnest(
+        %(instances)s::bigint[], %(attempts)s::int[], %(sources)s::text[], %(targets)s::text[],
+        %(effects)s::text[], %(started)s::float8[], %(finished)s::float8[], %(reasons)s::text[],
+        %(retries)s::int[], %(delays)s::float8[]
+    ) AS source (id, attempt, sources, target, effect, started, finished, reason, retries, delay)
+),
+held AS MATERIALIZED (
+    SELECT task.instance_id
+    FROM source JOIN atp_task task ON task.instance_id = source.id
+    WHERE task.attempt = source.attempt
+      AND task.daemon_id = (SELECT id FROM atp_daemon WHERE uuid = %(daemon)s)
+    ORDER BY task.instance_id
+    FOR UPDATE OF task
+),
+moved AS (
+    UPDATE atp_instance instance
+    SET state = source.target,
+        started = coalesce(to_timestamp(source.started), instance.started),
+        finished = to_timestamp(source.finished),
+        reason = source.reason,
+        retries = instance.retries + source.retries,
+        progress = CASE
+            WHEN source.target = 'FINISHED' THEN 1
+            WHEN source.started IS NOT NULL THEN NULL
+            ELSE instance.progress
+        END,
+        progress_message = CASE
+            WHEN source.started IS NOT NULL THEN '' ELSE instance.progress_message
+        END
+    FROM source JOIN held ON held.instance_id = source.id
+    WHERE instance.id = source.id AND instance.state = ANY (source.sources::text[])
+    RETURNING instance.id, instance.started, source.effect, source.delay
+),
+deleted AS (
+    DELETE FROM atp_task task USING moved
+    WHERE task.instance_id = moved.id AND moved.effect = 'deleted'
+),
+freed AS (
+    UPDATE atp_task task
+    SET daemon_id = NULL,
+        due_at = coalesce(clock_timestamp() + moved.delay * interval '1 second', task.due_at),
+        request = CASE WHEN task.request = 'release' THEN '' ELSE task.request END,
+        start_before = CASE WHEN moved.started IS NULL THEN task.start_before END
+    FROM moved
+    WHERE task.instance_id = moved.id AND moved.effect = 'freed'
+),
+responded AS (
+    INSERT INTO atp_response (instance_id, content_type, data, file, size, files)
+    SELECT response.id, response.content_type, response.data, response.file, response.size, '[]'
+    FROM unnest(
+        %(responding)s::bigint[], %(content_types)s::text[], %(data)s::bytea[],
+        %(files)s::text[], %(sizes)s::bigint[]
+    ) AS response (id, content_type, data, file, size)
+    JOIN moved USING (id)
+    ON CONFLICT (instance_id) DO UPDATE
+    SET content_type = excluded.content_type, data = excluded.data,
+        file = excluded.file, size = excluded.size
+),
+logged AS (
+    INSERT INTO atp_logrecord
+        (instance_id, subject, time, event, state, attempt, level, who, message)
+    SELECT
+        log.id, '', to_timestamp(log.time), log.event, log.state,
+        log.attempt, log.level, log.who, log.message
+    FROM unnest(
+        %(logged)s::bigint[], %(times)s::float8[], %(events)s::text[], %(states)s::text[],
+        %(log_attempts)s::int[], %(levels)s::int[], %(whos)s::text[], %(messages)s::text[]
+    ) WITH ORDINALITY AS log (id, time, event, state, attempt, level, who, message, place)
+    JOIN moved USING (id)
+    ORDER BY log.place
+)
+SELECT id FROM moved
