@@ -6,7 +6,7 @@ from playwright.sync_api import expect
 from ..app.tasks import echo
 
 # Longer than any part waits until it looks again, in milliseconds.
-A_WHILE = 10_000
+A_WHILE = 3_000
 
 
 @pytest.fixture

@@ -3,11 +3,12 @@
 "use strict";
 
 (() => {
-  let isPressed = false;
+  let pressed = null;
   let focused = null;
-  const press = () => { isPressed = true; };
+  // A button may come up where the page does not hear of it.
+  const press = () => { clearTimeout(pressed); pressed = setTimeout(release, 5000); };
   // After the click that a release makes, which a part that is gone would not get.
-  const release = () => { setTimeout(() => { isPressed = false; }); };
+  const release = () => { setTimeout(() => { clearTimeout(pressed); pressed = null; }); };
   addEventListener("pointerdown", press, true);
   addEventListener("pointerup", release, true);
   addEventListener("pointercancel", release, true);
@@ -19,7 +20,7 @@
 
   // A part that is being used stays as it is until the next time.
   document.addEventListener("htmx:beforeSwap", (event) => {
-    if (isPressed || holdsSelection(event.detail.target)) {
+    if (pressed !== null || holdsSelection(event.detail.target)) {
       event.detail.shouldSwap = false;
       return;
     }
