@@ -45,10 +45,6 @@ class InstanceQuerySet(models.QuerySet):
         """FAILED in a way that a redrive may mend."""
         return self.failed(*DEAD_LETTER)
 
-    def queued(self):
-        """Live ones, found through Task: quick, however long the history is."""
-        return self.filter(task__isnull=False)
-
     def selected(
         self, *, type=None, state=None, reason="", collection="", identifier="", created_by=""
     ):

@@ -19,7 +19,7 @@ from .exceptions import (
     UnknownInstance,
     UnknownType,
 )
-from .models import Instance, Response, Task, Type
+from .models import Inputs, Instance, Response, Task, Type
 from .registry import is_identifier, registry
 from .states import Event, State
 from .store import get_store
@@ -140,6 +140,11 @@ def declared(identifier):
     types = Type.objects.using(settings.DATABASE)
     is_known = types.filter(identifier=identifier).exists()
     return registry.handler_of(identifier) if is_known else registry.get(identifier)
+
+
+def inputs(instance):
+    """Return the Inputs of an Instance, or None while it is being removed."""
+    return Inputs.objects.using(settings.DATABASE).filter(pk=instance.pk).first()
 
 
 def response(instance):

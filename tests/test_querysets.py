@@ -98,12 +98,6 @@ def test_instances_by_the_start_of_their_uuid():
     assert list(Instance.objects.named(str(other.uuid))) == [other]
 
 
-def test_queued_are_those_with_a_task():
-    one = echo.enqueue()
-    instance(state=State.FINISHED, finished=now()).save()
-    assert list(Instance.objects.queued()) == [one]
-
-
 KINDS = [*((state, "") for state in State if state != State.FAILED)]
 KINDS += [(State.FAILED, reason) for reason in Reason]
 COLLECTIONS = ["", "books", "maps"]

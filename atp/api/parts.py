@@ -7,7 +7,7 @@ from rest_framework.response import Response
 
 from .. import documents, queue
 from ..conf import settings
-from ..models import Inputs, LogRecord
+from ..models import LogRecord
 from ..web import permissions, raw
 from .base import View
 from .media import AnyAccept
@@ -57,7 +57,7 @@ class InputsView(View):
 
     def get(self, request, uuid):
         instance = self.instance_of(uuid)
-        row = Inputs.objects.using(settings.DATABASE).filter(pk=instance.pk).first()
+        row = queue.inputs(instance)
         if row is None:
             raise Http404("There are no inputs.")
         return Response(documents.inputs(row))

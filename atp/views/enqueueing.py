@@ -12,7 +12,6 @@ from django.shortcuts import redirect
 
 from .. import binding, codec, overview, queue, wording
 from ..exceptions import ATPError, CorruptData, DuplicateIdentifier, InvalidInputs, NotSerializable
-from ..models import Inputs
 from ..options import EXISTING, MAX_IDENTIFIER, MAX_PRIORITY, MIN_PRIORITY
 from ..web import permissions
 from ..web.actor import PAGE, actor
@@ -147,7 +146,7 @@ class EnqueuePage(Page):
 
 
 def _stored(instance):
-    inputs = Inputs.objects.using(instance._state.db).filter(pk=instance.pk).first()
+    inputs = queue.inputs(instance)
     if inputs is not None and inputs.format == codec.JSON:
         with contextlib.suppress(ValueError, RecursionError):
             return _as_json(json.loads(inputs.data))

@@ -2,7 +2,7 @@
 
 from .. import overview, paging, queue
 from ..conf import settings
-from ..models import Inputs, Instance, LogRecord, Task
+from ..models import Instance, LogRecord, Task
 from ..registry import registry
 from ..states import Event, Reason, State
 from ..timeline import timeline
@@ -73,7 +73,7 @@ class InstancePage(Page):
         if user.has_perm(permissions.VIEW_LOG):
             context |= _log(instance)
         if user.has_perm(permissions.VIEW_INPUTS):
-            context["inputs"] = shown_inputs(_of(Inputs, instance).first())
+            context["inputs"] = shown_inputs(queue.inputs(instance))
         now = overview.now()
         held = task is not None and task.daemon is not None
         holder = overview.condition(task.daemon, now) if held else None
@@ -90,10 +90,6 @@ class InstancePage(Page):
     def _may_enqueue_again(self, instance):
         needed = (permissions.VIEW_TYPE, permissions.VIEW_INPUTS, permissions.OPERATE)
         return instance.type.identifier in registry and self.may(*needed)
-
-
-def _of(model, instance):
-    return model.objects.using(settings.DATABASE).filter(pk=instance.pk)
 
 
 def _log(instance):

@@ -179,7 +179,6 @@ def test_types_and_what_they_take(full, operator):
     assert "/atp/types/tests.add/enqueue/" in shown
     one = text(operator.get("/atp/types/tests.add/"))
     assert "tests.add(first: int, second: int = 0, *more: int)" in one
-    assert "via" not in one
 
 
 def test_a_type_that_this_process_does_not_declare(full, operator):

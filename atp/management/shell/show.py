@@ -8,7 +8,7 @@ from django.core.management.base import CommandError
 from ... import codec, documents, overview, queue, wording
 from ...conf import settings
 from ...exceptions import CorruptData
-from ...models import Inputs, LogRecord, Task
+from ...models import LogRecord
 from . import arguments, present
 from .base import Subcommand, find
 from .body import write_body
@@ -65,13 +65,11 @@ def _instance(options):
 
 
 def _document(instance):
-    tasks = Task.objects.using(settings.DATABASE).select_related("daemon")
-    inputs = Inputs.objects.using(settings.DATABASE)
     log = LogRecord.objects.using(settings.DATABASE).of_instance(instance)
     return {
         **documents.instance(instance),
-        "task": documents.task(tasks.filter(pk=instance.pk).first()),
-        "inputs": documents.inputs(inputs.filter(pk=instance.pk).first()),
+        "task": documents.task(queue.task(instance)),
+        "inputs": documents.inputs(queue.inputs(instance)),
         "response": documents.response(queue.response(instance)),
         "log": [documents.log_record(record) for record in log],
     }
