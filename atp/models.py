@@ -2,6 +2,9 @@
 
 The store is the only code that writes Task, Instance.state or LogRecord;
 everybody else reads. House plan, section 3, says what each table is for.
+
+Where ``db_constraint`` is off, whoever writes the row writes or locks in the same
+statement what it refers to; the database would look that up once more for each row.
 """
 
 import time
@@ -184,7 +187,7 @@ class Instance(models.Model):
 class Inputs(models.Model):
     """The serialized arguments of one Instance."""
 
-    instance = models.OneToOneField(Instance, models.CASCADE, primary_key=True)
+    instance = models.OneToOneField(Instance, models.CASCADE, primary_key=True, db_constraint=False)
     format = models.CharField(max_length=8, default=codec.JSON)
     data = models.TextField()
 
@@ -258,7 +261,9 @@ class LogRecord(models.Model):
     Type, a lane or a daemon, named by ``subject``; purging keeps those.
     """
 
-    instance = models.ForeignKey(Instance, models.CASCADE, null=True, db_index=False)
+    instance = models.ForeignKey(
+        Instance, models.CASCADE, null=True, db_index=False, db_constraint=False
+    )
     subject = models.CharField(max_length=255, blank=True, default="")
     time = InstantField()
     event = models.CharField(max_length=8, blank=True, default="")
@@ -320,14 +325,19 @@ class Task(models.Model):
     from the Instance, so that it never has to look at a wider table.
     """
 
-    instance = models.OneToOneField(Instance, models.CASCADE, primary_key=True)
-    type = models.ForeignKey(Type, models.PROTECT, db_index=False)
+    instance = models.OneToOneField(Instance, models.CASCADE, primary_key=True, db_constraint=False)
+    type = models.ForeignKey(Type, models.PROTECT, db_index=False, db_constraint=False)
     collection = models.CharField(max_length=MAX_IDENTIFIER, blank=True, default="")
     priority = models.SmallIntegerField(default=0)
     due_at = InstantField()
     start_before = InstantField(null=True)
     daemon = models.ForeignKey(
-        Daemon, models.PROTECT, null=True, db_index=False, related_name="tasks"
+        Daemon,
+        models.PROTECT,
+        null=True,
+        db_index=False,
+        db_constraint=False,
+        related_name="tasks",
     )
     attempt = models.PositiveIntegerField(default=0)
     request = models.CharField(max_length=16, blank=True, default="")

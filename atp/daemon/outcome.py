@@ -44,7 +44,7 @@ def change(outcome, claimed, **facts):
             level=logging.ERROR,
             **facts,
         )
-    if claimed.retries < claimed.max_retries:
+    if claimed.retries < claimed.parameters.max_retries:
         return Change(
             event=Event.RETRY,
             message=outcome.message,
@@ -62,8 +62,8 @@ def change(outcome, claimed, **facts):
 
 
 def _why_no_more(outcome, claimed):
-    if claimed.max_retries:
-        return f" (retries used up: {claimed.retries} of {claimed.max_retries})"
+    if claimed.parameters.max_retries:
+        return f" (retries used up: {claimed.retries} of {claimed.parameters.max_retries})"
     # To ask for a retry where none is allowed is worth a word; to raise is not.
     return " (its Type allows no retries: max_retries is 0)" if outcome.kind is Kind.RETRY else ""
 
@@ -71,4 +71,5 @@ def _why_no_more(outcome, claimed):
 def _delay(outcome, claimed):
     if outcome.after is not None:
         return timedelta(seconds=outcome.after)
-    return backoff.delay(claimed.retries + 1, first=claimed.backoff, maximum=claimed.backoff_max)
+    allowed = claimed.parameters
+    return backoff.delay(claimed.retries + 1, first=allowed.backoff, maximum=allowed.backoff_max)

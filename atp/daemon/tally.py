@@ -39,9 +39,8 @@ class Tally:
     def expired(self, holding, why):
         """An attempt was lost here."""
         task = holding.claimed
-        stale = states.is_stale(
-            restarts=task.restarts + 1, lost=task.lost + 1, max_restarts=task.max_restarts
-        )
+        budget = task.parameters.max_restarts
+        stale = states.is_stale(restarts=task.restarts + 1, lost=task.lost + 1, max_restarts=budget)
         self.lost([Lost(type=task.type, uuid=task.uuid, attempt=task.attempt, stale=stale)], why)
 
     def lost(self, attempts, why):

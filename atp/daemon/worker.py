@@ -64,7 +64,8 @@ class Worker:
     def _perform(self, claimed):
         """Run one Task. What runs is in the page from before the handler until after its result."""
         started = processes.uptime()
-        timeout = claimed.timeout.total_seconds() if claimed.timeout is not None else NEVER
+        timeout = claimed.parameters.timeout
+        timeout = NEVER if timeout is None else timeout.total_seconds()
         self._page.enter(
             self._slot, Running(claimed.instance, claimed.attempt, started + timeout, started)
         )

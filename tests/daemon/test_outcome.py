@@ -1,16 +1,17 @@
 """From an outcome and a budget to a change."""
 
-from dataclasses import replace
 from datetime import timedelta
 
 import pytest
 
 from atp.daemon.outcome import Kind, Outcome, change
 from atp.states import Event, Reason
-from tests.samples import claimed
+from tests.samples import claimed, parameters
 
-TASK = replace(
-    claimed(1), max_retries=2, backoff=timedelta(seconds=4), backoff_max=timedelta(minutes=1)
+TASK = claimed(1)._replace(
+    parameters=parameters(
+        max_retries=2, backoff=timedelta(seconds=4), backoff_max=timedelta(minutes=1)
+    )
 )
 
 
@@ -32,7 +33,7 @@ def test_retry_after():
 
 @pytest.mark.parametrize("kind", [Kind.RETRY, Kind.ERROR])
 def test_retries_used_up(kind):
-    made = change(Outcome(kind, "why"), replace(TASK, retries=2))
+    made = change(Outcome(kind, "why"), TASK._replace(retries=2))
     assert (made.event, made.reason) == (Event.FAIL, Reason.ERROR)
     assert made.message == "why (retries used up: 2 of 2)"
 

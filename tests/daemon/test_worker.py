@@ -1,14 +1,12 @@
 """What surrounds a handler: connections, error reporters, logging, interruption."""
 
 import logging
-from dataclasses import replace
 
 import pytest
 from django.core.signals import got_request_exception
 from django.db import connection, transaction
 
 from atp import queue, signals
-from atp.codec import Payload
 from atp.daemon.options import Options
 from atp.daemon.outcome import Kind
 from atp.daemon.page import Page
@@ -43,7 +41,7 @@ def worker(said, tmp_path, transactional_db):
 
 
 def task(type, inputs="{}"):
-    return replace(claimed(1, type), inputs=Payload("json", inputs))
+    return claimed(1, type)._replace(data=inputs)
 
 
 def test_one_task(worker, said):

@@ -26,8 +26,9 @@ def test_it_brings_all_that_the_attempt_needs(world):
     assert (claimed.instance, claimed.uuid, claimed.type) == (key, instance.uuid, ONE)
     assert (claimed.attempt, claimed.lost, claimed.retries) == (1, 0, 0)
     assert (claimed.identifier, claimed.collection, claimed.priority) == ("id", "esa", 3)
-    assert (claimed.timeout, claimed.max_retries) == (timedelta(seconds=9), 4)
-    assert (claimed.backoff, claimed.backoff_max) == (5 * SECOND, timedelta(hours=1))
+    parameters = claimed.parameters
+    assert (parameters.timeout, parameters.max_retries) == (timedelta(seconds=9), 4)
+    assert (parameters.backoff, parameters.backoff_max) == (5 * SECOND, timedelta(hours=1))
     assert claimed.inputs.data == "{}"
     record = world.log(key)[-1]
     assert (record.event, record.state, record.attempt) == (Event.CLAIM, State.SCHEDULED, 1)

@@ -4,11 +4,10 @@ import logging
 
 from django.db.models import Exists, F, OuterRef
 
-from ...codec import Payload
 from ...exceptions import LeaseLost
 from ...models import Daemon, Instance, LogRecord, Task, Type
 from ...states import Actor, Event, Reason, State
-from ..values import Change, Claimed
+from ..values import Change, Claimed, Parameters
 from .base import ORMBase
 from .moves import Moves
 
@@ -111,26 +110,34 @@ class Claims(ORMBase):
                 for key in keys
             ]
         )
-        return [_claimed(instances[key], now) for key in keys]
+        parameters = {i.type_id: _parameters(i.type) for i in instances.values()}
+        return [_claimed(instances[key], parameters, now) for key in keys]
 
 
-def _claimed(instance, now):
+def _parameters(type):
+    return Parameters(
+        type=type.identifier,
+        timeout=type.timeout,
+        max_retries=type.max_retries,
+        backoff=type.backoff,
+        backoff_max=type.backoff_max,
+        max_restarts=type.max_restarts,
+    )
+
+
+def _claimed(instance, parameters, now):
     return Claimed(
         instance=instance.pk,
-        uuid=instance.uuid,
-        type=instance.type.identifier,
+        name=str(instance.uuid),
         attempt=instance.attempt,
-        inputs=Payload(instance.inputs.format, instance.inputs.data),
+        format=instance.inputs.format,
+        data=instance.inputs.data,
         identifier=instance.identifier,
         collection=instance.collection,
         priority=instance.priority,
-        timeout=instance.type.timeout,
-        max_retries=instance.type.max_retries,
         retries=instance.retries,
-        backoff=instance.type.backoff,
-        backoff_max=instance.type.backoff_max,
-        max_restarts=instance.type.max_restarts,
         restarts=instance.restarts,
         lost=instance.lost,
+        parameters=parameters[instance.type_id],
         time=now,
     )

@@ -1,6 +1,7 @@
 """A batch of transitions on its way into the database: the guard and the fence."""
 
 import logging
+from dataclasses import replace
 
 from ... import states
 from ...models import Instance, LogRecord, Response, Task
@@ -48,6 +49,8 @@ class Moves:
         ``holder`` is the key of the daemon's row where the actor is a HOLDER,
         or where a SWEEPER acts on what that daemon holds.
         """
+        if change.started is not None:
+            return self._apply_start(change, actor, holder)
         instance = self.instances.get(change.instance)
         if instance is None:
             return False
@@ -68,6 +71,21 @@ class Moves:
         if change.event == Event.EXPIRE:
             self._give_up_if_stale(instance, change)
         return True
+
+    def _apply_start(self, change, actor, holder):
+        """Apply the start of an attempt and then what is recorded together with it."""
+        if states.transition(change.event, State.RUNNING) is None:
+            return False
+        start = Change(
+            event=Event.START,
+            instance=change.instance,
+            attempt=change.attempt,
+            time=change.started,
+            who=change.who,
+        )
+        return self.apply(start, actor=actor, holder=holder) and self.apply(
+            replace(change, started=None), actor=actor, holder=holder
+        )
 
     @staticmethod
     def _may(change, transition, actor, holder, task):

@@ -1,13 +1,15 @@
 """Claiming on PostgreSQL: one statement."""
 
+import json
 from datetime import UTC, datetime, timedelta
-from uuid import UUID
 
-from ...codec import Payload
 from ...exceptions import LeaseLost
 from ..orm.claims import Claims as ORMClaims
-from ..values import Claimed
+from ..values import Claimed, Parameters
 from .statements import statement
+
+# Where the columns of a claimed Task begin in a row; those before are of the claim.
+_OWN = 3
 
 
 class Claims(ORMClaims):
@@ -24,37 +26,23 @@ class Claims(ORMClaims):
             rows = cursor.fetchall()
         if not rows:
             raise LeaseLost("The daemon's row is gone, or its lease has run out.")
-        epoch, name, late, *_ = rows[0]
+        epoch, name, late, instance, *_ = rows[0]
         if late:
             self.miss(who=name)
+        if instance is None:
+            return []
         time = datetime.fromtimestamp(epoch, UTC)
-        return [_claimed(row, time) for row in rows if row[3] is not None]
+        read = {text: _parameters(text) for text in {row[-1] for row in rows}}
+        return [Claimed(*row[_OWN:-1], read[row[-1]], time) for row in rows]
 
 
-def _claimed(row, time):
-    # fmt: off
-    (
-        _, _, _, instance, uuid, _, attempt, format, data,
-        identifier, collection, priority, retries, restarts, lost,
-        type, timeout, max_retries, backoff, backoff_max, max_restarts,
-    ) = row
-    # fmt: on
-    return Claimed(
-        instance=instance,
-        uuid=UUID(uuid),
+def _parameters(text):
+    type, timeout, max_retries, backoff, backoff_max, max_restarts = json.loads(text)
+    return Parameters(
         type=type,
-        attempt=attempt,
-        inputs=Payload(format, data),
-        identifier=identifier,
-        collection=collection,
-        priority=priority,
         timeout=None if timeout is None else timedelta(seconds=timeout),
         max_retries=max_retries,
-        retries=retries,
         backoff=timedelta(seconds=backoff),
         backoff_max=timedelta(seconds=backoff_max),
         max_restarts=max_restarts,
-        restarts=restarts,
-        lost=lost,
-        time=time,
     )

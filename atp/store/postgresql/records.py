@@ -1,11 +1,17 @@
-"""Recording on PostgreSQL: what a batch amounts to, in one statement."""
+"""Recording on PostgreSQL: what a batch amounts to, in one statement or two."""
 
+import logging
 from collections import defaultdict
+from contextlib import nullcontext
 from dataclasses import replace
+
+from django.db import DataError
 
 from ... import states
 from ...states import Actor, Event, State
 from ..orm.records import Records as ORMRecords
+from ..values import Change
+from .arrays import array, texts
 from .statements import statement
 
 # What a batch is mostly made of. An expiry may end in FAILED, which the
@@ -23,17 +29,35 @@ class Records(ORMRecords):
         of_instance = defaultdict(list)
         for change in changes:
             of_instance[change.instance].append(change)
-        plain = {key: own for key, own in of_instance.items() if _is_plain(own)}
-        if len(plain) == len(of_instance):
-            return self._record_all(changes, plain, daemon)
-        with self.atomic():
-            return self._record_all(changes, plain, daemon)
+        finished, plain = {}, {}
+        for key, own in of_instance.items():
+            if _is_finish(own):
+                finished[key] = own[0]
+            elif _is_plain(own):
+                plain[key] = own
+        steps = bool(finished) + bool(plain) + (len(finished) + len(plain) < len(of_instance))
+        with self.atomic() if steps > 1 else nullcontext():
+            written = self._finish(finished, daemon) if finished else set()
+            if plain:
+                written |= self._record_plain(plain, daemon)
+            if len(written) == len(of_instance):
+                return []
+            # What was refused as a whole may still be right in part.
+            rest = [change for change in changes if change.instance not in written]
+            return super().record(rest, daemon=daemon)
 
-    def _record_all(self, changes, plain, daemon):
-        moved = self._record_plain(plain, daemon) if plain else set()
-        # What was refused as a whole may still be right in part.
-        rest = [change for change in changes if change.instance not in moved]
-        return super().record(rest, daemon=daemon) if rest else []
+    def _finish(self, finished, daemon):
+        """Write that attempts finished; returns the keys of those that were not refused."""
+        try:
+            with self.connection.cursor() as cursor:
+                cursor.execute(statement("finish"), _finish_parameters(finished, daemon))
+                refused = {key for key, _ in cursor.fetchall()}
+        except DataError:
+            if self.connection.in_atomic_block:
+                raise
+            # Something in it cannot be written: one by one it is seen what.
+            return set()
+        return finished.keys() - refused
 
     def _record_plain(self, plain, daemon):
         if any(change.time is None for own in plain.values() for change in own):
@@ -42,6 +66,43 @@ class Records(ORMRecords):
         with self.connection.cursor() as cursor:
             cursor.execute(statement("record"), _parameters(plain, daemon))
             return {key for (key,) in cursor.fetchall()}
+
+
+def _is_finish(changes):
+    """Whether all that happened to an Instance is that it finished, with nothing more to say."""
+    if len(changes) > 1:
+        return False
+    [change] = changes
+    return (
+        change.event == Event.FINISH
+        and change.time is not None
+        and change.level == logging.INFO
+        and not change.message
+    )
+
+
+def _finish_parameters(finished, daemon):
+    changes = finished.values()
+    responses = {change.instance: change.response for change in changes if change.response}
+    return {
+        "daemon": str(daemon),
+        "instances": array(finished),
+        "attempts": array([change.attempt for change in changes]),
+        "started": array([_epoch(change.started) for change in changes]),
+        "finished": array([_epoch(change.time) for change in changes]),
+        "whos": texts([change.who for change in changes]),
+        **_response_parameters(responses),
+    }
+
+
+def _response_parameters(responses):
+    return {
+        "responding": list(responses),
+        "content_types": [response.content_type for response in responses.values()],
+        "data": [response.data for response in responses.values()],
+        "files": [response.file for response in responses.values()],
+        "sizes": [response.size for response in responses.values()],
+    }
 
 
 def _timed(change, now):
@@ -53,13 +114,27 @@ def _is_plain(changes):
     if len({change.attempt for change in changes}) > 1:
         return False
     state = None
-    for change in changes:
+    for change in _events(changes):
         if change.event not in _PLAIN:
             return False
         if state is not None and change.event not in _HOLDERS.get(state, ()):
             return False
         state = _TARGETS[change.event]
     return True
+
+
+def _events(changes):
+    """Yield one change for each event."""
+    for change in changes:
+        if change.started is not None:
+            yield Change(
+                event=Event.START,
+                instance=change.instance,
+                attempt=change.attempt,
+                time=change.started,
+                who=change.who,
+            )
+        yield change
 
 
 _ROWS = [row for row in states.TRANSITIONS if Actor.HOLDER in row.actors and row.event in _PLAIN]
@@ -71,13 +146,20 @@ _HOLDERS = {state: {row.event for row in _ROWS if state in row.sources} for stat
 
 def _parameters(plain, daemon):
     columns = defaultdict(list)
+    responses = {}
     for key, changes in plain.items():
-        _add_instance(columns, key, changes)
-        for change in changes:
+        events = list(_events(changes))
+        _add_instance(columns, key, events)
+        for change in events:
             _add_log(columns, change)
             if change.response is not None:
-                _add_response(columns, key, change.response)
-    return {name: columns[name] for name in _COLUMNS} | {"daemon": str(daemon)}
+                responses[key] = change.response
+    return {
+        "daemon": str(daemon),
+        **{name: array(columns[name]) for name in _NUMBERS},
+        **{name: texts(columns[name]) for name in _TEXTS},
+        **_response_parameters(responses),
+    }
 
 
 def _add_instance(columns, key, changes):
@@ -107,20 +189,12 @@ def _add_log(columns, change):
     columns["messages"].append(change.message)
 
 
-def _add_response(columns, key, response):
-    columns["responding"].append(key)
-    columns["content_types"].append(response.content_type)
-    columns["data"].append(response.data)
-    columns["files"].append(response.file)
-    columns["sizes"].append(response.size)
-
-
 def _epoch(time):
-    return time.timestamp()
+    return None if time is None else time.timestamp()
 
 
-_COLUMNS = (
-    *("instances", "attempts", "sources", "targets", "effects", "started", "finished"),
-    *("reasons", "retries", "delays", "logged", "times", "events", "states", "log_attempts"),
-    *("levels", "whos", "messages", "responding", "content_types", "data", "files", "sizes"),
+_NUMBERS = (
+    *("instances", "attempts", "started", "finished", "retries", "delays"),
+    *("logged", "times", "log_attempts", "levels"),
 )
+_TEXTS = ("sources", "targets", "effects", "reasons", "events", "states", "whos", "messages")

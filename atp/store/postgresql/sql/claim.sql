@@ -29,7 +29,14 @@ level (type_id, turn, priority) AS (
 ready AS MATERIALIZED (
     SELECT type_id, array_agg(priority ORDER BY priority DESC) AS priorities,
         ceil(%(limit)s::numeric / count(*) OVER ())::int AS share,
-        row_number() OVER (ORDER BY min(turn)) AS turn
+        row_number() OVER (ORDER BY min(turn)) AS turn,
+        (
+            SELECT json_build_array(
+                identifier, extract(epoch FROM timeout), max_retries, extract(epoch FROM backoff),
+                extract(epoch FROM backoff_max), max_restarts
+            )::text
+            FROM atp_type WHERE id = type_id
+        ) AS parameters
     FROM level
     WHERE priority IS NOT NULL AND (
         SELECT due_at FROM atp_task
@@ -100,7 +107,9 @@ moved AS (
     SET state = 'SCHEDULED', attempt = taken.attempt
     FROM taken
     WHERE instance.id = taken.instance_id
-    RETURNING instance.*
+    RETURNING instance.id, instance.type_id, instance.uuid, instance.attempt,
+        instance.identifier, instance.collection, instance.priority, instance.retries,
+        instance.restarts, instance.lost
 ),
 logged AS (
     INSERT INTO atp_logrecord
@@ -115,15 +124,12 @@ SELECT
         WHERE daemon_id IS NULL AND start_before IS NOT NULL
         ORDER BY start_before LIMIT 1
     ) AS late,
-    moved.id, moved.uuid::text, moved.type_id, moved.attempt, inputs.format, inputs.data,
-    moved.identifier, moved.collection, moved.priority, moved.retries, moved.restarts, moved.lost,
-    type.identifier, extract(epoch FROM type.timeout)::float8, type.max_retries,
-    extract(epoch FROM type.backoff)::float8, extract(epoch FROM type.backoff_max)::float8,
-    type.max_restarts
+    moved.id, moved.uuid::text, moved.attempt, inputs.format, inputs.data, moved.identifier,
+    moved.collection, moved.priority, moved.retries, moved.restarts, moved.lost, type.parameters
 FROM daemon
 LEFT JOIN (
     picked JOIN moved ON moved.id = picked.instance_id
     JOIN atp_inputs inputs ON inputs.instance_id = picked.instance_id
-    JOIN atp_type type ON type.id = moved.type_id
+    JOIN ready type ON type.type_id = moved.type_id
 ) ON true
 ORDER BY picked.turn, picked.priority DESC, picked.due_at, picked.instance_id
