@@ -66,12 +66,7 @@ class Context:
     """
 
     def __init__(self, claimed, *, report, interruption, scratch_root):
-        self.uuid = claimed.uuid
-        self.identifier = claimed.identifier
-        self.type = claimed.type
-        self.collection = claimed.collection
-        self.priority = claimed.priority
-        self.attempt = claimed.attempt
+        self._claimed = claimed
         self._report = report
         self._interruption = interruption
         self._scratch_root = scratch_root
@@ -79,6 +74,30 @@ class Context:
         self._progress_sent = 0.0
         self._unsent_progress = None
         self._records = 0
+
+    @property
+    def uuid(self):
+        return self._claimed.uuid
+
+    @property
+    def identifier(self):
+        return self._claimed.identifier
+
+    @property
+    def type(self):
+        return self._claimed.type
+
+    @property
+    def collection(self):
+        return self._claimed.collection
+
+    @property
+    def priority(self):
+        return self._claimed.priority
+
+    @property
+    def attempt(self):
+        return self._claimed.attempt
 
     def progress(self, done, total=None, message=""):
         """Say how far the work is: ``done`` of ``total``, or a fraction if no total is given.
@@ -195,22 +214,25 @@ def describe(error):
 
 
 class LogCapture(logging.Handler):
-    """Takes what a handler logs with the logging module into the Instance's log."""
+    """Takes what a handler logs with the logging module into the Instance's log.
 
-    def __init__(self, context):
+    ``context`` is that of the attempt which runs, None between two.
+    """
+
+    def __init__(self, context=None):
         super().__init__(settings.LOG_LEVEL)
-        self._context = context
+        self.context = context
         self._busy = False
 
     def emit(self, record):
-        if self._busy or record.name.startswith("atp."):
+        if self.context is None or self._busy or record.name.startswith("atp."):
             return
         self._busy = True
         try:
             text = f"{record.name}: {record.getMessage()}"
             if record.exc_info and record.exc_info[1] is not None:
                 text = f"{text}\n{describe(record.exc_info[1])}"
-            self._context.log(text, record.levelno)
+            self.context.log(text, record.levelno)
         except Exception:
             self.handleError(record)
         finally:

@@ -1,7 +1,6 @@
 """Fixtures of all tests."""
 
 import shutil
-from dataclasses import replace
 
 import pytest
 from django.conf import settings
@@ -55,8 +54,8 @@ def said():
 
 @pytest.fixture
 def context(said, tmp_path):
-    task = replace(
-        claimed(5, "tests.echo"), attempt=3, identifier="a", collection="esa", priority=7
+    task = claimed(5, "tests.echo")._replace(
+        attempt=3, identifier="a", collection="esa", priority=7
     )
     context = Context(
         task,

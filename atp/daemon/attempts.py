@@ -5,17 +5,22 @@ ledger.
 """
 
 import logging
+import pickle
 import time
 
 from ..states import Event, State
 from ..store.values import Change, Message, Note
-from . import journal, outcome
+from . import journal
+from . import outcome as outcomes
 from .endings import Endings
-from .outcome import Kind
+from .outcome import DONE, Kind
+from .pool import LOOK_AFTER
 from .processes import uptime
 from .tally import Tally
 
 TAKEN_AWAY = "its Task was taken away"
+# What sends an Instance back to the queue.
+PUT_BACK = frozenset({Event.RELEASE, Event.EXPIRE, Event.RETRY})
 
 
 class Attempts:
@@ -29,8 +34,11 @@ class Attempts:
     def __init__(self, pool, ledger, page, identity, tell):
         self._pool = pool
         self._ledger = ledger
+        self._page = page
         self._identity = identity
         self._freed = False
+        # How far this host's clock is ahead of its uptime clock.
+        self._clock = time.time() - uptime()
         self.endings = Endings(pool, page, tell, self.hand_back)
         self.tally = Tally()
         self.news = 0
@@ -54,79 +62,105 @@ class Attempts:
     def _who(self, link=None):
         return f"{self._identity.name} worker {link.slot}" if link else self._identity.name
 
+    def _host_time(self, holding, at):
+        """A time on the uptime clock as the database would tell it."""
+        return self._time(holding, at + self._clock)
+
     def _time(self, holding, host_time):
         """A time of this host as the database would tell it, and never before the claim."""
         return max(self._identity.time(host_time), holding.claimed.time)
 
     def _change(self, holding, event, link=None, **facts):
-        facts.setdefault("time", self._time(holding, time.time()))
-        self._ledger.add(
-            Change(
-                event=event,
-                instance=holding.claimed.instance,
-                attempt=holding.claimed.attempt,
-                who=self._who(link),
-                **facts,
-            )
-        )
+        facts = {"time": self._time(holding, time.time()), "who": self._who(link)} | facts
+        instance, attempt = holding.key
+        self._ledger.add(Change(event=event, instance=instance, attempt=attempt, **facts))
 
-    def _release(self, holding, why, link=None, event=Event.RELEASE):
-        self._change(holding, event, link, message=why)
+    def _release(self, holding, why, link=None, event=Event.RELEASE, **facts):
+        self._change(holding, event, link, message=why, **facts)
         self.tally.released(holding, why)
 
     # What workers say
 
     def collect(self, link):
         """Take everything that a worker has said so far."""
-        for kind, *values in link.ours.drain():
+        # What a handler said while it ran stands in the channel before its end
+        # stands in the ring.
+        until = link.ring.written
+        self._clock = time.time() - uptime()
+        for kind, *values in link.channel.drain():
             if kind == "retiring":
                 journal.worker_retired(worker=link.slot, pid=link.pid, why=values[0])
-            else:
+            elif kind == "ended":
+                self._ended(link, *values)
+            elif kind != "look":
                 key, at, *rest = values
                 getattr(self, f"_on_{kind}")(link, key, at, *rest)
+        who = self._who(link)
+        for record in link.ring.read(until):
+            instance, attempt, *facts = pickle.loads(record)  # noqa: S301 (our own fork)
+            self._ended(link, instance, attempt, *facts, who=who)
 
-    def _on_started(self, link, key, at):
-        holding = self._pool.started(link, key)
-        if holding is None:
-            # It was let go of before the worker had read it.
-            self.endings.kill(link, key, TAKEN_AWAY)
+    def look(self, link):
+        """See what a worker is running, and that it still is ours to run."""
+        running = self._page.read(link.slot)
+        if running is None:
             return
-        self.tally.started(holding, link)
-        if not holding.start_known:
-            holding.start_known = True
-            self._change(holding, Event.START, link, time=self._time(holding, at))
+        if running.key in link.condemned:
+            self.endings.kill(link, running.key, TAKEN_AWAY)
+        holding = link.hand.get(running.key)
+        if holding is None:
+            return  # it has ended in this moment
+        if holding.started is None:
+            holding.started = running.started
+            self.tally.started(holding, link)
+        if not holding.start_known and uptime() - running.started >= LOOK_AFTER:
+            self._start(holding, link, running.started)
 
-    def _on_ended(self, link, key, at, ended):
-        holding = self._pool.ended(link, key)
+    def _start(self, holding, link, at):
+        """Record a start by itself, not together with the end."""
+        holding.start_known = True
+        self._change(holding, Event.START, link, time=self._host_time(holding, at))
+
+    def _ended(self, link, instance, attempt, started, ended, outcome, *, who=None):
+        holding = self._pool.ended(link, (instance, attempt), ended - started)
         self._freed = True
         if holding is None:
+            link.condemned.discard((instance, attempt))
             return
         self.endings.forget(holding.key)
-        if ended.kind is Kind.INTERRUPTED and holding.ask:
-            self._release(holding, holding.why, link, holding.ask)
+        outcome = outcome or DONE
+        facts = {"who": who or self._who(link), "time": self._host_time(holding, ended)}
+        if not holding.start_known:
+            facts["started"] = self._host_time(holding, started)
+        if outcome.kind is Kind.INTERRUPTED and holding.ask:
+            self._release(holding, holding.why, link, holding.ask, **facts)
             return
-        change = outcome.change(
-            ended, holding.claimed, time=self._time(holding, at), who=self._who(link)
-        )
+        change = outcomes.change(outcome, holding.claimed, **facts)
         self._ledger.add(change)
-        self.tally.ended(holding, change)
+        self.tally.ended(holding, change, ended - started)
 
-    def _note(self, link, key, **facts):
-        if key in link.hand:
-            instance, attempt = key
-            self._ledger.add(Note(instance=instance, attempt=attempt, who=self._who(link), **facts))
+    def _note(self, link, key, at, **facts):
+        holding = link.hand.get(key)
+        if holding is None:
+            return
+        if not holding.start_known:
+            # What an attempt says comes after its start, which is not long ago.
+            running = self._page.read(link.slot)
+            is_seen = running is not None and running.key == key
+            self._start(holding, link, running.started if is_seen else at - self._clock)
+        instance, attempt = key
+        self._ledger.add(Note(instance=instance, attempt=attempt, who=self._who(link), **facts))
 
     def _on_progress(self, link, key, at, fraction, message):
-        self._note(link, key, progress=fraction, progress_message=message)
+        self._note(link, key, at, progress=fraction, progress_message=message)
 
     def _on_log(self, link, key, at, level, text):
-        holding = link.hand.get(key)
-        if holding is not None:
-            message = Message(time=self._time(holding, at), level=level, text=text)
-            self._note(link, key, messages=(message,))
+        if key in link.hand:
+            time = self._time(link.hand[key], at)
+            self._note(link, key, at, messages=(Message(time=time, level=level, text=text),))
 
     def _on_file(self, link, key, at, description):
-        self._note(link, key, files=(description,))
+        self._note(link, key, at, files=(description,))
 
     # Handing out and handing back
 
@@ -141,10 +175,10 @@ class Attempts:
             self._release(holding, why)
 
     def hand_back_unstarted(self, why):
-        """Release everything that no worker has read yet."""
+        """Release everything that no worker has started yet."""
         self.hand_back(self._pool.take_all_waiting(), why)
         for link in self._pool.links.values():
-            self.hand_back(self._pool.unread(link), why)
+            self.hand_back(self._pool.unstarted(link), why)
 
     # Deaths
 
@@ -174,6 +208,7 @@ class Attempts:
         self.endings.forget(holding.key)
         if not holding.start_known:
             self._change(holding, Event.START, link)
+            holding.start_known = True
         if holding.ask:
             self._release(holding, holding.why, link, holding.ask)
             return
@@ -191,7 +226,7 @@ class Attempts:
                 continue
             if entry.event == Event.START:
                 self._hand_out_reserved((entry.instance, entry.attempt))
-            elif entry.event in (Event.RELEASE, Event.EXPIRE, Event.RETRY):
+            elif entry.event in PUT_BACK:
                 self.tell_news()
 
     def _hand_out_reserved(self, key):
@@ -202,10 +237,11 @@ class Attempts:
 
     def _forget(self, key):
         """Let go of a Task that this daemon does not hold any more; kill it if it runs."""
-        self._pool.take_unread_back(key)
+        self._pool.take_unstarted_back(key)
         link, holding = self._pool.drop(key)
         if link is not None:
             self.endings.forget(key)
+            link.condemned.add(key)
             self.endings.kill(link, key, TAKEN_AWAY)
         return holding
 

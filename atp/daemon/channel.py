@@ -49,6 +49,10 @@ class Channel:
     def fileno(self):
         return self._socket.fileno()
 
+    def descriptors(self):
+        """Return what has to be passed along for another process to have this end too."""
+        return [self.fileno()]
+
     def close(self):
         self._socket.close()
 

@@ -22,11 +22,11 @@ def be_dispatcher(parent, control, page, options, folders, previous):
     return status
 
 
-def be_worker(parent, channel, page, options, folders, slot):
+def be_worker(parent, channel, tokens, page, options, folders, slot):
     """Be the worker of this slot."""
     processes.title(f"atpd-worker-{slot}")
     processes.adopt_descendants()
     os.environ[processes.MARK] = folders.mark
     if not processes.die_with_parent(parent, signal.SIGKILL):
         return ORPHANED
-    return worker.main(slot, channel, page, folders.scratch, options)
+    return worker.main(slot, channel, tokens, page, folders.scratch, options)

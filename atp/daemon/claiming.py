@@ -21,9 +21,9 @@ class Claiming:
         """Start the next call, if the thread is free; without ``claims`` only chores."""
         if self._thread.busy:
             return
-        wanted = self._pool.wanted() if claims and self._identity.leased else 0
-        if wanted and self._identity.types and self._is_time():
-            self._claim(wanted)
+        is_low = claims and self._identity.leased and self._pool.is_low()
+        if is_low and self._identity.types and self._is_time():
+            self._claim(self._pool.wanted())
         else:
             self._housekeep()
 

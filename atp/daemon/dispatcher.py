@@ -22,12 +22,13 @@ from .claiming import Claiming
 from .database import DatabaseThread, bound_connecting
 from .hand import Link
 from .identity import Identity
-from .ledger import Ledger
+from .ledger import LINGER, Ledger
 from .membership import Membership
 from .pool import Pool
 from .processes import uptime
 from .recording import Recording
 from .timers import Timers
+from .tokens import Tokens
 
 # Exit statuses, which the supervisor reads; any other means that it died.
 DONE, UNDELIVERED, ORPHANED = 0, 4, 5
@@ -68,7 +69,7 @@ class Dispatcher:
     def _furnish(self):
         """Make what lives as long as the loop. Threads start here, so not before the fork."""
         bound_connecting(settings.STATEMENT_TIMEOUT)
-        processes.allow_descriptors(2 * self._options.processes + 64)
+        processes.allow_descriptors(3 * self._options.processes + 64)
         self._timers = timers = Timers()
         self._pool = pool = Pool()
         self._ledger = ledger = Ledger()
@@ -95,7 +96,7 @@ class Dispatcher:
         if not self._identity.types:
             journal.nothing_to_serve()
         while True:
-            for key, _ in self._selector.select(self._timers.pause(self._pool.pause(MAX_TURN))):
+            for key, _ in self._selector.select(self._pause()):
                 if key.fileobj.fileno() >= 0:  # a worker before it may have closed it
                     key.data()
             if self._orphaned or os.getppid() != self._supervisor:
@@ -103,6 +104,11 @@ class Dispatcher:
             status = self._turn()
             if status is not None:
                 return status
+
+    def _pause(self):
+        """How long nothing has to be done unless something comes, in seconds."""
+        most = LINGER if self._ledger.waits and not self._recorder.busy else MAX_TURN
+        return self._timers.pause(self._pool.pause(most))
 
     def orphan(self, signum, frame):
         """The kernel's word that the supervisor is dead."""
@@ -132,6 +138,10 @@ class Dispatcher:
         if self._timers.due("summary", SUMMARY_EVERY):
             self._attempts.tally.summarize(SUMMARY_EVERY)
         self._attempts.endings.kill_overdue()
+        for link in self._pool.links.values():
+            if link.hand:
+                self._attempts.collect(link)
+                self._attempts.look(link)
         if self._identity.current is not None:
             if self._stop_at is None and self._identity.leased:
                 self._hand_out()
@@ -184,17 +194,20 @@ class Dispatcher:
                 self._orphaned = True
                 return
             if kind == "worker":
-                self._add_worker(*values, *map(Channel.from_descriptor, descriptors))
+                self._add_worker(*values, *descriptors)
             elif kind == "died":
                 self._remove_worker(*values)
             elif kind == "stop":
                 self._stop(*values)
 
-    def _add_worker(self, slot, pid, ours, theirs):
-        link = Link(slot, pid, ours, theirs)
+    def _add_worker(self, slot, pid, channel, taking, giving):
+        channel = Channel.from_descriptor(channel)
+        link = Link(slot, pid, channel, Tokens(taking, giving), self._page.ring(slot))
+        # What its predecessor said last, and no dispatcher has heard, is of no use any more.
+        link.ring.skip()
         self._sessions.add(pid)
         self._pool.add(link)
-        self._selector.register(ours, selectors.EVENT_READ, lambda: self._attempts.collect(link))
+        self._selector.register(channel, selectors.EVENT_READ, lambda: self._attempts.collect(link))
         # Whoever looks at the daemon's row sees its workers from the start.
         self._timers.now("renew")
 
@@ -203,7 +216,7 @@ class Dispatcher:
         if link is None or link.pid != pid:
             return
         self._attempts.collect(link)
-        self._selector.unregister(link.ours)
+        self._selector.unregister(link.channel)
         self._pool.remove(slot)
         self._sessions.discard(pid)
         self._attempts.bury(link, running, why or f"its worker {how}")

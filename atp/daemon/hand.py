@@ -5,18 +5,26 @@ from dataclasses import dataclass, field
 
 from ..store.values import Claimed
 from .channel import Channel
+from .ring import Ring
+from .tokens import Tokens
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, slots=True)
 class Holding:
     """A claimed Task in this daemon's hands.
 
-    ``ask`` is the event that its attempt shall end with when it was asked to
-    end, and ``why`` the reason. ``start_known`` says that its start is recorded, or about to be.
+    ``since`` is when it came where it is, ``place`` its place in the order of
+    claiming, ``expected`` how long it is expected to run, in seconds. ``ask``
+    is the event that its attempt shall end with when it was asked to end, and
+    ``why`` the reason. ``start_known`` says that its start is recorded, or about
+    to be.
     """
 
     claimed: Claimed
     since: float
+    place: int = 0
+    expected: float = 0.0
+    serial: int = 0
     started: float | None = None
     start_known: bool = False
     ask: str = ""
@@ -24,27 +32,54 @@ class Holding:
 
     @property
     def key(self):
-        return self.claimed.instance, self.claimed.attempt
+        return self.claimed.key
 
 
 @dataclass(eq=False)
 class Link:
-    """One worker: its two channel ends, and what it has in hand in the order of sending."""
+    """One worker: the ways to and from it, and what it has in hand in the order of sending.
+
+    ``expected`` is how long all that it has in hand is expected to run.
+    """
 
     slot: int
     pid: int
-    ours: Channel
-    theirs: Channel
+    channel: Channel
+    tokens: Tokens
+    ring: Ring
     hand: OrderedDict = field(default_factory=OrderedDict)
+    expected: float = 0.0
+    serial: int = 0
+    # Attempts that it may be about to start, and must not go on with.
+    condemned: set = field(default_factory=set)
     # What waits for its start to be recorded before this worker gets it.
     reserved: Holding | None = None
 
     @property
+    def first(self):
+        """What it runs, or is about to; None if its hand is empty."""
+        return next(iter(self.hand.values()), None)
+
+    @property
     def running(self):
-        """What it has started, or None."""
-        first = next(iter(self.hand.values()), None)
+        """What it is known to have started, or None."""
+        first = self.first
         return first if first is not None and first.started is not None else None
 
+    def add(self, holding):
+        """Put something into its hand."""
+        self.serial += 1
+        holding.serial = self.serial
+        self.hand[holding.key] = holding
+        self.expected += holding.expected
+
+    def drop(self, key):
+        """Take something out of its hand; returns it, or None."""
+        holding = self.hand.pop(key, None)
+        if holding is not None:
+            self.expected = self.expected - holding.expected if self.hand else 0.0
+        return holding
+
     def close(self):
-        self.ours.close()
-        self.theirs.close()
+        self.channel.close()
+        self.tokens.close()

@@ -70,6 +70,11 @@ def __getattr__(name):
     return emit
 
 
+def tells(name):
+    """Whether this fact is told at all: what happens often should ask before it collects facts."""
+    return logger.isEnabledFor(FACTS[name][0])
+
+
 class TextFormatter(logging.Formatter):
     """One line for people: local time, level, process, words."""
 

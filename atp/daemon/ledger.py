@@ -5,11 +5,16 @@ database has acknowledged them.
 """
 
 from collections import deque
+from dataclasses import replace
 
 from ..states import Event
 from ..store.values import Change, Note
+from .processes import uptime
 
-BATCH = 500
+BATCH = 1000
+# As long as more is about to come, a batch is waited for: until there are so many,
+# or the first has waited so long, in seconds.
+ENOUGH, LINGER = 200, 0.01
 
 
 class Ledger:
@@ -17,6 +22,7 @@ class Ledger:
 
     def __init__(self):
         self._entries = deque()
+        self._since = 0.0
         self._sent = []
         # Largest batch; None is BATCH.
         self.limit = None
@@ -26,7 +32,21 @@ class Ledger:
 
     def add(self, *entries):
         """Append changes or notes."""
+        if not self._entries:
+            self._since = uptime()
         self._entries.extend(entries)
+
+    @property
+    def waits(self):
+        """Whether something waits to be written that has not been sent."""
+        return bool(self._entries)
+
+    def is_ripe(self, *, more_comes):
+        """Whether it is time to write what waits here."""
+        if not self._entries:
+            return False
+        many = len(self._entries) >= ENOUGH
+        return many or not more_comes or uptime() - self._since >= LINGER
 
     def take(self):
         """Return the next batch: either all changes or all notes. Empty if nothing waits.
@@ -74,7 +94,7 @@ class Ledger:
             if key not in kept:
                 gone.append(entry)
             elif not _is_recorded(entry, kept[key]):
-                entries.append(entry)
+                entries.append(_without_start(entry, kept[key]))
         self._entries = entries
         return gone
 
@@ -86,6 +106,13 @@ class Ledger:
 def _is_recorded(entry, state):
     """Whether a start, whose acknowledgement got lost, has been written."""
     return isinstance(entry, Change) and entry.event == Event.START and state != "SCHEDULED"
+
+
+def _without_start(entry, state):
+    """Return the entry without the start that it has with it, if that has been written."""
+    if isinstance(entry, Change) and entry.started is not None and state != "SCHEDULED":
+        return replace(entry, started=None)
+    return entry
 
 
 def merged(notes):

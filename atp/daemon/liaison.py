@@ -61,9 +61,9 @@ class Liaison:
         if self.channel is not None:
             self.channel.close()
             self.channel = None
-        for _, channels in self._outbox:
-            for channel in channels:
-                channel.close()
+        for _, ends in self._outbox:
+            for end in ends:
+                end.close()
         self._outbox = []
 
     def hear(self):
@@ -83,23 +83,23 @@ class Liaison:
             elif kind == "kill":
                 yield values
 
-    def say(self, *message, channels=()):
-        """Send a message, with ends of channels; later, if the dispatcher is not reading."""
-        self._outbox.append((message, channels))
+    def say(self, *message, ends=()):
+        """Send a message, with what it shall have open; later, if the dispatcher is not reading."""
+        self._outbox.append((message, ends))
         self.speak()
 
     def speak(self):
         """Send what could not be sent before."""
         while self._outbox and self.channel is not None:
-            message, channels = self._outbox[0]
+            message, ends = self._outbox[0]
             try:
-                descriptors = [channel.fileno() for channel in channels]
+                descriptors = [number for end in ends for number in end.descriptors()]
                 self.channel.send(message, descriptors, wait=False)
             except (BlockingIOError, Closed):
                 return
             self._outbox.pop(0)
-            for channel in channels:
-                channel.close()
+            for end in ends:
+                end.close()
 
     def end_if_silent(self, limit):
         """Kill a dispatcher that has given no sign of life for so long."""

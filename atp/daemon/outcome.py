@@ -28,10 +28,14 @@ class Outcome:
     response: ResponseData | None = None
 
 
+# A handler that returned, and nothing.
+DONE = Outcome(Kind.FINISHED)
+
+
 def change(outcome, claimed, **facts):
     """Return the :class:`Change` that follows from an outcome and the Instance's budget.
 
-    ``facts`` are the Change's time and who.
+    ``facts`` are the Change's time, started and who.
     """
     facts |= {"instance": claimed.instance, "attempt": claimed.attempt}
     if outcome.kind is Kind.FINISHED:

@@ -1,12 +1,17 @@
 """How long tasks take lately, and so how many a worker may be given ahead."""
 
-# A worker is given short tasks up to this much expected work ahead, in seconds:
-# what waits behind another task waits no longer than this.
+# A worker is given tasks for as long as what it has in hand is expected to be
+# done within this, in seconds: nothing waits behind others for longer.
 AHEAD = 0.05
-MAX_AHEAD = 64
-# Weight of the latest run in the means.
+# When less than this is left of it, more is claimed. What is claimed at once
+# is the more, and cheaper, the longer that is put off.
+LOW = 0.6 * AHEAD
+MAX_AHEAD = 512
+# What is expected of a Type that has not been seen to run: nothing is put behind it.
+UNKNOWN = 1e6
+# Weight of what was measured last in the means.
 _WEIGHT = 0.2
-_SHORTEST = 1e-4
+_SHORTEST = 1e-5
 
 
 class Pace:
@@ -17,7 +22,7 @@ class Pace:
         self._overall = None
 
     def measure(self, type, seconds):
-        """A task of this Type has taken so long."""
+        """Tasks of this Type have taken so long, each."""
         self._by_type[type] = _mean(self._by_type.get(type), seconds)
         self._overall = _mean(self._overall, seconds)
 
@@ -25,16 +30,20 @@ class Pace:
         """What waits takes longer than what ran lately: claim for free workers only."""
         self._overall = AHEAD
 
-    def tasks_ahead(self):
-        """How many tasks of whatever Type a worker may have in hand; at least one."""
-        if self._overall is None:
-            return 1
-        return max(1, min(MAX_AHEAD, int(AHEAD / max(self._overall, _SHORTEST))))
+    def expected(self, type):
+        """How long a task of this Type is expected to run."""
+        return max(self._by_type.get(type, UNKNOWN), _SHORTEST)
 
-    def is_short(self, types):
-        """Whether tasks of these Types, one after the other, are soon done."""
-        expected = [self._by_type.get(type) for type in types]
-        return len(types) <= MAX_AHEAD and None not in expected and sum(expected) <= AHEAD
+    def room(self, load):
+        """How many tasks of whatever Type a worker may get that has ``load`` seconds in hand.
+
+        A free worker gets one at least, and so does one that soon will be free.
+        """
+        if load > AHEAD:
+            return 0
+        if self._overall is None:
+            return 0 if load else 1
+        return max(1, min(MAX_AHEAD, int((AHEAD - load) / max(self._overall, _SHORTEST))))
 
 
 def _mean(before, seconds):

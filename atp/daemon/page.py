@@ -1,20 +1,26 @@
-"""A page of memory that supervisor, dispatcher and workers share.
+"""Memory that supervisor, dispatcher and workers share.
 
 Before it enters a handler, a worker writes here what it runs and until when;
-after it has sent the result, it clears that. So the supervisor can enforce
+after it has said how that ended, it clears that. So the supervisor can enforce
 time-outs without anybody's help, and after a death it is known what was
-running. Beside it stands what the dispatcher asks of a running attempt.
+running. Beside it stands what the dispatcher asks of a running attempt, and
+the ring in which the worker says how its attempts ended.
 """
 
 import mmap
 import struct
 from dataclasses import dataclass
 
+from .ring import Ring
+
 # What runs: Instance (0 if nothing), attempt, deadline and start on the uptime clock.
 _RUNNING = struct.Struct("=qqdd")
+_INSTANCE = struct.Struct("=q")
+_TAIL = struct.Struct("=qdd")
 # What is asked: Instance, attempt.
 _ASKED = struct.Struct("=qq")
-_SLOT = 64
+_HEAD = 64
+_SLOT = 128 * 1024
 
 NEVER = float("inf")
 
@@ -39,16 +45,16 @@ class Page:
     def __init__(self, slots):
         self._memory = mmap.mmap(-1, _SLOT * slots)
 
-    def enter(self, slot, running):
+    def enter(self, slot, instance, attempt, *, started, deadline=NEVER):
         """Write what the slot's worker is about to run."""
         at = slot * _SLOT
         # The Instance comes last: until then the slot reads as empty.
-        struct.pack_into("=qdd", self._memory, at + 8, *(_tail(running)))
-        struct.pack_into("=q", self._memory, at, running.instance)
+        _TAIL.pack_into(self._memory, at + _INSTANCE.size, attempt, deadline, started)
+        _INSTANCE.pack_into(self._memory, at, instance)
 
     def leave(self, slot):
         """Write that the slot's worker runs nothing."""
-        struct.pack_into("=q", self._memory, slot * _SLOT, 0)
+        _INSTANCE.pack_into(self._memory, slot * _SLOT, 0)
 
     def read(self, slot):
         """Return the :class:`Running` of the slot, or None."""
@@ -64,6 +70,7 @@ class Page:
         asked = _ASKED.unpack_from(self._memory, slot * _SLOT + _RUNNING.size)
         return asked == (instance, attempt)
 
-
-def _tail(running):
-    return running.attempt, running.deadline, running.started
+    def ring(self, slot):
+        """Return the slot's :class:`Ring`."""
+        at = slot * _SLOT
+        return Ring(memoryview(self._memory)[at + _HEAD : at + _SLOT])

@@ -1,16 +1,24 @@
 """The dispatcher's view of its workers: what each has in hand, and what it gets next."""
 
-from collections import deque
+from collections import defaultdict, deque
 
 from . import journal
 from .channel import Closed
 from .hand import Holding
-from .pace import AHEAD, Pace
+from .pace import AHEAD, LOW, MAX_AHEAD, Pace
 from .processes import uptime
 
 # A claimed Task that no worker could start for this long is handed back, so
 # that another daemon can have it.
 PATIENCE = 1.0
+# What lies unstarted in a hand for this long goes to a worker that is free, in seconds.
+STEAL_AFTER = 0.01
+# At most so many tasks at a time go to a worker, then the next worker has its turn.
+PIECE = 16
+# So many tasks of usual size fit into one packet.
+PACKET = 128
+# Within this time it is seen what a worker has started, in seconds.
+LOOK_AFTER = 0.02
 
 
 class Pool:
@@ -20,6 +28,7 @@ class Pool:
         self.links = {}
         self.waiting = deque()
         self._pace = Pace()
+        self._put = 0
 
     # What is where
 
@@ -40,9 +49,10 @@ class Pool:
     def find(self, key):
         """Return ``(link, holding)`` of what a worker has or is reserved for it; Nones if none."""
         for link in self.links.values():
-            for holding in (*link.hand.values(), link.reserved):
-                if holding is not None and holding.key == key:
-                    return link, holding
+            if key in link.hand:
+                return link, link.hand[key]
+            if link.reserved is not None and link.reserved.key == key:
+                return link, link.reserved
         return None, None
 
     def take_waiting(self, key):
@@ -70,7 +80,7 @@ class Pool:
         if holding is link.reserved:
             link.reserved = None
             return None, holding
-        del link.hand[key]
+        link.drop(key)
         return link, holding
 
     def add(self, link):
@@ -82,35 +92,52 @@ class Pool:
 
     # Claiming
 
+    def _load(self, link, now):
+        """How long a worker is expected to be busy with its hand, in seconds."""
+        if link.reserved is not None:
+            return float("inf")
+        running = link.running
+        if running is None:
+            return link.expected
+        passed = now - running.started
+        if passed > running.expected + AHEAD:
+            return float("inf")  # it has become long
+        return max(link.expected - passed, 1e-6)
+
     def wanted(self):
         """How many more Tasks the workers could start soon."""
-        if not self.links:
-            return 0
-        each = self._pace.tasks_ahead()
-        room = sum(max(0, each - len(link.hand)) for link in self._open_links())
+        now = uptime()
+        room = sum(
+            min(self._pace.room(self._load(link, now)), MAX_AHEAD - len(link.hand))
+            for link in self.links.values()
+        )
         return max(0, room - len(self.waiting))
 
-    def _open_links(self):
-        """The workers that could start something soon: not those whose task has become long."""
-        return [
-            link
-            for link in self.links.values()
-            if link.reserved is None
-            and (link.running is None or uptime() - link.running.started < AHEAD)
-        ]
+    def is_low(self):
+        """Whether some worker has little left to do, and nothing is there for it."""
+        if self.waiting:
+            return False
+        now = uptime()
+        return any(self._load(link, now) < LOW for link in self.links.values())
 
     def put(self, claimed):
         """Take Tasks that have just been claimed."""
-        self.waiting.extend(Holding(task, uptime()) for task in claimed)
+        now = uptime()
+        first = self._put
+        self._put += len(claimed)
+        self.waiting.extend([Holding(task, now, first + n) for n, task in enumerate(claimed)])
 
     def put_back(self, holdings):
-        """Take Tasks back from a worker that has not started them; they come first."""
-        for holding in reversed(holdings):
-            holding.since = uptime()
-            self.waiting.appendleft(holding)
+        """Take Tasks back from a worker that has not started them; they keep their place."""
+        now = uptime()
+        for holding in holdings:
+            holding.since = now
+        self.waiting = deque(sorted([*holdings, *self.waiting], key=lambda each: each.place))
 
     def overstock(self):
         """Remove and return what has waited too long while no worker was free."""
+        if not self.waiting:
+            return []
         limit = uptime() - PATIENCE
         surplus = [holding for holding in self.waiting if holding.since < limit]
         for holding in surplus:
@@ -128,24 +155,75 @@ class Pool:
         was lost before runs alone, and only after its start is recorded.
         """
         reserved = []
+        given = defaultdict(list)
         while self.waiting:
-            link = self._next_link(self.waiting[0])
+            holding = self.waiting[0]
+            link = self._next_link(holding)
             if link is None:
                 break
-            holding = self.waiting.popleft()
             if holding.claimed.lost and not holding.start_known:
-                link.reserved = holding
+                link.reserved = self.waiting.popleft()
                 reserved.append(holding)
-            elif not self._send(link, holding):
-                self.waiting.appendleft(holding)
-                break
+            else:
+                self._take_piece(link, given[link])
+        for link, piece in given.items():
+            self._send(link, piece)
         return reserved
+
+    def _next_link(self, holding):
+        """The worker that would start this first; None if none would soon."""
+        now = uptime()
+        best, least = None, AHEAD
+        for link in self.links.values():
+            load = self._load(link, now)
+            if load < least and self._fits(link, load, holding):
+                best, least = link, load
+        return best
+
+    @staticmethod
+    def _fits(link, load, holding):
+        """Whether this would soon be started behind what a worker has in hand."""
+        if not link.hand:
+            return link.reserved is None
+        alone = holding.claimed.lost or link.first.claimed.lost
+        return load < AHEAD and len(link.hand) < MAX_AHEAD and not alone
+
+    def _take_piece(self, link, given):
+        """Put the next waiting Tasks into a worker's hand, as long as they fit."""
+        now = uptime()
+        share = len(self.waiting) // (2 * len(self.links))
+        for _ in range(max(1, min(PIECE, share))):
+            holding = self.waiting.popleft()
+            self._add(link, holding, now)
+            given.append(holding)
+            if not self.waiting:
+                return
+            following = self.waiting[0]
+            if not self._fits(link, self._load(link, now), following):
+                return
+
+    def _add(self, link, holding, now):
+        holding.since = now
+        holding.expected = self._pace.expected(holding.claimed.type)
+        link.add(holding)
+
+    def _send(self, link, piece):
+        """Send tasks to a worker, each with the right to start it."""
+        link.tokens.give([holding.serial for holding in piece])
+        tasks = [(holding.serial, tuple(holding.claimed)) for holding in piece]
+        try:
+            for first in range(0, len(tasks), PACKET):
+                link.channel.send(tasks[first : first + PACKET], wait=False)
+        except (BlockingIOError, Closed):
+            # It does not read, or is dead: without a token it starts none of them.
+            self.put_back(self.unstarted(link))
 
     def release_reserved(self, key):
         """Hand a reserved Task to its worker, now that its start is recorded."""
         link, holding = self.find(key)
-        if self.take_reserved(key) and not self._send(link, holding):
-            self.waiting.appendleft(holding)
+        if self.take_reserved(key):
+            self._add(link, holding, uptime())
+            self._send(link, [holding])
 
     def take_reserved(self, key):
         """Remove a Task that is reserved for a worker; returns it in a list, empty if it is not."""
@@ -155,74 +233,58 @@ class Pool:
         link.reserved = None
         return [holding]
 
-    def _next_link(self, holding):
-        links = self._open_links()
-        free = next((link for link in links if not link.hand), None)
-        if free is not None or holding.claimed.lost:
-            return free
-        fitting = [link for link in links if self._fits(link, holding)]
-        return min(fitting, key=lambda link: len(link.hand), default=None)
-
-    def _fits(self, link, holding):
-        """Whether a worker's hand, with one more task, is still soon done."""
-        hand = [*link.hand.values(), holding]
-        if any(each.claimed.lost for each in hand):
-            return False
-        return self._pace.is_short([each.claimed.type for each in hand])
-
-    @staticmethod
-    def _send(link, holding):
-        try:
-            link.ours.send(holding.claimed, wait=False)
-        except (BlockingIOError, Closed):
-            return False
-        link.hand[holding.key] = holding
-        return True
-
-    # What workers say
-
-    def started(self, link, key):
-        """A worker has started a Task; returns the holding, or None if it is unknown."""
-        holding = link.hand.get(key)
-        if holding is not None:
-            holding.started = uptime()
-        return holding
-
-    def ended(self, link, key):
+    def ended(self, link, key, seconds):
         """A worker has ended a Task; returns the holding, or None if it is unknown."""
-        holding = link.hand.pop(key, None)
-        if holding is not None and holding.started is not None:
-            self._pace.measure(holding.claimed.type, uptime() - holding.started)
+        holding = link.drop(key)
+        if holding is not None:
+            self._pace.measure(holding.claimed.type, seconds)
         return holding
 
     # Taking back
 
     def take_back(self):
-        """Take unread Tasks from workers whose task has become long."""
+        """Take unstarted Tasks from workers that keep them too long."""
+        now = uptime()
+        is_free = not self.waiting and any(
+            not link.hand and link.reserved is None for link in self.links.values()
+        )
         for link in self.links.values():
-            running = link.running
-            if len(link.hand) > 1 and running and uptime() - running.started >= AHEAD:
-                taken = self.unread(link)
+            if len(link.hand) < 2 or link.running is None:
+                continue
+            waited = now - max(link.running.started, _second(link).since)
+            if waited >= (STEAL_AFTER if is_free else PATIENCE / 2):
+                taken = self.unstarted(link)
                 if taken:
                     journal.taken_back(worker=link.slot, count=len(taken))
                 self.put_back(taken)
 
     def pause(self, most):
         """Return for how long nothing has to be looked at, in seconds, ``most`` at the longest."""
-        behind = any(len(link.hand) > 1 for link in self.links.values())
-        return min(most, AHEAD) if behind or self.waiting else most
+        now = uptime()
+        for link in self.links.values():
+            first = link.first
+            if first is None:
+                continue
+            if not first.start_known or len(link.hand) > 1:
+                return min(most, LOOK_AFTER)
+            load = self._load(link, now)
+            if LOW < load <= LOW + most:
+                most = load - LOW
+        return min(most, AHEAD) if self.waiting else most
 
-    def take_unread_back(self, key):
-        """Take back what this Task's worker has not read, if it has not begun it."""
+    def take_unstarted_back(self, key):
+        """Take back what this Task's worker has not started, if it has not begun it."""
         link, holding = self.find(key)
-        if holding is not None and holding.started is None:
-            self.put_back(self.unread(link))
+        if holding is not None and holding is not link.reserved and holding.started is None:
+            self.put_back(self.unstarted(link))
 
-    def unread(self, link):
-        """Take back every Task that the worker has not read yet."""
-        taken = []
-        for claimed in link.theirs.drain():
-            holding = link.hand.pop((claimed.instance, claimed.attempt), None)
-            if holding is not None:
-                taken.append(holding)
-        return taken
+    def unstarted(self, link):
+        """Take back every Task that the worker has no right to start any more."""
+        taken = set(link.tokens.take_all())
+        return [link.drop(h.key) for h in list(link.hand.values()) if h.serial in taken]
+
+
+def _second(link):
+    hand = iter(link.hand.values())
+    next(hand)
+    return next(hand)

@@ -38,7 +38,8 @@ class Recording:
             self._renew(daemon)
         elif not self.registered:
             self._thread.submit("registering Types", self._register, self._set_registered)
-        elif batch := self._ledger.take():
+        elif self._ledger.is_ripe(more_comes=self._attempts.any()):
+            batch = self._ledger.take()
             write = self._store.record if isinstance(batch[0], Change) else self._store.note
             self._thread.submit(
                 RECORDING, lambda: (batch, write(batch, daemon=daemon)), self._recorded

@@ -24,6 +24,7 @@ from .page import Page
 from .processes import uptime
 from .reload import Watcher
 from .signals import Signals
+from .tokens import Tokens
 
 # Deadlines and deaths are looked for at least this often, in seconds.
 TURN = 0.25
@@ -177,12 +178,18 @@ class Supervisor:
             self._tell_to_stop()
 
     def _start_worker(self, slot):
-        ours, theirs, pid = self._fork(
-            children.be_worker, self._page, self._options, self._folders, slot
-        )
+        tokens = Tokens.pipe()
+        try:
+            ours, theirs, pid = self._fork(
+                children.be_worker, tokens, self._page, self._options, self._folders, slot
+            )
+        except OSError:
+            tokens.close()
+            raise
+        theirs.close()
         self._crew.add(WorkerProcess(slot, pid))
         journal.worker_started(worker=slot, pid=pid)
-        self._dispatcher.say("worker", slot, pid, channels=(ours, theirs))
+        self._dispatcher.say("worker", slot, pid, ends=(ours, tokens))
 
     def _fork(self, child, *arguments):
         """Fork a child that runs ``child(parent's pid, its channel end, …)``.

@@ -22,14 +22,15 @@ class Tally:
     def started(self, holding, link):
         journal.started(attempt=holding.claimed.attempt, worker=link.slot, **_names(holding))
 
-    def ended(self, holding, change):
-        """Tell how a handler's end was taken."""
-        why = change.message.rstrip().rpartition("\n")[2]
+    def ended(self, holding, change, seconds):
+        """Tell how a handler's end was taken, after so many seconds."""
         if change.event == Event.FINISH:
             self._count("finished")
-            seconds = uptime() - (holding.started or uptime())
-            journal.finished(seconds=seconds, **_names(holding))
-        elif change.event == Event.RETRY:
+            if journal.tells("finished"):
+                journal.finished(seconds=seconds, **_names(holding))
+            return
+        why = change.message.rstrip().rpartition("\n")[2]
+        if change.event == Event.RETRY:
             delay = change.delay.total_seconds()
             journal.retried(why=f"{why} (in {delay:.1f} s)", **_names(holding))
         else:

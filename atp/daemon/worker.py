@@ -1,9 +1,12 @@
 """A worker: takes one Task after another from its channel and runs the handler."""
 
+import contextlib
 import logging
 import os
+import pickle
 import shutil
 import time
+from functools import partial
 
 from django.core.signals import got_request_exception
 from django.db import connections, reset_queries
@@ -13,28 +16,38 @@ from ..conf import settings
 from ..context import Context, LogCapture, clean, describe, shorten
 from ..exceptions import CorruptData, Fatal, Interrupted, NotSerializable, Retry
 from ..registry import registry
+from ..store.values import Claimed
 from . import processes
 from .channel import Closed
-from .outcome import Kind, Outcome
-from .page import NEVER, Running
+from .outcome import DONE, Kind, Outcome
+from .page import NEVER
 from .response import respond
 from .surroundings import Surroundings
 
 # Error reporters that hook logging see a handler's exceptions here.
 logger = logging.getLogger("atp.worker")
 
+# Between short tasks the dispatcher is called this seldom, in seconds; it looks by itself.
+CALL_AFTER = 0.002
+# What is longer, in bytes, goes through the channel.
+MOST_IN_RING = 4096
+
 
 class Worker:
     """The loop of one worker process. ``slot`` is its place in the page and in the log."""
 
-    def __init__(self, slot, channel, page, scratch_root, options):
+    def __init__(self, slot, channel, tokens, page, scratch_root, options):
         self._slot = slot
         self._channel = channel
+        self._tokens = tokens
         self._page = page
+        self._ring = page.ring(slot)
         self._scratch = scratch_root / f"worker-{slot}"
         self._options = options
         self._done = 0
+        self._called = 0.0
         self._surroundings = Surroundings()
+        self._capture = LogCapture()
 
     def run(self):
         """Run Tasks until the channel is closed or the worker retires."""
@@ -43,12 +56,28 @@ class Worker:
         self._scratch.mkdir(parents=True, exist_ok=True)
         open_root_logger(settings.LOG_LEVEL)
         try:
-            while self._reason_to_retire() is None:
-                claimed, _ = self._channel.receive()
+            for serial, claimed in self._given():
+                # What was taken back meanwhile has no token any more.
+                if not self._tokens.take(serial):
+                    continue
                 self._perform(claimed)
-            self._channel.send(("retiring", self._reason_to_retire()))
+                reason = self._reason_to_retire()
+                if reason is not None:
+                    self._channel.send(("retiring", reason))
+                    return
         except Closed:
             return
+
+    def _given(self):
+        """Yield each task that the dispatcher has sent, with its serial number."""
+        while True:
+            try:
+                tasks, _ = self._channel.receive(wait=False)
+            except BlockingIOError:
+                self._call(processes.uptime())
+                tasks, _ = self._channel.receive()
+            for serial, values in tasks:
+                yield serial, Claimed._make(values)
 
     def _reason_to_retire(self):
         limit = self._options.max_tasks_per_worker
@@ -65,37 +94,53 @@ class Worker:
         """Run one Task. What runs is in the page from before the handler until after its result."""
         started = processes.uptime()
         timeout = claimed.parameters.timeout
-        timeout = NEVER if timeout is None else timeout.total_seconds()
+        deadline = NEVER if timeout is None else started + timeout.total_seconds()
         self._page.enter(
-            self._slot, Running(claimed.instance, claimed.attempt, started + timeout, started)
+            self._slot, claimed.instance, claimed.attempt, started=started, deadline=deadline
         )
-        self._say(claimed, "started", time.time())
         outcome = self._execute(claimed)
-        self._say(claimed, "ended", time.time(), outcome)
+        self._tell(claimed, started, outcome)
         self._page.leave(self._slot)
         self._done += 1
 
-    def _say(self, claimed, kind, *values):
-        key = (claimed.instance, claimed.attempt)
-        self._channel.send((kind, key, *values))
+    def _tell(self, claimed, started, outcome):
+        """Say how an attempt ended."""
+        ended = processes.uptime()
+        told = (*claimed.key, started, ended, None if outcome is DONE else outcome)
+        record = pickle.dumps(told, protocol=pickle.HIGHEST_PROTOCOL)
+        if len(record) > MOST_IN_RING or not self._ring.write(record):
+            self._channel.send(("ended", *told))
+        elif ended - started > CALL_AFTER or ended - self._called > CALL_AFTER:
+            self._call(ended)
+
+    def _call(self, now):
+        """Have the dispatcher look into the ring."""
+        self._called = now
+        with contextlib.suppress(BlockingIOError):  # it has been called often enough
+            self._channel.send(("look",), wait=False)
+
+    def _report(self, claimed, kind, *values):
+        """Pass on what a handler says while it runs. May come from any thread or child of it."""
+        self._channel.send((kind, claimed.key, time.time(), *values))
 
     def _execute(self, claimed):
         """Prepare, run the handler, clean up; always returns an :class:`Outcome`."""
         context = Context(
             claimed,
-            report=lambda kind, *values: self._say(claimed, kind, time.time(), *values),
+            report=partial(self._report, claimed),
             interruption=lambda: self._interruption(claimed),
             scratch_root=self._scratch,
         )
-        capture = LogCapture(context)
         root = logging.getLogger()
-        root.addHandler(capture)
+        if self._capture not in root.handlers:  # a handler may have configured logging anew
+            root.addHandler(self._capture)
+        self._capture.context = context
         try:
-            refresh_connections()
+            check_connections()
             return _run_handler(claimed, context)
         finally:
             self._surroundings.restore()
-            root.removeHandler(capture)
+            self._capture.context = None
             context.flush()
             context.remove_scratch()
             refresh_connections()
@@ -144,6 +189,8 @@ def _call(claimed, context):
     except CorruptData as error:
         raise _Unusable from error
     value = task_type.handler(context, *args, **kwargs)
+    if value is None:
+        return DONE
     try:
         return Outcome(Kind.FINISHED, response=respond(value, task_type, claimed))
     except NotSerializable as error:
@@ -165,11 +212,18 @@ def _tell_error_reporters(claimed, error):
         got_request_exception.send_robust(sender=Worker, request=None)
 
 
-def refresh_connections():
-    """Treat database connections as at the start of a request, and check that each lives.
+def check_connections():
+    """See that each database connection lives, so that no handler is given a dead one."""
+    for connection in connections.all(initialized_only=True):
+        if connection.connection is not None and not connection.is_usable():
+            connection.close()
 
-    Django closes what is past CONN_MAX_AGE; a connection that the server has
-    dropped meanwhile, or that was left inside a transaction, goes too.
+
+def refresh_connections():
+    """Treat database connections as at the end of a request.
+
+    Django closes what is past CONN_MAX_AGE or has failed; one that was left
+    inside a transaction goes too.
     """
     reset_queries()
     for connection in connections.all(initialized_only=True):
@@ -181,8 +235,6 @@ def refresh_connections():
             connection.close()
             continue
         connection.close_if_unusable_or_obsolete()
-        if connection.connection is not None and not connection.is_usable():
-            connection.close()
 
 
 def open_root_logger(level):
@@ -195,11 +247,11 @@ def open_root_logger(level):
         root.setLevel(level)
 
 
-def main(slot, channel, page, scratch_root, options):
+def main(slot, channel, tokens, page, scratch_root, options):
     """Be a worker; never returns."""
     status = 1
     try:
-        Worker(slot, channel, page, scratch_root, options).run()
+        Worker(slot, channel, tokens, page, scratch_root, options).run()
         status = 0
     except BaseException:
         logger.critical("worker %s failed", slot, exc_info=True)

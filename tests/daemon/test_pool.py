@@ -6,7 +6,9 @@ from atp.daemon import pool as module
 from atp.daemon.channel import Channel
 from atp.daemon.hand import Link
 from atp.daemon.pace import AHEAD, MAX_AHEAD
-from atp.daemon.pool import Pool
+from atp.daemon.pool import LOOK_AFTER, STEAL_AFTER, Pool
+from atp.daemon.ring import Ring
+from atp.daemon.tokens import Tokens
 from tests.samples import claimed
 
 from .test_channel import fill
@@ -28,12 +30,18 @@ def clock(monkeypatch):
 @pytest.fixture
 def pool(clock):
     pool = Pool()
+    workers = []
     for slot in range(2):
         ours, theirs = Channel.pair()
-        pool.add(Link(slot, 100 + slot, ours, theirs))
+        ring = Ring(memoryview(bytearray(1024)))
+        pool.add(Link(slot, 100 + slot, ours, Tokens.pipe(), ring))
+        workers.append(theirs)
+    pool.workers = workers
     yield pool
     for link in pool.links.values():
         link.close()
+    for theirs in workers:
+        theirs.close()
 
 
 def hands(pool):
@@ -44,15 +52,23 @@ def numbers(link):
     return [instance for instance, _ in link.hand]
 
 
+def start(pool, clock, slot):
+    """Let a worker start the first task in its hand."""
+    link = pool.links[slot]
+    assert link.tokens.take(link.first.serial)
+    link.first.started = clock.now
+    return link
+
+
 def learn(pool, clock, type, seconds):
     """Let the pool see one task of this Type and run time."""
     pool.put([claimed(10_000, type)])
     pool.hand_out()
-    [link] = [link for link in pool.links.values() if link.hand]
-    list(link.theirs.drain())
-    pool.started(link, (10_000, 1))
+    [slot] = [slot for slot, link in pool.links.items() if link.hand]
+    link = start(pool, clock, slot)
+    list(pool.workers[slot].drain())
     clock.now += seconds
-    pool.ended(link, (10_000, 1))
+    pool.ended(link, (10_000, 1), seconds)
 
 
 def test_unknown_types_are_handed_out_singly(pool):
@@ -66,33 +82,81 @@ def test_unknown_types_are_handed_out_singly(pool):
 
 
 def test_short_types_are_handed_out_ahead(pool, clock):
+    """Nothing is behind more than what is expected to be done soon."""
     learn(pool, clock, "short", 0.010)
     assert pool.wanted() == 2 * 5
-    pool.put([claimed(n) for n in range(12)])
+    pool.put([claimed(n) for n in range(16)])
     pool.hand_out()
     assert [len(hand) for hand in hands(pool)] == [5, 5]
-    assert len(pool.waiting) == 2
+    assert len(pool.waiting) == 6
 
 
-def test_nothing_waits_behind_a_task_that_has_become_long(pool, clock):
+def test_a_worker_that_soon_is_free_gets_the_next(pool, clock):
+    """So that it does not wait for a claim between two tasks of some length (G15)."""
+    learn(pool, clock, "some", 0.1)
+    pool.put([claimed(n, "some") for n in range(3)])
+    pool.hand_out()
+    assert hands(pool) == [[0], [1]]
+    link = start(pool, clock, 0)
+    clock.now += 0.04
+    pool.hand_out()
+    assert hands(pool) == [[0], [1]]
+    assert not pool.wanted()
+    clock.now += 0.02
+    pool.hand_out()
+    assert hands(pool) == [[0, 2], [1]]
+    assert pool._load(link, clock.now) == pytest.approx(0.14)
+
+
+def test_nothing_is_put_behind_a_task_that_has_become_long(pool, clock):
     learn(pool, clock, "short", 0.001)
-    pool.put([claimed(n) for n in range(6)])
+    pool.put([claimed(1), claimed(2)])
     pool.hand_out()
-    first, second = pool.links.values()
-    for link in (first, second):
-        link.theirs.receive()
-        pool.started(link, next(iter(link.hand)))
-    for key in list(second.hand):
-        pool.ended(second, key)
-    list(second.theirs.drain())
-    pool.take_back()
-    assert len(first.hand) == 3
-    clock.now += AHEAD + 0.001
-    pool.take_back()
-    assert numbers(first) == [0]
-    assert [h.claimed.instance for h in pool.waiting] == [2, 4]
+    start(pool, clock, 0)
+    start(pool, clock, 1)
+    assert pool.wanted() > 2
+    clock.now += AHEAD + 0.002
+    assert not pool.wanted()
+    assert not pool.is_low()
+    pool.put([claimed(3)])
     pool.hand_out()
-    assert numbers(second) == [2, 4]
+    assert hands(pool) == [[1], [2]]
+
+
+def test_what_lies_unstarted_goes_to_a_worker_that_is_free(pool, clock):
+    """No task waits for long behind a running one while another worker is idle (G9, G15)."""
+    learn(pool, clock, "short", 0.001)
+    pool.put([claimed(n) for n in range(40)])
+    pool.hand_out()
+    begun = hands(pool)
+    assert abs(len(begun[0]) - len(begun[1])) < 10
+    first, second = start(pool, clock, 0), pool.links[1]
+    while second.hand:
+        start(pool, clock, 1)
+        pool.ended(second, second.first.key, 0.001)
+    pool.take_back()
+    assert numbers(first) == begun[0]
+    clock.now += 1.1 * STEAL_AFTER
+    pool.take_back()
+    assert numbers(first) == begun[0][:1]
+    assert [h.claimed.instance for h in pool.waiting] == begun[0][1:]
+    pool.hand_out()
+    assert numbers(second)[:2] == begun[0][1:3]
+    # Whoever was sent them first has no right to start them any more.
+    assert not first.tokens.take(2)
+
+
+def test_what_lies_unstarted_for_very_long_may_go_to_another_daemon(pool, clock):
+    learn(pool, clock, "short", 0.001)
+    pool.put([claimed(n) for n in range(4)])
+    pool.hand_out()
+    for slot in range(2):
+        start(pool, clock, slot)
+    clock.now += module.PATIENCE
+    pool.take_back()
+    assert not pool.overstock()
+    clock.now += module.PATIENCE + 0.1
+    assert [h.claimed.instance for h in pool.overstock()] == [2, 3]
 
 
 def test_what_was_lost_before_runs_alone_and_after_its_start_is_recorded(pool, clock):
@@ -112,9 +176,10 @@ def test_what_was_lost_before_runs_alone_and_after_its_start_is_recorded(pool, c
 
 def test_a_hand_is_never_too_large(pool, clock):
     learn(pool, clock, "short", 0.0)
-    pool.put([claimed(n) for n in range(500)])
+    pool.put([claimed(n) for n in range(3 * MAX_AHEAD)])
     pool.hand_out()
     assert [len(hand) for hand in hands(pool)] == [MAX_AHEAD] * 2
+    assert not pool.wanted()
 
 
 def test_overstock_is_handed_back(pool, clock):
@@ -129,8 +194,21 @@ def test_overstock_is_handed_back(pool, clock):
 def test_a_worker_whose_channel_is_full_gets_nothing(pool):
     first, second = pool.links.values()
     second.reserved = object()
-    fill(first.ours)
+    fill(first.channel)
     pool.put([claimed(1)])
     pool.hand_out()
     assert not first.hand
     assert len(pool.waiting) == 1
+
+
+def test_when_to_look_again(pool, clock):
+    """Soon, while something has begun that nobody was told of; else when more is needed."""
+    assert pool.pause(5) == 5
+    learn(pool, clock, "some", 1.0)
+    pool.put([claimed(1, "some")])
+    pool.hand_out()
+    assert pool.pause(5) == LOOK_AFTER
+    link = start(pool, clock, 0)
+    link.first.start_known = True
+    assert pool.pause(5) == pytest.approx(1 - 0.6 * AHEAD)
+    assert pool.pause(0.1) == 0.1

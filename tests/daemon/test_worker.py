@@ -1,6 +1,7 @@
 """What surrounds a handler: connections, error reporters, logging, interruption."""
 
 import logging
+import pickle
 
 import pytest
 from django.core.signals import got_request_exception
@@ -10,7 +11,7 @@ from atp import queue, signals
 from atp.daemon.options import Options
 from atp.daemon.outcome import Kind
 from atp.daemon.page import Page
-from atp.daemon.worker import Worker, open_root_logger, refresh_connections
+from atp.daemon.worker import Worker, check_connections, open_root_logger, refresh_connections
 from atp.models import Type
 from tests.helpers import Thread
 from tests.samples import claimed
@@ -22,7 +23,7 @@ class Said:
     def __init__(self):
         self.messages = []
 
-    def send(self, message):
+    def send(self, message, wait=True):
         self.messages.append(message)
 
     def kinds(self):
@@ -37,7 +38,7 @@ def said():
 @pytest.fixture
 def worker(said, tmp_path, transactional_db):
     (tmp_path / "worker-0").mkdir()
-    return Worker(0, said, Page(1), tmp_path, Options(processes=1))
+    return Worker(0, said, None, Page(1), tmp_path, Options(processes=1))
 
 
 def task(type, inputs="{}"):
@@ -46,11 +47,33 @@ def task(type, inputs="{}"):
 
 def test_one_task(worker, said):
     worker._perform(task("SequenceSum", '{"*":[1,2,3]}'))
-    assert said.kinds() == ["started", "log", "ended"]
-    outcome = said.messages[-1][-1]
+    assert said.kinds() == ["log", "look"]
+    [record] = worker._ring.read(worker._ring.written)
+    instance, attempt, started, ended, outcome = pickle.loads(record)
+    assert (instance, attempt, started <= ended) == (1, 1, True)
     assert outcome.kind is Kind.FINISHED
     assert outcome.response.data == b"6"
     assert worker._page.read(0) is None
+
+
+def test_what_is_too_large_for_the_ring_goes_through_the_channel(worker, said):
+    """G1: nothing that a handler returned is lost on its way."""
+    worker._perform(task("daemon.error", f'{{"words":"{"x" * 7000}"}}'))
+    assert said.kinds() == ["ended"]
+    assert "x" * 7000 in said.messages[0][-1].message
+    for size in (100, 1):
+        while worker._ring.write(b"x" * size):
+            pass
+    worker._perform(task("daemon.noop"))
+    assert said.messages[1][:3] == ("ended", 1, 1)
+
+
+def test_short_tasks_do_not_call_the_dispatcher_each(worker, said):
+    for _ in range(100):
+        worker._perform(task("daemon.noop"))
+    assert len(worker._ring.read(worker._ring.written)) == 100
+    assert set(said.kinds()) <= {"look"}
+    assert len(said.messages) < 50
 
 
 def test_error_reporters_see_exceptions(worker, caplog):
@@ -117,7 +140,7 @@ def test_a_stale_connection_never_reaches_the_next_task(transactional_db, monkey
         cursor.execute("SELECT pg_backend_pid()")
         [pid] = cursor.fetchone()
     Thread(_terminate, pid).result()
-    refresh_connections()
+    check_connections()
     with connection.cursor() as cursor:
         cursor.execute("SELECT pg_backend_pid()")
         assert cursor.fetchone()[0] != pid

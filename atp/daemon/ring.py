@@ -1,0 +1,73 @@
+"""Memory through which a worker says how its attempts ended, and the dispatcher reads it.
+
+A worker that has many short tasks in hand says of each how it ended without
+waking anybody; whatever it runs next, and even if it dies, that has been said.
+"""
+
+import struct
+from zlib import crc32
+
+# Bytes written and bytes read since the beginning.
+_COUNTS = 16
+# Before each record: its length and its checksum. A processor may show another
+# the count before the bytes; such a record is left for the next look.
+_HEAD = struct.Struct("=II")
+
+
+class Ring:
+    """Records of bytes in a piece of shared memory; one process writes, another reads."""
+
+    def __init__(self, memory):
+        # Items of the memory's own kind are written in one piece.
+        self._counts = memory[:_COUNTS].cast("Q")
+        self._bytes = memory[_COUNTS:]
+        self._size = len(self._bytes)
+
+    @property
+    def written(self):
+        """How many bytes were written since the beginning: :meth:`read` reads up to there."""
+        return self._counts[0]
+
+    def write(self, record):
+        """Append a record; False if there is no room for it."""
+        frame = _HEAD.pack(len(record), crc32(record)) + record
+        at = self._counts[0]
+        if len(frame) > self._size - (at - self._counts[1]):
+            return False
+        place = at % self._size
+        first = self._size - place
+        if len(frame) <= first:
+            self._bytes[place : place + len(frame)] = frame
+        else:
+            self._bytes[place:] = frame[:first]
+            self._bytes[: len(frame) - first] = frame[first:]
+        self._counts[0] = at + len(frame)
+        return True
+
+    def read(self, until):
+        """Remove and return the records written up to there, oldest first."""
+        begin = self._counts[1]
+        data = self._copy(begin, until)
+        records, at = [], 0
+        while at < len(data):
+            length, checksum = _HEAD.unpack_from(data, at)
+            record = data[at + _HEAD.size : at + _HEAD.size + length]
+            if crc32(record) != checksum:
+                break
+            records.append(record)
+            at += _HEAD.size + length
+        if at:
+            self._counts[1] = begin + at
+        return records
+
+    def _copy(self, begin, end):
+        if begin == end:
+            return b""
+        first, last = begin % self._size, end % self._size
+        if first < last:
+            return bytes(self._bytes[first:last])
+        return bytes(self._bytes[first:]) + bytes(self._bytes[:last])
+
+    def skip(self):
+        """Forget whatever was written before."""
+        self._counts[1] = self._counts[0]
