@@ -13,7 +13,7 @@ from ..store.values import Change, Message, Note
 from . import journal
 from . import outcome as outcomes
 from .endings import Endings
-from .outcome import DONE, Kind
+from .outcome import Kind
 from .pool import LOOK_AFTER
 from .processes import uptime
 from .tally import Tally
@@ -122,20 +122,23 @@ class Attempts:
         self._change(holding, Event.START, link, time=self._host_time(holding, at))
 
     def _ended(self, link, instance, attempt, started, ended, outcome, *, who=None):
+        """An attempt has ended; no outcome means that it finished and returned nothing."""
         holding = self._pool.ended(link, (instance, attempt), ended - started)
         self._freed = True
         if holding is None:
             link.condemned.discard((instance, attempt))
             return
         self.endings.forget(holding.key)
-        outcome = outcome or DONE
         facts = {"who": who or self._who(link), "time": self._host_time(holding, ended)}
         if not holding.start_known:
             facts["started"] = self._host_time(holding, started)
-        if outcome.kind is Kind.INTERRUPTED and holding.ask:
+        if outcome is None:
+            change = Change(event=Event.FINISH, instance=instance, attempt=attempt, **facts)
+        elif outcome.kind is Kind.INTERRUPTED and holding.ask:
             self._release(holding, holding.why, link, holding.ask, **facts)
             return
-        change = outcomes.change(outcome, holding.claimed, **facts)
+        else:
+            change = outcomes.change(outcome, holding.claimed, **facts)
         self._ledger.add(change)
         self.tally.ended(holding, change, ended - started)
 

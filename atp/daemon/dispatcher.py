@@ -139,8 +139,9 @@ class Dispatcher:
             self._attempts.tally.summarize(SUMMARY_EVERY)
         self._attempts.endings.kill_overdue()
         for link in self._pool.links.values():
-            if link.hand:
+            if link.ring.has_news:
                 self._attempts.collect(link)
+            if link.hand:
                 self._attempts.look(link)
         if self._identity.current is not None:
             if self._stop_at is None and self._identity.leased:

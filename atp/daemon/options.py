@@ -4,6 +4,7 @@ import fnmatch
 import os
 import socket
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,6 +36,7 @@ def _matches(name, patterns):
     return any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)
 
 
+@lru_cache
 def hostname():
     """Return the name by which this host's daemons are known."""
     return socket.gethostname()[:255]

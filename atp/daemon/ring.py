@@ -28,6 +28,11 @@ class Ring:
         """How many bytes were written since the beginning: :meth:`read` reads up to there."""
         return self._counts[0]
 
+    @property
+    def has_news(self):
+        """Whether something was written that has not been read."""
+        return self._counts[0] != self._counts[1]
+
     def write(self, record):
         """Append a record; False if there is no room for it."""
         frame = _HEAD.pack(len(record), crc32(record)) + record

@@ -9,7 +9,6 @@ import time
 from functools import partial
 
 from django.core.signals import got_request_exception
-from django.db import connections, reset_queries
 
 from .. import binding, codec, signals
 from ..conf import settings
@@ -19,6 +18,7 @@ from ..registry import registry
 from ..store.values import Claimed
 from . import processes
 from .channel import Closed
+from .connections import Connections
 from .outcome import DONE, Kind, Outcome
 from .page import NEVER
 from .response import respond
@@ -47,6 +47,7 @@ class Worker:
         self._done = 0
         self._called = 0.0
         self._surroundings = Surroundings()
+        self._connections = Connections()
         self._capture = LogCapture()
 
     def run(self):
@@ -136,14 +137,14 @@ class Worker:
             root.addHandler(self._capture)
         self._capture.context = context
         try:
-            check_connections()
+            self._connections.check()
             return _run_handler(claimed, context)
         finally:
             self._surroundings.restore()
             self._capture.context = None
             context.flush()
             context.remove_scratch()
-            refresh_connections()
+            self._connections.refresh()
 
     def _interruption(self, claimed):
         if self._page.is_asked(self._slot, claimed.instance, claimed.attempt):
@@ -210,31 +211,6 @@ def _tell_error_reporters(claimed, error):
         raise error
     except BaseException:  # receivers look at sys.exc_info()
         got_request_exception.send_robust(sender=Worker, request=None)
-
-
-def check_connections():
-    """See that each database connection lives, so that no handler is given a dead one."""
-    for connection in connections.all(initialized_only=True):
-        if connection.connection is not None and not connection.is_usable():
-            connection.close()
-
-
-def refresh_connections():
-    """Treat database connections as at the end of a request.
-
-    Django closes what is past CONN_MAX_AGE or has failed; one that was left
-    inside a transaction goes too.
-    """
-    reset_queries()
-    for connection in connections.all(initialized_only=True):
-        if connection.connection is None:
-            continue
-        if connection.in_atomic_block or connection.needs_rollback:
-            # Otherwise Django keeps what it has closed, for the block's end to see.
-            connection.in_atomic_block = False
-            connection.close()
-            continue
-        connection.close_if_unusable_or_obsolete()
 
 
 def open_root_logger(level):

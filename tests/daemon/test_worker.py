@@ -8,10 +8,11 @@ from django.core.signals import got_request_exception
 from django.db import connection, transaction
 
 from atp import queue, signals
+from atp.daemon.connections import Connections
 from atp.daemon.options import Options
 from atp.daemon.outcome import Kind
 from atp.daemon.page import Page
-from atp.daemon.worker import Worker, check_connections, open_root_logger, refresh_connections
+from atp.daemon.worker import Worker, open_root_logger
 from atp.models import Type
 from tests.helpers import Thread
 from tests.samples import claimed
@@ -139,8 +140,10 @@ def test_a_stale_connection_never_reaches_the_next_task(transactional_db, monkey
     with connection.cursor() as cursor:
         cursor.execute("SELECT pg_backend_pid()")
         [pid] = cursor.fetchone()
+    connections = Connections()
+    connections.refresh()
     Thread(_terminate, pid).result()
-    check_connections()
+    connections.check()
     with connection.cursor() as cursor:
         cursor.execute("SELECT pg_backend_pid()")
         assert cursor.fetchone()[0] != pid
@@ -160,7 +163,7 @@ def test_a_transaction_left_open_ends_with_its_task(transactional_db, how):
     else:
         transaction.atomic().__enter__()
     Type.objects.update(handler="changed")
-    refresh_connections()
+    Connections().refresh()
     assert connection.get_autocommit()
     assert not connection.in_atomic_block
     assert not Type.objects.filter(handler="changed").exists()
