@@ -4,7 +4,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from . import binding, codec
-from .conf import settings
 from .exceptions import InvalidInputs, InvalidOption
 from .options import check_text
 from .registry import TaskType
@@ -20,10 +19,13 @@ class Call:
     kwargs: Mapping = field(default_factory=dict)
 
 
-def request_of(call, options, identifier):
-    """Return what the store is asked to enqueue; ``options`` have been checked."""
+def request_of(call, options, identifier, *, limit):
+    """Return what the store is asked to enqueue; ``options`` have been checked.
+
+    ``limit`` is the largest size of serialized inputs, in bytes.
+    """
     return Request(
-        inputs=_payload(call),
+        inputs=_payload(call, limit),
         identifier=identifier,
         collection=options.collection,
         priority=options.priority,
@@ -45,17 +47,19 @@ def call_of(task_type, item):
     )
 
 
-def _payload(call):
+def _payload(call, limit):
     task_type = call.task_type
     for name in call.kwargs:
         if not isinstance(name, str):
             raise InvalidInputs(f"An argument of {task_type} is called {name!r}; names are text.")
-    bound = binding.bind(task_type.identifier, task_type.signature, call.args, call.kwargs)
+    bound = binding.bind(
+        task_type.identifier, task_type.signature, call.args, call.kwargs, task_type.plain
+    )
     codec.check_format(task_type.serializer)
     return codec.encode(
         bound,
         format=task_type.serializer,
-        limit=settings.MAX_INPUTS_SIZE,
+        limit=limit,
         what=f"Inputs of {task_type.identifier!r}",
     )
 

@@ -79,7 +79,7 @@ def check_format(format):
 def to_json(value, what="The value"):
     """Return ``value`` as JSON text."""
     try:
-        text = json.dumps(_to_plain(value, what, ()), ensure_ascii=False, separators=(",", ":"))
+        text = _write(_to_plain(value, what, ()))
         text.encode()
     except UnicodeEncodeError as error:
         raise NotSerializable(f"{what} has text that is not valid Unicode: {error}.") from None
@@ -94,7 +94,7 @@ def to_json(value, what="The value"):
 def from_json(text):
     """Return the value of what :func:`to_json` wrote. Raises CorruptData."""
     try:
-        return json.loads(text, object_hook=_from_tagged)
+        return _read(text)
     except (ValueError, TypeError, AttributeError, ArithmeticError, RecursionError) as error:
         raise CorruptData(f"Not the JSON that ATP writes: {error}.") from error
 
@@ -223,6 +223,11 @@ def _from_tagged(value):
         if reader is not None:
             return reader(item)
     return value
+
+
+# Made once: json.dumps() and json.loads() make another each time.
+_write = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
+_read = json.JSONDecoder(object_hook=_from_tagged).decode
 
 
 _SALT = "atp.codec"

@@ -65,7 +65,11 @@ def enqueue_many(task_type, inputs, *, identifiers=None):
     store = get_store()
     # One look at the options, however many there are.
     options = task_type.options.checked(store.now)
-    requests = [request_of(call, options, name) for call, name in zip(calls, names, strict=True)]
+    limit = settings.MAX_INPUTS_SIZE
+    requests = [
+        request_of(call, options, name, limit=limit)
+        for call, name in zip(calls, names, strict=True)
+    ]
     return store.enqueue(task_type.registration(), requests)
 
 
@@ -77,11 +81,13 @@ def enqueue_calls(calls):
     two together, has its place among them as ``call``.
     """
     store = get_store()
+    limit = settings.MAX_INPUTS_SIZE
     of_type = defaultdict(list)
     for number, call in enumerate(calls):
         try:
             options = call.task_type.options.checked(store.now)
-            request = request_of(call, options, *identifiers_of(call.task_type, 1, None))
+            [name] = identifiers_of(call.task_type, 1, None)
+            request = request_of(call, options, name, limit=limit)
         except ATPError as error:
             error.call = number
             raise

@@ -8,7 +8,10 @@ import inspect
 import re
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
-from functools import cached_property
+from functools import cache
+from operator import attrgetter
+
+from django.core.signals import setting_changed
 
 from . import binding, codec
 from .conf import did_you_mean, seconds, settings
@@ -57,10 +60,15 @@ class TaskType:
     def __str__(self):
         return self.identifier
 
-    @cached_property
+    @property
     def signature(self):
         """The handler's signature without the context."""
-        return binding.signature_of(self.handler)
+        return _signature(self.handler)[0]
+
+    @property
+    def plain(self):
+        """The names of its parameters, if each can be given by its name: see :mod:`.binding`."""
+        return _signature(self.handler)[1]
 
     @property
     def handler_path(self):
@@ -93,23 +101,41 @@ class TaskType:
 
     def registration(self):
         """Return the parameters as they are to be registered, settings filled in."""
-        given = {
-            name: getattr(settings, value.name) if isinstance(value, _Setting) else value
-            for name, value in ((f, getattr(self, f)) for f in _PARAMETERS)
-        }
-        for name in _DURATIONS:
-            given[name] = seconds(given[name])
-        return Registration(
-            identifier=self.identifier,
-            handler=self.handler_path[-255:],
-            serializer=self.serializer,
-            **given,
-        )
+        said = (self.identifier, self.handler_path, self.serializer, *_parameters(self))
+        return _registration(*said)
+
+
+@cache
+def _signature(handler):
+    signature = binding.signature_of(handler)
+    return signature, binding.plain_of(signature)
+
+
+@cache
+def _registration(identifier, handler, serializer, *values):
+    given = {
+        name: getattr(settings, value.name) if isinstance(value, _Setting) else value
+        for name, value in zip(_PARAMETERS, values, strict=True)
+    }
+    for name in _DURATIONS:
+        given[name] = seconds(given[name])
+    return Registration(
+        identifier=identifier, handler=handler[-255:], serializer=serializer, **given
+    )
+
+
+def _forget_settings(*, setting, **kwargs):
+    """Tests change settings."""
+    _registration.cache_clear()
+
+
+setting_changed.connect(_forget_settings)
 
 
 _DURATIONS = ("timeout", "backoff", "backoff_max", "retention")
 _COUNTS = ("max_restarts", "max_retries")
 _PARAMETERS = (*_DURATIONS, *_COUNTS)
+_parameters = attrgetter(*_PARAMETERS)
 _MAY_BE_NONE = ("timeout", "retention")
 _OPTIONS = ("priority", "collection")
 _KNOWN = (*_PARAMETERS, "serializer", *_OPTIONS)

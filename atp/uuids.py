@@ -7,8 +7,20 @@ import uuid
 
 def uuid7():
     """Return a version 7 UUID: 48 bits of milliseconds since the epoch, 74 random bits."""
-    milliseconds = time.time_ns() // 1_000_000
-    value = (milliseconds & (1 << 48) - 1) << 80 | int.from_bytes(os.urandom(10))
-    value = value & ~(0xF << 76) | 0x7 << 76
-    value = value & ~(0x3 << 62) | 0x2 << 62
-    return uuid.UUID(int=value)
+    [made] = uuid7s(1)
+    return made
+
+
+def uuid7s(count):
+    """Return so many, all of this millisecond."""
+    base = (time.time_ns() // 1_000_000 & (1 << 48) - 1) << 80 | 0x7 << 76 | 0x2 << 62
+    random = os.urandom(_RANDOM * count)
+    return [
+        uuid.UUID(int=base | int.from_bytes(random[at : at + _RANDOM]) & _FREE)
+        for at in range(0, len(random), _RANDOM)
+    ]
+
+
+# Bytes that are drawn for each, and the bits that are not taken by time, version and variant.
+_RANDOM = 10
+_FREE = (1 << 80) - 1 & ~(0xF << 76) & ~(0x3 << 62)

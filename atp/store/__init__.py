@@ -2,17 +2,26 @@
 
 from functools import lru_cache
 
+from django.db import connections
 from django.utils.module_loading import import_string
 
 from ..conf import settings
-from .orm import ORMStore
+
+# By the database's vendor. What is imported only when it is needed asks no
+# project for the driver of another database.
+_STORES = {
+    "postgresql": "atp.store.postgresql.PostgreSQLStore",
+    "sqlite": "atp.store.sqlite.SQLiteStore",
+}
+_PORTABLE = "atp.store.orm.ORMStore"
 
 
 def get_store():
-    """Return the store of the queue's database."""
+    """Return the store of the queue's database, or the one that ``ATP["STORE"]`` names."""
     return _store(settings.DATABASE, settings.STORE)
 
 
 @lru_cache
 def _store(alias, path):
-    return (import_string(path) if path else ORMStore)(alias)
+    chosen = path or _STORES.get(connections[alias].vendor, _PORTABLE)
+    return import_string(chosen)(alias)

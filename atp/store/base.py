@@ -64,6 +64,13 @@ class Store(ABC):
         """Extend the daemon's lease; returns :class:`Renewal`. Raises LeaseLost."""
 
     @abstractmethod
+    def outlook(self, types, *, daemon=None):
+        """Tell what there is to do, as an :class:`Outlook`: for Tasks of these Types, and all.
+
+        ``daemon`` is who asks. Takes and writes nothing.
+        """
+
+    @abstractmethod
     def leave(self, daemon):
         """Remove the daemon's row. Whatever it still held is released."""
 
@@ -121,3 +128,14 @@ class Store(ABC):
         of one Type if ``type`` is given. Or those given by key. If somebody
         asked for it, ``who``, that is logged about the Type.
         """
+
+    def listener(self):
+        """Return what tells of commits by others, or None: then there is only polling.
+
+        It has ``wait(timeout)``, which blocks for up to that many seconds and returns
+        True as soon as another connection may have committed something, and never
+        raises because the database is locked; and ``close()``. What it has open
+        it opens in the thread that waits. A hint, nothing to rely on: who listens
+        polls all the same.
+        """
+        return None  # noqa: RET501 (an answer)

@@ -178,6 +178,20 @@ class Renewal:
     request: str = ""
 
 
+@dataclass(frozen=True, kw_only=True)
+class Outlook:
+    """What there is to do.
+
+    ``due`` is in how many seconds a waiting Task is due, zero or less if one is
+    already, None if none waits. ``late`` says that one was not started before its
+    ``start_before``, ``lost`` that the lease of another daemon is over.
+    """
+
+    due: float | None = None
+    late: bool = False
+    lost: bool = False
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Asked:
     """A request on a claimed Task: who holds it has to act."""

@@ -44,6 +44,9 @@ class ORMBase(Store):
     def atomic(self):
         return transaction.atomic(using=self.alias)
 
+    def tell(self):
+        """Something waits that did not before: where daemons listen, wake those that are idle."""
+
     def rows(self, model):
         """All rows of ``model`` in the queue's database."""
         return model.objects.using(self.alias)

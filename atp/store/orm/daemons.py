@@ -5,11 +5,13 @@ from dataclasses import asdict
 from datetime import timedelta
 from pathlib import Path
 
+from django.db.models import Min
+
 from ... import filelock
 from ...exceptions import LeaseLost
 from ...models import Daemon, Task
 from ...states import Actor, Event, State
-from ..values import Asked, Change, Lost, Reconciled, Renewal, Swept
+from ..values import Asked, Change, Lost, Outlook, Reconciled, Renewal, Swept
 from .base import ORMBase
 from .moves import Moves
 
@@ -91,6 +93,17 @@ class Daemons(ORMBase):
             if not renewed:
                 raise LeaseLost("The daemon's row is gone: its Tasks were taken away.")
             return Renewal(time=now, request=row.values_list("request", flat=True).get())
+
+    def outlook(self, types, *, daemon=None):
+        now = self.now()
+        waiting = self.rows(Task).waiting()
+        first = waiting.filter(type__identifier__in=types).aggregate(due=Min("due_at"))["due"]
+        others = self.rows(Daemon).exclude(uuid=daemon) if daemon else self.rows(Daemon).all()
+        return Outlook(
+            due=None if first is None else (first - now).total_seconds(),
+            late=waiting.filter(start_before__lte=now).exists(),
+            lost=any(self.is_over(row, now) for row in others),
+        )
 
     def leave(self, daemon):
         with self.atomic():

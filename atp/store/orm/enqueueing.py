@@ -88,6 +88,7 @@ class Enqueueing(ORMBase):
     def _insert(self, new, type_id, now, who):
         if not new:
             return
+        self.tell()
         self.rows(Instance).bulk_create([instance for instance, _ in new])
         self.rows(Inputs).bulk_create(
             [

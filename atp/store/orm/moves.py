@@ -201,6 +201,8 @@ class Moves:
         if self._responses:
             self._write_responses()
         store.rows(LogRecord).bulk_create(self._logs)
+        if self._freed or self._created:
+            store.tell()
 
     def _write_responses(self):
         fields = ["content_type", "data", "file", "size"]

@@ -1,14 +1,15 @@
 """The store for PostgreSQL: what is done most, in one statement each.
 
-What is done seldom is the portable store's. It is not chosen by itself yet:
-``ATP["STORE"] = "atp.store.postgresql.PostgreSQLStore"`` does.
+What is done seldom is the portable store's.
 """
 
 from ..orm import ORMStore
 from .claims import Claims
+from .daemons import Daemons
 from .enqueueing import Enqueueing
 from .records import Records
+from .telling import Telling
 
 
-class PostgreSQLStore(Enqueueing, Claims, Records, ORMStore):
+class PostgreSQLStore(Enqueueing, Claims, Records, Daemons, Telling, ORMStore):
     """The store contract, with statements of PostgreSQL's own."""

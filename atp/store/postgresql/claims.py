@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 from ...exceptions import LeaseLost
 from ..orm.claims import Claims as ORMClaims
 from ..values import Claimed, Parameters
-from .statements import statement
+from .statements import execute
 
 # Where the columns of a claimed Task begin in a row; those before are of the claim.
 _OWN = 3
@@ -22,7 +22,7 @@ class Claims(ORMClaims):
             "limit": limit,
         }
         with self.connection.cursor() as cursor:
-            cursor.execute(statement("claim"), parameters)
+            execute(cursor, "claim", parameters)
             rows = cursor.fetchall()
         if not rows:
             raise LeaseLost("The daemon's row is gone, or its lease has run out.")

@@ -8,11 +8,11 @@ from dataclasses import replace
 from django.db import DataError
 
 from ... import states
-from ...states import Actor, Event, State
+from ...states import Actor, Event, Row, State
 from ..orm.records import Records as ORMRecords
 from ..values import Change
 from .arrays import array, texts
-from .statements import statement
+from .statements import execute
 
 # What a batch is mostly made of. An expiry may end in FAILED, which the
 # portable store decides.
@@ -40,6 +40,8 @@ class Records(ORMRecords):
             written = self._finish(finished, daemon) if finished else set()
             if plain:
                 written |= self._record_plain(plain, daemon)
+                if any(_EFFECTS[own[-1].event] is Row.FREED for own in plain.values()):
+                    self.tell()
             if len(written) == len(of_instance):
                 return []
             # What was refused as a whole may still be right in part.
@@ -48,14 +50,13 @@ class Records(ORMRecords):
 
     def _finish(self, finished, daemon):
         """Write that attempts finished; returns the keys of those that were not refused."""
+        savepoint = self.atomic() if self.connection.in_atomic_block else nullcontext()
         try:
-            with self.connection.cursor() as cursor:
-                cursor.execute(statement("finish"), _finish_parameters(finished, daemon))
+            with savepoint, self.connection.cursor() as cursor:
+                execute(cursor, "finish", _finish_parameters(finished, daemon))
                 refused = {key for key, _ in cursor.fetchall()}
         except DataError:
-            if self.connection.in_atomic_block:
-                raise
-            # Something in it cannot be written: one by one it is seen what.
+            # Something in it is not as it should be: one by one it is seen what.
             return set()
         return finished.keys() - refused
 
@@ -64,7 +65,7 @@ class Records(ORMRecords):
             now = self.now()
             plain = {key: [_timed(change, now) for change in own] for key, own in plain.items()}
         with self.connection.cursor() as cursor:
-            cursor.execute(statement("record"), _parameters(plain, daemon))
+            execute(cursor, "record", _parameters(plain, daemon))
             return {key for (key,) in cursor.fetchall()}
 
 

@@ -9,7 +9,7 @@ daemon AS MATERIALIZED (
     -- Whoever ends this identity locks its row: afterwards this finds none.
     SELECT id, host || ':' || pid AS name, clock_timestamp() AS now
     FROM atp_daemon
-    WHERE uuid = %(daemon)s AND (lock <> '' OR lease_until > clock_timestamp())
+    WHERE uuid = %(daemon)s::uuid AND (lock <> '' OR lease_until > clock_timestamp())
     FOR KEY SHARE
 ),
 level (type_id, turn, priority) AS (
@@ -60,10 +60,10 @@ shared AS MATERIALIZED (
         ) task
         LIMIT ready.share
     ) found
-    LIMIT %(limit)s
+    LIMIT %(limit)s::int
 ),
 lacking AS MATERIALIZED (
-    SELECT %(limit)s - count(*) AS number FROM shared
+    SELECT %(limit)s::int - count(*) AS number FROM shared
 ),
 further AS MATERIALIZED (
     -- More of those that had more than their share.

@@ -1,15 +1,17 @@
 -- Enqueue: Instances, Inputs, LogRecords and Tasks in one statement.
 --
 -- Keys are taken first, so that the four tables can be written beside each
--- other; their foreign keys are checked at the end of the transaction. What has
--- an identifier that is taken is not made: it is not in the answer. There is no
--- answer at all if the Type is not registered.
+-- other. What has an identifier that is taken is not made: its key is not in the
+-- answer. There are no keys at all if the Type is not registered.
+--
+-- Whoever has nothing to do is woken when this commits, if it is a transaction of
+-- its own; else see notify.sql.
 WITH
 source AS MATERIALIZED (
     SELECT
         nextval(pg_get_serial_sequence('atp_instance', 'id')) AS id,
         type.id AS type_id, clock.now, source.*
-    FROM (SELECT id FROM atp_type WHERE identifier = %(type)s) type,
+    FROM (SELECT id FROM atp_type WHERE identifier = %(type)s::text) type,
         (SELECT clock_timestamp() AS now) clock,
         unnest(
             %(uuids)s::uuid[], %(identifiers)s::text[], %(collections)s::text[],
@@ -38,7 +40,7 @@ given AS (
 logged AS (
     INSERT INTO atp_logrecord
         (instance_id, subject, time, event, state, attempt, level, who, message)
-    SELECT id, '', now, 'enqueue', 'ACCEPTED', 0, 20, coalesce(nullif(who, ''), %(who)s), ''
+    SELECT id, '', now, 'enqueue', 'ACCEPTED', 0, 20, coalesce(nullif(who, ''), %(who)s::text), ''
     FROM made JOIN source USING (id) ORDER BY place
 ),
 queued AS (
@@ -50,4 +52,10 @@ queued AS (
         to_timestamp(start_before), 0, ''
     FROM made JOIN source USING (id) ORDER BY place
 )
-SELECT place - 1, id, type_id, extract(epoch FROM now)::float8 FROM made JOIN source USING (id)
+SELECT
+    min(type_id), extract(epoch FROM min(now))::float8, array_agg(id ORDER BY place),
+    CASE WHEN %(tell)s::bool THEN (
+        SELECT count(pg_notify('atp_wake', ''))
+        WHERE EXISTS (SELECT FROM atp_daemon WHERE idle AND lease_until > clock_timestamp())
+    ) END
+FROM made JOIN source USING (id)

@@ -15,7 +15,7 @@ source AS MATERIALIZED (
 deleted AS (
     DELETE FROM atp_task task USING source
     WHERE task.instance_id = source.id AND task.attempt = source.attempt
-      AND task.daemon_id = (SELECT id FROM atp_daemon WHERE uuid = %(daemon)s)
+      AND task.daemon_id = (SELECT id FROM atp_daemon WHERE uuid = %(daemon)s::uuid)
     RETURNING source.*
 ),
 moved AS (

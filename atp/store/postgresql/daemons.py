@@ -1,0 +1,36 @@
+"""A daemon's regular questions, in one statement each."""
+
+import json
+from datetime import UTC, datetime
+
+from ...exceptions import LeaseLost
+from ..orm.daemons import Daemons as ORMDaemons
+from ..values import Outlook, Renewal
+from .statements import execute
+
+
+class Daemons(ORMDaemons):
+    def renew(self, daemon, *, lease, workers=(), idle=False):
+        with self.connection.cursor() as cursor:
+            execute(
+                cursor,
+                "renew",
+                {
+                    "daemon": str(daemon),
+                    "lease": lease,
+                    "workers": json.dumps(list(workers)),
+                    "idle": idle,
+                },
+            )
+            renewed = cursor.fetchone()
+        if renewed is None:
+            raise LeaseLost("The daemon's row is gone: its Tasks were taken away.")
+        epoch, request = renewed
+        return Renewal(time=datetime.fromtimestamp(epoch, UTC), request=request)
+
+    def outlook(self, types, *, daemon=None):
+        with self.connection.cursor() as cursor:
+            who = None if daemon is None else str(daemon)
+            execute(cursor, "outlook", {"types": list(types), "daemon": who})
+            due, late, lost = cursor.fetchone()
+        return Outlook(due=due, late=late, lost=lost)

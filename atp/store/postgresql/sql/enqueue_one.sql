@@ -1,0 +1,40 @@
+-- Enqueue one: like enqueue.sql, with nothing to join and so little to plan.
+WITH
+made AS (
+    INSERT INTO atp_instance (
+        type_id, uuid, identifier, state, reason, collection, priority, attempt, restarts,
+        retries, lost, progress_message, start_before, created_by, created
+    )
+    SELECT
+        id, %(uuid)s::uuid, %(identifier)s::text, 'ACCEPTED', '', %(collection)s::text, %(priority)s::int, 0, 0,
+        0, 0, '', to_timestamp(%(start_before)s::float8), %(created_by)s::text, clock_timestamp()
+    FROM atp_type WHERE identifier = %(type)s::text
+    ON CONFLICT (type_id, identifier) WHERE identifier IS NOT NULL DO NOTHING
+    RETURNING id, type_id, created
+),
+given AS (
+    INSERT INTO atp_inputs (instance_id, format, data)
+    SELECT id, %(format)s::text, %(inputs)s::text FROM made
+),
+logged AS (
+    INSERT INTO atp_logrecord
+        (instance_id, subject, time, event, state, attempt, level, who, message)
+    SELECT id, '', created, 'enqueue', 'ACCEPTED', 0, 20, %(who)s::text, '' FROM made
+),
+queued AS (
+    INSERT INTO atp_task (
+        instance_id, type_id, collection, priority, due_at, start_before, attempt, request
+    )
+    SELECT
+        id, type_id, %(collection)s::text, %(priority)s::int,
+        coalesce(to_timestamp(%(due)s::float8), created),
+        to_timestamp(%(start_before)s::float8), 0, ''
+    FROM made
+)
+SELECT
+    id, type_id, extract(epoch FROM created)::float8,
+    CASE WHEN %(tell)s::bool THEN (
+        SELECT count(pg_notify('atp_wake', ''))
+        WHERE EXISTS (SELECT FROM atp_daemon WHERE idle AND lease_until > clock_timestamp())
+    ) END
+FROM made
