@@ -1,84 +1,116 @@
 """Run benchmarks: ``python -m benchmarks [NAME …] [options]``.
 
-Each runs on a fresh test database beside the one that it is given, so that no
-queue is left with what was put into it.
+Each runs on a database of its own, which is made beside the one that it is given
+and removed afterwards, so that no queue is left with what was put into it.
 """
 
-import argparse
 import importlib
+import json
 import os
 import sys
 import tempfile
-from contextlib import ExitStack
+from argparse import Namespace
 from pathlib import Path
 
-from .core.database import KINDS, ChoiceError, fresh_database, server
+import atp
+
+from .core import against
+from .core.batch import BatchError
+from .core.clients import ClientError
+from .core.daemons import DaemonError
+from .core.database import ChoiceError, clone, fresh_database, server, used
+from .core.latency import LatencyError
+from .core.options import as_arguments, own, parsed
 from .core.report import Report, written
 
-NAMES = ("enqueue", "lists")
+NAMES = (
+    *("floor", "drain", "enqueue", "bulk", "latency", "growth", "horizon", "memory", "idle"),
+    "lists",
+)
+# What installs much, and takes long.
+IF_NAMED = ("peers",)
+ROOT = Path(__file__).resolve().parents[1]
+# What cannot be asked for, and what should have gone well but did not.
+REFUSED, BROKEN = 2, 3
 
 
 def main(arguments=None):
     """Run what is named and return the exit status: 1 if a limit is exceeded."""
-    benchmarks = {name: importlib.import_module(f"{__package__}.{name}") for name in NAMES}
-    options = parsed(benchmarks, arguments)
+    names = NAMES + IF_NAMED
+    benchmarks = {name: importlib.import_module(f"{__package__}.{name}") for name in names}
+    options = parsed(benchmarks, arguments, always=NAMES)
+    chosen = {name: benchmarks[name] for name in options.names}
+    try:
+        with tempfile.TemporaryDirectory(prefix="atp-bench-") as directory:
+            run = _run_against if options.against else _run
+            return run(chosen, options, Path(directory))
+    except (ChoiceError, against.AgainstError) as error:
+        print(error, file=sys.stderr)
+        return REFUSED
+    except (BatchError, ClientError, DaemonError, LatencyError) as error:
+        print(error, file=sys.stderr)
+        return BROKEN
+
+
+def _run(benchmarks, options, directory):
     reports = []
-    with ExitStack() as stack:
-        directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="atp-bench-")))
-        try:
-            stack.enter_context(server(directory, options.database))
-        except ChoiceError as error:
-            print(error, file=sys.stderr)
-            return 2
-        os.environ |= {
-            "DJANGO_SETTINGS_MODULE": "demo_project.settings",
-            "DEMO_DIR": str(directory),
-            "DEBUG": "False",
-        }
-
-        import django
-
-        django.setup()
-
-        for name in options.names or NAMES:
-            with fresh_database(directory) as connection:
-                report = Report(name, connection, own_options(benchmarks[name], options))
-                report.begin()
-                benchmarks[name].run(options, report)
-                reports.append(report)
+    with server(directory, options.database):
+        _set_up(benchmarks, options, directory)
+        with fresh_database(directory) as connection:
+            for name, benchmark in benchmarks.items():
+                with clone(connection, name) as own_database, used(connection, own_database):
+                    reports.append(_reported(name, benchmark, options, directory))
     if options.json:
-        written(reports, options.json)
+        written([report.document() for report in reports], options.json)
     for report in reports:
         report.conclude()
     return 1 if any(report.exceeded for report in reports) else 0
 
 
-def parsed(benchmarks, arguments):
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks",
-        description="Measures how fast ATP is, on a fresh database that is removed afterwards.",
-        epilog="DATABASE_URL names a server to use instead of starting one.",
-    )
-    parser.add_argument("names", nargs="*", metavar="NAME", help=f"{', '.join(NAMES)}; all if none")
-    parser.add_argument(
-        "--database", choices=KINDS, help="PostgreSQL if neither this nor DATABASE_URL says"
-    )
-    parser.add_argument("--json", metavar="FILE", type=Path, help="write the figures to it too")
-    for name, benchmark in benchmarks.items():
-        group = parser.add_argument_group(name, benchmark.__doc__.split("\n\n")[0])
-        benchmark.add_arguments(group.add_argument)
-    options = parser.parse_args(arguments)
-    for name in options.names:
-        if name not in benchmarks:
-            parser.error(f"there is no benchmark {name!r}: choose from {', '.join(NAMES)}")
-    return options
+def _reported(name, benchmark, options, directory):
+    """Run a benchmark on the database that is used, and return its report."""
+    from django.db import connection
+
+    given = {"runs": options.runs, **own(benchmark, options)}
+    report = Report(name, connection, given)
+    report.begin()
+    benchmark.run(Namespace(directory=directory, **given), report)
+    return report
 
 
-def own_options(benchmark, options):
-    """Return the options that this benchmark has, by name."""
-    names = []
-    benchmark.add_arguments(lambda flag, **_: names.append(flag.lstrip("-").replace("-", "_")))
-    return {name: getattr(options, name) for name in names}
+def _set_up(benchmarks, options, directory):
+    """Let Django be the project of the benchmarks, here and in what is started from here."""
+    # Another installation of it may be on the path.
+    assert Path(atp.__file__).is_relative_to(ROOT), f"{atp.__file__} is not in {ROOT}"
+    types = max(own(benchmark, options).get("types", 1) for benchmark in benchmarks.values())
+    os.environ |= {
+        "DJANGO_SETTINGS_MODULE": "benchmarks.settings",
+        "DEMO_DIR": str(directory),
+        "DEBUG": "False",
+        "BENCHMARK_ATP": json.dumps(dict(options.set)),
+        "BENCHMARK_TYPES": str(types),
+    }
+
+    import django
+
+    django.setup()
+
+
+def _run_against(benchmarks, options, directory):
+    """Run each beside the same on an earlier commit; the limits are not looked at."""
+    with (
+        against.checked_out(options.against, directory) as earlier,
+        server(directory, options.database),
+    ):
+        documents = [
+            against.compared(
+                name, as_arguments(benchmark, options), options.runs, earlier, directory
+            )
+            for name, benchmark in benchmarks.items()
+        ]
+    if options.json:
+        written(documents, options.json)
+    return 0
 
 
 if __name__ == "__main__":

@@ -1,35 +1,48 @@
-"""How fast Instances are enqueued: in bulk, and one by one, each in a transaction of its own."""
+"""How many Instances a second are enqueued one by one, each in a transaction of its own.
 
-from .core.report import timed
+Clients are processes with a connection each. In turn with them as many write the
+same rows by the floor's one statement and commit. On PostgreSQL it is counted too
+what an Instance costs.
+"""
 
-RUNS = 5
+from . import floor
+from .core import clients
+from .core.cost import spent
+
+# Instances whose cost is counted.
+COUNTED = 200
 
 
 def add_arguments(add):
-    add("--bulk", type=int, default=10_000, help="Instances in bulk (10000)")
-    add("--single", type=int, default=500, help="Instances one by one (500)")
+    add("--single", type=int, default=4_000, help="Instances of a run that are enqueued one by one")
+    add("--clients", type=int, default=0, help="clients; 0 is 1 and then 8")
 
 
 def run(options, report):
-    from atp import task_type
+    from django.db import connection
 
-    @task_type("benchmarks.noop")
-    def noop(context, *, number):
-        """Do nothing."""
+    from .tasks import other
 
-    def bulk():
-        noop.enqueue_many({"number": number} for number in range(options.bulk))
+    for count in [options.clients] if options.clients else floor.CLIENTS:
+        own, limit = [], []
+        for _ in range(options.runs):
+            limit.append(floor.enqueue(options.single, count))
+            own.append(_enqueue(options.single, count))
+        name = clients.named(count)
+        rate = report.rates(f"enqueue, {name}", own)
+        report.compare(f"floor, {name}", rate / report.rates(f"floor, {name}", limit))
+    if connection.vendor == "postgresql":
+        with spent(connection, own=True) as cost:
+            for number in range(COUNTED):
+                other.enqueue(number=number)
+        cost.tell(report, "enqueue", COUNTED)
 
-    def single():
-        for number in range(options.single):
-            noop.enqueue(number=number)
 
-    noop.enqueue(number=0)  # the Type's row, the connection, the imports
-    found = {}
-    for name, function, count in (
-        ("enqueue_many", bulk, options.bulk),
-        ("enqueue", single, options.single),
-    ):
-        rates = [count / timed(function) for _ in range(RUNS)]
-        found[name] = report.rates(name, rates, unit="Instances/s")
-    report.compare("enqueue", found["enqueue_many"] / found["enqueue"])
+def _enqueue(tasks, count):
+    """Return how many Instances a second so many clients enqueue together."""
+    from .tasks import other
+
+    def prepare():
+        return lambda number: other.enqueue(number=number)
+
+    return clients.rate(count, tasks, prepare)

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from urllib.parse import parse_qs, urlsplit
 
 from .core import history
+from .core.database import vacuum
 from .core.report import percentile
 
 MOST_QUERIES = 12
@@ -23,12 +24,12 @@ _NEXT_LINK = re.compile(r'rel="next" href="([^"]*)"')
 
 
 def add_arguments(add):
-    add("--instances", type=int, default=1_000_000, help="Instances that have ended (1000000)")
-    add("--failing", type=float, default=0.05, help="share of them that FAILED (0.05)")
-    add("--waiting", type=int, default=20_000, help="Instances that wait, in front (20000)")
-    add("--claimed", type=int, default=200, help="Instances that daemons hold (200)")
-    add("--pages", type=int, default=1000, help="number of the page far back (1000)")
-    add("--repeat", type=int, default=30, help="requests for each page (30)")
+    add("--instances", type=int, default=1_000_000, help="Instances that have ended")
+    add("--failing", type=float, default=0.05, help="share of them that FAILED")
+    add("--waiting", type=int, default=20_000, help="Instances that wait, in front")
+    add("--claimed", type=int, default=200, help="Instances that daemons hold")
+    add("--pages", type=int, default=1000, help="number of the page far back")
+    add("--repeat", type=int, default=30, help="requests for each page")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,7 +59,7 @@ def run(options, report):
     )
     began = time.perf_counter()
     filled = history.fill(connection, shape)
-    history.settle(connection)
+    vacuum(connection)
     print(f"filled in {time.perf_counter() - began:.0f} s\n")
     print(f"{'':<60} {'page':>5} {'queries':>7} {'median':>7} {'p95':>7}  ms", flush=True)
     visitor = _Visitor()

@@ -7,9 +7,32 @@ import sys
 
 import pytest
 
+from benchmarks.__main__ import NAMES
+
 from . import environment
 
 KIND = "sqlite" if environment.kind() == "sqlite" else "postgres"
+# Of everything a little. Looking for work often spares waiting for it.
+SMALL = {
+    "runs": 1,
+    "tasks": 60,
+    "single": 16,
+    "samples": 3,
+    "waiting": 50,
+    "finished": 50,
+    "dated": 20,
+    "types": 2,
+    "backlog": 20,
+    "history": 20,
+    "warm_up": 4,
+    "seconds": 1,
+    "settle": 0,
+    "instances": 500,
+    "claimed": 10,
+    "pages": 3,
+    "repeat": 2,
+}
+OFTEN = "--set=POLL_EVERY=0.02"
 
 
 def benchmarks(*args, url=None):
@@ -30,40 +53,101 @@ def benchmarks(*args, url=None):
     )
 
 
-SMALL = {
-    "enqueue": ["--bulk=20", "--single=2"],
-    "lists": ["--instances=500", "--waiting=120", "--claimed=10", "--pages=3", "--repeat=2"],
-}
+def options(**given):
+    """Return the options as a command line has them."""
+    return [f"--{name.replace('_', '-')}={value}" for name, value in given.items()]
 
 
-@pytest.mark.parametrize("name", SMALL)
-def test_it_runs_and_writes_its_figures(name, tmp_path):
-    file = tmp_path / "figures.json"
-    done = benchmarks(name, f"--database={KIND}", f"--json={file}", *SMALL[name])
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    """All benchmarks in one run: what it printed, and each one's figures by its name."""
+    file = tmp_path_factory.mktemp("benchmarks") / "figures.json"
+    done = benchmarks(f"--database={KIND}", f"--json={file}", OFTEN, *options(**SMALL))
     # How long it took is no matter here: 1 says that a limit was exceeded.
     assert done.returncode in (0, 1), done.stderr
     assert "Traceback" not in done.stderr
-    [document] = json.loads(file.read_text())
-    assert document["benchmark"] == name
+    return done.stdout, {found["benchmark"]: found for found in json.loads(file.read_text())}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_it_runs_and_writes_its_figures(name, run):
+    _, documents = run
+    document = documents[name]
     assert document["database"].startswith(KIND)
     assert {"atp", "Django", "Python"} < set(document["versions"])
-    for option in SMALL[name]:
-        option_name, value = option.removeprefix("--").split("=")
-        assert document["settings"][option_name] == int(value)
+    assert document["settings"]["runs"] == 1
+    assert all(
+        document["settings"][option] == value
+        for option, value in SMALL.items()
+        if option in document["settings"]
+    )
     assert document["median"]
-    assert document["ratio"]
     figures = [*document["median"].values(), *document["ratio"].values()]
-    assert all(isinstance(value, float) and value > 0 for value in figures)
-    if name == "lists":
-        assert set(document["queries"]) == set(document["p95"]) == set(document["median"])
-        assert max(document["queries"].values()) <= 12
-        assert "links lead to page 3" in done.stdout
+    assert all(isinstance(value, (int, float)) for value in figures)
+
+
+# What others are divided by; the rest stands for itself.
+DIVISORS = {
+    "drain": ["floor"],
+    "enqueue": ["floor, 1 client", "floor, 8 clients"],
+    "bulk": ["1,000 in a call / floor", "all in one call / floor"],
+    "latency": ["floor, p50 from the call", "floor, p99 from its return"],
+    "growth": ["50 FINISHED / 1,000 waiting", "2 Types / 1,000 waiting"],
+    "horizon": ["the first tenth"],
+}
+
+
+@pytest.mark.parametrize("name", DIVISORS)
+def test_it_says_what_its_figures_are_divided_by(name, run):
+    _, documents = run
+    assert set(DIVISORS[name]) <= set(documents[name]["ratio"])
+
+
+def test_it_counts_what_a_task_costs_a_server(run):
+    _, documents = run
+    if KIND == "sqlite":
+        pytest.skip("SQLite counts nothing")
+    for name, figure in (("bulk", "1,000 in a call"), ("enqueue", "enqueue")):
+        assert documents[name]["median"][f"{figure}, rows inserted a task"] == 4
+    assert documents["drain"]["median"]["drain, bytes of WAL a task"] > 0
+
+
+def test_a_list_is_the_same_by_links_and_by_key(run):
+    printed, documents = run
+    document = documents["lists"]
+    assert set(document["queries"]) == set(document["p95"]) == set(document["median"])
+    assert max(document["queries"].values()) <= 12
+    assert "links lead to page 3" in printed
+
+
+def test_daemons_and_sleeping_handlers(tmp_path):
+    file = tmp_path / "figures.json"
+    given = {"runs": 1, "tasks": 20, "daemons": 2, "processes": 1, "warm_up": 4}
+    sleeping = options(**given, duration_ms=2)
+    done = benchmarks("drain", f"--database={KIND}", f"--json={file}", OFTEN, *sleeping)
+    assert done.returncode == 0, done.stderr
+    [document] = json.loads(file.read_text())
+    assert 0 < document["median"]["workers busy, %"] <= 100
+    assert "one daemon with 2 workers" in document["ratio"]
+
+
+@pytest.mark.skipif(not (environment.ROOT / ".git").exists(), reason="there are no commits")
+def test_it_runs_beside_an_earlier_commit(tmp_path):
+    file = tmp_path / "figures.json"
+    small = options(runs=1, tasks=20)
+    done = benchmarks("bulk", "--against=HEAD", f"--database={KIND}", f"--json={file}", *small)
+    assert done.returncode == 0, done.stderr
+    [document] = json.loads(file.read_text())
+    assert document["settings"]["tasks"] == 20
+    commit, medians = document["earlier"]["commit"], document["earlier"]["median"]
+    assert set(medians) == set(document["median"])
+    assert document["ratio"][f"floor, /s, at {commit}"] > 0
 
 
 def test_help_names_every_benchmark():
     done = benchmarks("--help")
     assert done.returncode == 0
-    assert all(f"\n{name}:\n" in done.stdout for name in SMALL)
+    assert all(f"\n{name}:\n" in done.stdout for name in NAMES)
 
 
 @pytest.mark.parametrize(
@@ -72,6 +156,8 @@ def test_help_names_every_benchmark():
         (["drone"], "there is no benchmark 'drone': choose from"),
         (["--database=oracle"], "invalid choice"),
         (["--database=postgres"], "DATABASE_URL names another database"),
+        (["bulk", "--set=STORE"], "'STORE' is not KEY=VALUE"),
+        (["bulk", "--against=no-such-commit"], "no-such-commit"),
     ],
 )
 def test_what_cannot_be_run_is_told(args, told, tmp_path):

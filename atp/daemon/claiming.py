@@ -2,6 +2,10 @@
 
 from ..conf import settings
 from . import journal
+from .processes import uptime
+
+# After a look that found nothing, the next comes this late, in seconds, and ever later.
+FIRST_WAIT = 0.01
 
 
 class Claiming:
@@ -16,6 +20,10 @@ class Claiming:
         self._timers = timers
         # The state of affairs at which the queue was found to hold nothing that is due.
         self._empty_at = None
+        self._wait = FIRST_WAIT
+        # What the last outlook said.
+        self._due_at = None
+        self._lost = self._late = False
 
     def turn(self, claims):
         """Start the next call, if the thread is free; without ``claims`` only chores."""
@@ -28,14 +36,15 @@ class Claiming:
             self._housekeep()
 
     def _is_time(self):
-        """At once when a worker has become free or more is known to wait, else by polling."""
-        due = self._timers.due("poll", settings.POLL_EVERY)
-        return due or self._attempts.take_freed() or self._attempts.more_waits
+        """When a worker has become free, or something waits or may wait."""
+        freed = self._attempts.take_freed()
+        due = self._due_at is not None and uptime() >= self._due_at
+        return freed or due or self._attempts.more_waits
 
     def _claim(self, wanted):
         daemon, types = self._identity.current, self._identity.types
         news = self._attempts.news
-        self._empty_at = None
+        self._empty_at = self._due_at = None
 
         def claim():
             claimed = self._store.claim(daemon, types, wanted)
@@ -51,7 +60,10 @@ class Claiming:
             self._attempts.more_waits = len(tasks) >= wanted or bool(missed) or news_came
             if not tasks and not self._attempts.more_waits:
                 self._empty_at = news
+                self._timers.later("outlook", self._wait)
+                self._wait = min(2 * self._wait, settings.POLL_EVERY)
             if tasks:
+                self._wait = FIRST_WAIT
                 journal.claimed(count=len(tasks))
                 self._pool.put(tasks)
                 if self._attempts.stopping:
@@ -63,18 +75,36 @@ class Claiming:
         """Whether the last look found nothing due, and nothing was put back since."""
         return self._empty_at == self._attempts.news or not self._identity.types
 
+    def is_idle(self):
+        """Whether there is nothing to do, as far as is known."""
+        return self.found_nothing() and not self._attempts.any()
+
     # Chores
 
     def _housekeep(self):
         daemon, name = self._identity.current, self._identity.name
-        if self._identity.may_sweep and self._timers.due("sweep", settings.SWEEP_EVERY):
+        types = self._identity.types
+        if self._timers.due("outlook", min(settings.POLL_EVERY, settings.SWEEP_EVERY)):
+            self._thread.submit(
+                "looking at the queue",
+                lambda: self._store.outlook(types, daemon=daemon),
+                self._looked,
+            )
+        elif self._lost and self._identity.may_sweep:
+            self._lost = False
             self._thread.submit("sweeping", lambda: self._store.sweep(daemon=daemon), self._swept)
-        elif self._timers.due("miss", settings.SWEEP_EVERY):
+        elif self._late:
+            self._late = False
             self._thread.submit(
                 "looking for what was missed", lambda: self._store.miss(who=name), self._missed
             )
         elif self._timers.due("purge", settings.PURGE_EVERY):
             self._thread.submit("purging", self._store.purge, self._purged)
+
+    def _looked(self, result):
+        outlook = result.value
+        self._lost, self._late = outlook.lost, outlook.late
+        self._due_at = None if outlook.due is None else result.sent + outlook.due
 
     def _swept(self, result):
         swept = result.value
@@ -87,7 +117,7 @@ class Claiming:
     def _missed(self, result):
         self._tell_missed(result.value)
         if result.value:
-            self._timers.now("miss")
+            self._late = True
 
     def _tell_missed(self, count):
         if count:

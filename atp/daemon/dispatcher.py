@@ -23,6 +23,7 @@ from .database import DatabaseThread, bound_connecting
 from .hand import Link
 from .identity import Identity
 from .ledger import LINGER, Ledger
+from .listening import Listening
 from .membership import Membership
 from .pool import Pool
 from .processes import uptime
@@ -63,6 +64,7 @@ class Dispatcher:
         self._selector = selectors.DefaultSelector()
         self._stop_at = None
         self._left = False
+        self._rang = False
         self._orphaned = False
         self._sessions = set()
 
@@ -76,10 +78,18 @@ class Dispatcher:
         self._claimer = DatabaseThread("atp-claim", self._results, self._wake)
         self._recorder = DatabaseThread("atp-record", self._results, self._wake)
         identity, store = self._identity, get_store()
+        self._listening = Listening(store, self._ring)
         self._attempts = Attempts(pool, ledger, self._page, identity, self._tell)
         self._claiming = Claiming(self._claimer, store, identity, pool, self._attempts, timers)
         self._recording = Recording(
-            self._recorder, store, identity, ledger, self._attempts, timers, self._tell
+            self._recorder,
+            store,
+            identity,
+            ledger,
+            self._attempts,
+            timers,
+            self._tell,
+            self._claiming.is_idle,
         )
         threads = (self._claimer, self._recorder)
         self._membership = Membership(threads, store, identity, pool, ledger, timers, self._tell)
@@ -119,6 +129,11 @@ class Dispatcher:
         with contextlib.suppress(BlockingIOError):
             self._waker.send(b"\0")
 
+    def _ring(self):
+        """Called by the thread that listens: something may wait."""
+        self._rang = True
+        self._wake()
+
     def _on_wake(self):
         with contextlib.suppress(BlockingIOError):
             self._woken.recv(4096)
@@ -131,6 +146,11 @@ class Dispatcher:
             self._on_result(result)
         if self._left:
             return self._end(DONE)
+        if self._rang:
+            self._rang = False
+            self._attempts.more_waits = True
+        # At work it looks by itself, and would hear its own writing.
+        self._listening.listen(self._claiming.is_idle())
         for thread in (self._claimer, self._recorder):
             thread.cut_if_overdue(settings.STATEMENT_TIMEOUT)
         if self._timers.due("alive", ALIVE_EVERY):
@@ -162,8 +182,9 @@ class Dispatcher:
 
     def _joined(self, kept, lost):
         self._attempts.tally.lost(lost, "its dispatcher ended")
+        self._recording.joined()
         self._attempts.reconcile(kept)
-        self._timers.now("poll")
+        self._attempts.more_waits = True
 
     def _hand_out(self):
         self._pool.take_back()

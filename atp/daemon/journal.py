@@ -43,6 +43,7 @@ FACTS = {
     "worker_retired": (_I, "worker {worker}, pid {pid}, retired: {why}"),
     "worker_killed": (_W, "worker {worker}, pid {pid}, was killed: {why}"),
     "worker_failing": (_E, "worker {worker} dies as soon as it starts: next try in {seconds:g} s"),
+    "listening_ended": (_W, "no more notices of what waits, the queue is polled: {error}"),
     "left_behind": (_W, "processes that worker {worker} had left behind, killed: {count}"),
     "cannot_fork": (_E, "a process cannot be started: {error}; next try in {seconds:g} s"),
     "dispatcher_died": (_E, "the dispatcher, pid {pid}, {how}: starting another in {seconds:g} s"),

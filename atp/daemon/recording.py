@@ -12,14 +12,17 @@ from ..registry import registry
 from ..states import Event, Reason
 from ..store.values import RELEASE, Change
 from . import journal
+from .processes import uptime
 
 RECORDING = "recording"
+# A daemon that has been at work for so long, in seconds, is not called idle any more.
+TELL_BUSY_AFTER = 0.1
 
 
 class Recording:
     """Works in the recording thread; ``turn()`` starts the most urgent call."""
 
-    def __init__(self, thread, store, identity, ledger, attempts, timers, tell):
+    def __init__(self, thread, store, identity, ledger, attempts, timers, tell, is_idle):
         self._thread = thread
         self._store = store
         self._identity = identity
@@ -27,14 +30,18 @@ class Recording:
         self._attempts = attempts
         self._timers = timers
         self._tell = tell
+        self._is_idle = is_idle
         self.registered = False
+        # What the daemon's row says of it, and since when it has had something to do.
+        self._told_idle = None
+        self._busy_since = 0.0
 
     def turn(self):
         """Renew when it is time, else write what has happened, else see what is asked."""
         if self._thread.busy:
             return
         daemon = self._identity.current
-        if self._timers.due("renew", settings.RENEW_EVERY):
+        if self._timers.due("renew", settings.RENEW_EVERY) or self._is_news():
             self._renew(daemon)
         elif not self.registered:
             self._thread.submit("registering Types", self._register, self._set_registered)
@@ -47,22 +54,43 @@ class Recording:
         elif self._attempts.any() and self._timers.due("asked", settings.POLL_EVERY):
             self._thread.submit("reading requests", lambda: self._store.asked(daemon), self._asked)
 
+    def joined(self):
+        """The daemon has another row, of which nothing has been told."""
+        self._told_idle = None
+
     def leave(self, then):
         """Give up the daemon's row."""
         daemon = self._identity.current
         self._thread.submit("leaving", lambda: self._store.leave(daemon), then)
 
+    def _is_news(self):
+        """Whether it is worth a word that the daemon has nothing to do, or has again.
+
+        Who enqueues notifies only if one has nothing; each notice costs the
+        server a lock, so this is taken back after a while of work.
+        """
+        if self._is_idle():
+            self._busy_since = uptime()
+            return self._told_idle is not True
+        return self._told_idle is True and uptime() - self._busy_since >= TELL_BUSY_AFTER
+
     def _renew(self, daemon):
-        workers, idle = self._attempts.workers(), not self._attempts.any()
+        workers, idle = self._attempts.workers(), self._is_idle()
+        self._timers.later("renew", settings.RENEW_EVERY)
+
+        def renewed(result):
+            self._identity.renewed(result.value.time, result.sent, result.received)
+            self._tell("lease", self._identity.lease_until)
+            if idle and not self._told_idle:
+                # What was enqueued before this was known, nobody has told of.
+                self._attempts.more_waits = True
+            self._told_idle = idle
+
         self._thread.submit(
             "renewing the lease",
             lambda: self._store.renew(daemon, lease=settings.LEASE, workers=workers, idle=idle),
-            self._renewed,
+            renewed,
         )
-
-    def _renewed(self, result):
-        self._identity.renewed(result.value.time, result.sent, result.received)
-        self._tell("lease", self._identity.lease_until)
 
     def _register(self):
         served = [registry.get(identifier) for identifier in self._identity.types]

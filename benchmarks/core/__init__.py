@@ -1,1 +1,1 @@
-"""What the benchmarks share: a database, and how figures are reported."""
+"""What the benchmarks share: databases, daemons, batches of tasks, and reports of figures."""

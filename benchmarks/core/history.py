@@ -12,6 +12,8 @@ from datetime import UTC, datetime, timedelta
 from itertools import chain
 from uuid import UUID
 
+from .database import set_sequence
+
 # Identifier and share of a thousand; the last has a handful of old Instances.
 TYPES = {
     "scene.ingest": 400,
@@ -78,17 +80,6 @@ def fill(connection, shape):
     return _Writer(connection, shape).write()
 
 
-def settle(connection):
-    """Do what a server does by itself in time: vacuum, and look at how values are spread.
-
-    SQLite does no such thing, so it has to do without.
-    """
-    if connection.vendor == "postgresql":
-        with connection.cursor() as cursor:
-            cursor.execute("VACUUM (ANALYZE)")
-            cursor.execute("CHECKPOINT")
-
-
 class _Places:
     """Which Instance is what, by its number: the first has 1, what has ended comes first."""
 
@@ -143,7 +134,7 @@ class _Writer:
             _insert(self._connection, Inputs, map(_inputs, logged))
             _insert(self._connection, LogRecord, chain.from_iterable(map(self._log, logged)))
             _insert(self._connection, Task, map(self._task, live))
-        _set_sequence(self._connection, Instance)
+        set_sequence(self._connection, Instance)
         newest, oldest = Instance.objects.order_by("-pk"), Instance.objects.order_by("pk")
         return Filled(
             longest=Instance.objects.get(pk=self._places.longest_log),
@@ -328,12 +319,3 @@ def _as_stored(value):
     if isinstance(value, datetime):
         return str(value.replace(tzinfo=None))
     return value
-
-
-def _set_sequence(connection, model):
-    """Let the next row that is enqueued have the next key."""
-    from django.core.management.color import no_style
-
-    with connection.cursor() as cursor:
-        for statement in connection.ops.sequence_reset_sql(no_style(), [model]):
-            cursor.execute(statement)

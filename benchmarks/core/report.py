@@ -43,19 +43,36 @@ class Report:
             self.more.setdefault(kind, {})[name] = value
         return self.median[name]
 
-    def rates(self, figure, rates, *, unit):
-        """Keep and print how many a second."""
-        median = self.add(figure, rates, unit=unit)
-        print(
-            f"{figure:<14} {median:>10,.0f} {unit}   (from {min(rates):,.0f} to {max(rates):,.0f})",
-            flush=True,
-        )
+    def row(self, figure, values, *, unit):
+        """Keep the median of what the runs gave, print it with the lowest and the highest."""
+        if not self.median:
+            print(f"{'':<40} {'median':>10} {'lowest':>10} {'highest':>10}")
+        median = self.add(figure, values, unit=unit)
+        columns = " ".join(f"{told(value):>10}" for value in (median, min(values), max(values)))
+        print(f"{figure:<40} {columns}  {unit}", flush=True)
         return median
 
-    def compare(self, divisor, value):
-        """Keep and print a ratio, by what it was divided by."""
-        self.ratio[divisor] = value
-        print(f"{value:.2f} times {divisor}", flush=True)
+    def rates(self, figure, rates):
+        """Keep and print how many a second."""
+        return self.row(figure, rates, unit="/s")
+
+    def shares(self, figure, shares):
+        """Keep and print parts of a whole, in percent."""
+        return self.row(figure, [100 * share for share in shares], unit="%")
+
+    def latencies(self, figure, runs):
+        """Keep and print percentiles, of what was taken in each run; return their medians."""
+        percentiles = [run.percentiles() for run in runs]
+        return {
+            name: self.row(f"{figure}, {name}", [found[name] for found in percentiles], unit="ms")
+            for name in percentiles[0]
+        }
+
+    def compare(self, divisor, value, *, figure=""):
+        """Keep and print a ratio, by what it was divided by; with the figure if there are more."""
+        name = f"{figure} / {divisor}" if figure else divisor
+        self.ratio[name] = value
+        print(f"{value:.2f} times {divisor}" if not figure else f"{name}: {value:.2f}", flush=True)
 
     def conclude(self):
         """Print which limits were exceeded."""
@@ -75,9 +92,16 @@ class Report:
         }
 
 
-def written(reports, file):
-    """Write the reports to a file, as a list of objects."""
-    file.write_text(json.dumps([report.document() for report in reports], indent=2) + "\n")
+def told(value):
+    """Return a figure as text, with three digits that mean something at least."""
+    if not value or abs(value) >= 100:
+        return f"{value:,.0f}"
+    return f"{value:.{2 - math.floor(math.log10(abs(value)))}f}"
+
+
+def written(documents, file):
+    """Write what benchmarks have found to a file, as a list of objects."""
+    file.write_text(json.dumps(documents, indent=2) + "\n")
 
 
 def timed(function, *args):

@@ -1,17 +1,15 @@
 """Fixtures of the store contract: every store runs through every test here."""
 
 import pytest
-from django.db import connections
 
 from atp.conf import settings
+from atp.store import get_store
 from atp.store.orm import ORMStore
-from atp.store.postgresql import PostgreSQLStore
 
 from .world import World
 
-STORES = [ORMStore]
-if connections[settings.DATABASE].vendor == "postgresql":
-    STORES.append(PostgreSQLStore)
+# The portable one, and that which is chosen for this database.
+STORES = list(dict.fromkeys([ORMStore, type(get_store())]))
 
 
 @pytest.fixture(params=STORES, ids=lambda store: store.__name__)

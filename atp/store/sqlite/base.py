@@ -1,0 +1,49 @@
+"""What all parts of this store share: one writer at a time, and values as Django writes them.
+
+A statement here takes all its rows in one parameter of JSON. Python's driver
+lets go of the interpreter at every step, so that a statement for each row
+would be slowed down by whatever the other threads of the process do.
+"""
+
+from contextlib import contextmanager, nullcontext
+from datetime import UTC
+from json import JSONEncoder
+
+from django.db import transaction
+
+from ..orm.base import ORMBase
+from .turns import turn
+
+# What is no text in UTF-8 is refused by the driver, as it would be as a parameter of its own.
+as_json = JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
+
+# In these modes of Django's connections a transaction that has begun may write.
+_WRITING = ("IMMEDIATE", "EXCLUSIVE")
+_NOTHING = "UPDATE atp_daemon SET pid = pid WHERE false"
+
+
+class SQLiteBase(ORMBase):
+    @contextmanager
+    def atomic(self):
+        """A transaction that may write from its beginning, whatever mode the project has set.
+
+        One that has read first fails at once if another has written since: no
+        time-out helps it.
+        """
+        # Inside a caller's transaction the turn at writing has come already.
+        outermost = not self.connection.in_atomic_block
+        with turn(self.alias) if outermost else nullcontext(), transaction.atomic(self.alias):
+            if self.connection.transaction_mode not in _WRITING:
+                self.run(_NOTHING)
+            yield
+
+    def run(self, statement, **parameters):
+        """Execute one statement and return the cursor."""
+        cursor = self.connection.cursor()
+        cursor.execute(statement, parameters)
+        return cursor
+
+
+def as_text(time):
+    """Return a point in time as InstantField writes it."""
+    return None if time is None else time.astimezone(UTC).isoformat(" ")[:-6]

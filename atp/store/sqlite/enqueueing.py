@@ -1,0 +1,86 @@
+"""Enqueueing on SQLite: all Instances that share their options together."""
+
+from collections import defaultdict
+from typing import NamedTuple
+
+from ..orm.enqueueing import Enqueueing as ORMEnqueueing
+from .base import SQLiteBase, as_json, as_text
+
+_TYPE = "SELECT id FROM atp_type WHERE identifier = %(identifier)s"
+# Keys are given here, so that the tables can be written after each other. Nobody
+# else enqueues meanwhile; and what AUTOINCREMENT gives next is beyond them.
+_LAST = "SELECT max(seq) FROM sqlite_sequence WHERE name = 'atp_instance'"
+_INSTANCE = """
+    INSERT INTO atp_instance (
+        id, type_id, uuid, identifier, state, reason, collection, priority, attempt, restarts,
+        retries, lost, progress_message, start_before, created_by, created
+    )
+    SELECT CAST(key AS integer), %(type)s, value ->> 0, value ->> 1, 'ACCEPTED', '',
+        %(collection)s, %(priority)s, 0, 0, 0, 0, '', %(start_before)s, %(created_by)s, %(now)s
+    FROM json_each(%(names)s)
+"""
+_TASK = """
+    INSERT INTO atp_task
+        (instance_id, type_id, collection, priority, due_at, start_before, attempt, request)
+    SELECT CAST(key AS integer), %(type)s, %(collection)s, %(priority)s,
+        coalesce(%(due)s, %(now)s), %(start_before)s, 0, ''
+    FROM json_each(%(names)s)
+"""
+_LOG = """
+    INSERT INTO atp_logrecord
+        (instance_id, subject, time, event, state, attempt, level, who, message)
+    SELECT CAST(key AS integer), '', %(now)s, 'enqueue', 'ACCEPTED', 0, 20, %(who)s, ''
+    FROM json_each(%(names)s)
+"""
+_INPUTS = "INSERT INTO atp_inputs (instance_id, format, data) VALUES (%s, %s, %s)"
+
+
+class Shared(NamedTuple):
+    """The options that Instances have in common, as they are written."""
+
+    collection: str
+    priority: int
+    due: str | None
+    start_before: str | None
+    created_by: str
+
+
+class Enqueueing(SQLiteBase, ORMEnqueueing):
+    def _type_id(self, registration):
+        found = self.run(_TYPE, identifier=registration.identifier).fetchone()
+        return found[0] if found else super()._type_id(registration)
+
+    def _insert(self, new, type_id, now, who):
+        if not new:
+            return
+        cursor = self.connection.cursor()
+        cursor.execute(_LAST)
+        last = cursor.fetchone()[0] or 0
+        groups = defaultdict(dict)
+        for key, (instance, request) in enumerate(new, start=last + 1):
+            instance.pk = key
+            instance._state.adding = False
+            instance._state.db = self.alias
+            names = instance.uuid.hex, instance.identifier
+            groups[_shared(request)][key] = names
+        for shared, names in groups.items():
+            given = {
+                **shared._asdict(),
+                "names": as_json(names),
+                "type": type_id,
+                "now": as_text(now),
+                "who": shared.created_by or who,
+            }
+            for statement in (_INSTANCE, _TASK, _LOG):
+                cursor.execute(statement, given)
+        cursor.executemany(_INPUTS, [(i.pk, r.inputs.format, r.inputs.data) for i, r in new])
+
+
+def _shared(request):
+    return Shared(
+        request.collection,
+        request.priority,
+        as_text(request.due),
+        as_text(request.start_before),
+        request.created_by,
+    )

@@ -1,0 +1,162 @@
+"""Changes that are written together: those that differ in no more than Instance and times."""
+
+import logging
+from datetime import timedelta
+from typing import NamedTuple
+
+from ... import states
+from ...states import Actor, Event, Reason, Row, State
+from ..values import RELEASE
+from .base import as_json, as_text
+
+# What holders record most. An expiry may end in FAILED, which the portable store
+# decides.
+_PLAIN = {
+    row.event: row
+    for row in states.TRANSITIONS
+    if Actor.HOLDER in row.actors and row.event != Event.EXPIRE
+}
+
+# The Instances come as an object of JSON: their keys, and for each when its attempt
+# was started, if that is recorded too, and when the event happened.
+_INSTANCE = """
+    UPDATE atp_instance SET
+        state = %(target)s,
+        reason = %(reason)s,
+        retries = retries + %(retries)s,
+        started = coalesce(given.started, atp_instance.started),
+        finished = CASE WHEN %(is_terminal)s THEN given.time END,
+        progress = CASE
+            WHEN %(target)s = 'FINISHED' THEN 1.0 WHEN given.started IS NULL THEN progress
+        END,
+        progress_message = CASE WHEN given.started IS NULL THEN progress_message ELSE '' END
+    FROM (
+        SELECT CAST(key AS integer) AS id, value ->> 0 AS started, value ->> 1 AS time
+        FROM json_each(%(times)s)
+    ) given
+    WHERE atp_instance.id = given.id AND state IN (SELECT value FROM json_each(%(sources)s))
+"""
+
+# What each event does to the Tasks, if the daemon holds them under this attempt.
+_TASK = {
+    Row.DELETED: "DELETE FROM atp_task",
+    Row.FREED: """
+        UPDATE atp_task SET daemon_id = NULL, due_at = coalesce(%(due)s, due_at),
+            request = CASE WHEN request <> %(release)s THEN request ELSE '' END,
+            start_before = CASE
+                WHEN (SELECT started IS NULL FROM atp_instance WHERE id = instance_id)
+                THEN start_before
+            END
+    """,
+    Row.KEPT: "SELECT count(*) FROM atp_task",
+}
+# They are found by their key: a daemon may hold many more.
+_FENCED = """
+    WHERE instance_id IN (SELECT CAST(key AS integer) FROM json_each(%(times)s))
+      AND attempt = %(attempt)s
+      AND +daemon_id = (SELECT id FROM atp_daemon WHERE uuid = %(daemon)s)
+"""
+
+_LOG = """
+    INSERT INTO atp_logrecord
+        (instance_id, subject, time, event, state, attempt, level, who, message)
+    SELECT CAST(key AS integer), '', value ->> %(place)s, %(event)s, %(state)s, %(attempt)s,
+        %(level)s, %(who)s, %(message)s
+    FROM json_each(%(times)s)
+"""
+
+
+class Refused(Exception):
+    """Not all of what was to be written together is right."""
+
+
+class Kind(NamedTuple):
+    """All that changes have in common that are written together."""
+
+    event: Event
+    has_start: bool
+    attempt: int | None
+    who: str
+    message: str
+    level: int
+    reason: Reason | str
+    delay: timedelta | None
+
+    @property
+    def transition(self):
+        return _PLAIN[self.event]
+
+    @property
+    def sources(self):
+        return _PLAIN[Event.START].sources if self.has_start else self.transition.sources
+
+    @property
+    def start(self):
+        """The same for the starts that are recorded too."""
+        return Kind(Event.START, False, self.attempt, self.who, "", logging.INFO, "", None)
+
+
+def is_plain(change):
+    """Whether a change can be one of a group."""
+    transition = _PLAIN.get(change.event)
+    if transition is None:
+        return False
+    return change.started is None or State.RUNNING in transition.sources
+
+
+class Group:
+    """``times`` are pairs, start and event, by Instance. ``run`` executes a statement."""
+
+    def __init__(self, run, kind, times):
+        self._run = run
+        self._kind = kind
+        self._count = len(times)
+        self._times = as_json(times)
+
+    def write(self, daemon, now):
+        """Write the changes as the daemon's, or raise Refused when one of them is not right."""
+        if self._move() != self._count or self._fence(daemon, now) != self._count:
+            raise Refused
+        if self._kind.has_start:
+            self._log(self._kind.start, 0)
+        self._log(self._kind, 1)
+
+    def _move(self):
+        """Move the Instances; returns how many were where this event may find them."""
+        transition = self._kind.transition
+        is_terminal = transition.target in states.TERMINAL
+        return self._run(
+            _INSTANCE,
+            times=self._times,
+            sources=as_json(sorted(self._kind.sources)),
+            target=transition.target.value,
+            reason=str(self._kind.reason) if is_terminal else "",
+            is_terminal=is_terminal,
+            retries=transition.counts.count("retries"),
+        ).rowcount
+
+    def _fence(self, daemon, now):
+        """Do to the Tasks what the event does; returns how many the daemon held."""
+        effect, delay = self._kind.transition.row, self._kind.delay
+        cursor = self._run(
+            _TASK[effect] + _FENCED,
+            times=self._times,
+            attempt=self._kind.attempt,
+            daemon=daemon.hex,
+            due=None if delay is None else as_text(now + delay),
+            release=RELEASE,
+        )
+        return cursor.fetchone()[0] if effect is Row.KEPT else cursor.rowcount
+
+    def _log(self, kind, place):
+        self._run(
+            _LOG,
+            times=self._times,
+            place=place,
+            event=kind.event.value,
+            state=kind.transition.target.value,
+            attempt=kind.attempt,
+            level=kind.level,
+            who=kind.who,
+            message=kind.message,
+        )

@@ -1,0 +1,70 @@
+"""What waits of one Type, read as far as it is wanted."""
+
+from ..values import Claimed
+from .base import as_text
+
+# Walks atp_task_claim in its order, and so no further than to the limit; what is
+# too late to be started, which it steps over, is no longer there after miss().
+_WAITING = """
+    SELECT task.instance_id,
+        substr(uuid, 1, 8) || '-' || substr(uuid, 9, 4) || '-' || substr(uuid, 13, 4)
+            || '-' || substr(uuid, 17, 4) || '-' || substr(uuid, 21),
+        task.attempt + 1, inputs.format, inputs.data, instance.identifier,
+        task.collection, task.priority, instance.retries, instance.restarts, instance.lost
+    FROM atp_task task INDEXED BY atp_task_claim
+    CROSS JOIN atp_instance instance ON instance.id = task.instance_id
+    CROSS JOIN atp_inputs inputs INDEXED BY sqlite_autoindex_atp_inputs_1
+        ON inputs.instance_id = task.instance_id
+    WHERE task.type_id = %(type)s AND task.daemon_id IS NULL
+      AND task.priority = %(priority)s AND task.due_at <= %(now)s
+      AND (task.start_before IS NULL OR task.start_before > %(now)s)
+    ORDER BY task.due_at, task.instance_id
+    LIMIT %(wanted)s OFFSET %(taken)s
+"""
+_LOWER = """
+    SELECT priority, due_at <= %(now)s FROM atp_task INDEXED BY atp_task_claim
+    WHERE type_id = %(type)s AND daemon_id IS NULL AND priority < %(priority)s
+    ORDER BY priority DESC, due_at LIMIT 1
+"""
+
+
+class Lane:
+    """The due Tasks of a Type in claiming order, priority by priority (G8).
+
+    ``priority`` is the highest of which something is due. Lanes may share the
+    cursor. Nothing is written as long as more may be taken.
+    """
+
+    def __init__(self, cursor, type_id, priority, parameters, time):
+        self._cursor = cursor
+        self._type = type_id
+        self._priority = priority
+        self._parameters = parameters
+        self._time, self._now = time, as_text(time)
+        # How many of this priority.
+        self._taken = 0
+
+    def take(self, wanted):
+        """Return up to ``wanted`` more, as :class:`Claimed` by the claim that is under way."""
+        rows = []
+        while len(rows) < wanted and self._priority is not None:
+            left = wanted - len(rows)
+            # All of them at once: the driver keeps a statement that has come to its end.
+            found = self._select(_WAITING, wanted=left, taken=self._taken).fetchall()
+            self._taken += len(found)
+            rows += found
+            if len(found) < left:
+                self._descend()
+        return [Claimed(*row, self._parameters, self._time) for row in rows]
+
+    def _descend(self):
+        """Go on with the next lower priority of which something is due."""
+        self._taken, is_due = 0, False
+        while self._priority is not None and not is_due:
+            lower = self._select(_LOWER).fetchone()
+            self._priority, is_due = lower or (None, False)
+
+    def _select(self, statement, **parameters):
+        parameters |= {"type": self._type, "priority": self._priority, "now": self._now}
+        self._cursor.execute(statement, parameters)
+        return self._cursor

@@ -1,0 +1,148 @@
+"""Whether draining stays as fast with much in the database, beside the rate with little in it.
+
+Each case has a database of its own, which is filled once; then all take turns.
+Most are measured as ``drain`` is, with other Instances in the database: that wait,
+of a Type that no daemon serves; that have FINISHED, of the same Type; that wait, of
+the same Type and of higher priority, but are dated in the future. One has tasks of
+many Types.
+
+Where what waits is due and of the same Type, a daemon begins with it as soon as it
+starts. There the first tasks warm it up, and the rate is that of those which finish
+next, in front of as many as the case says; it is divided by that in front of few.
+"""
+
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+
+from .core import batch, draining, filling
+from .core.daemons import daemons
+from .core.database import clone, used, vacuum
+
+FEW = 1_000
+PAST, FUTURE = 1_700_000_000, 4_000_000_000
+OTHER = "benchmarks.other"
+LOOK_EVERY = 0.2
+
+
+def add_arguments(add):
+    add("--tasks", type=int, default=20_000, help="tasks of a run")
+    draining.add_arguments(add)
+    add("--waiting", type=int, default=1_000_000, help="Instances that wait, where many do")
+    add("--finished", type=int, default=1_000_000, help="Instances that have FINISHED")
+    add("--dated", type=int, default=100_000, help="Instances dated in the future")
+    add("--types", type=int, default=100, help="Types that the tasks are of")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Case:
+    """A load, and how many Instances of which kind are in the database beside it.
+
+    ``others`` wait and are not served; the rest is of the load's own Type. ``behind``
+    are due behind the tasks themselves. ``base`` is the name of the case that this
+    one is divided by.
+    """
+
+    name: str
+    load: draining.Load
+    others: int = 0
+    finished: int = 0
+    dated: int = 0
+    behind: int = 0
+    base: str = ""
+
+    @property
+    def type(self):
+        """The identifier of the load's Type; of its first, if it has more."""
+        return self.load.types[0].identifier
+
+    @property
+    def first(self):
+        """How many tasks warm the daemon up, where what waits is of the same Type."""
+        return 4 * self.load.warm_up * self.load.workers
+
+    def fill(self, connection):
+        """Write what is there beside the load."""
+        filling.fill_waiting(connection, OTHER, self.others, epoch=PAST)
+        filling.fill_finished(connection, self.type, self.finished, epoch=PAST)
+        filling.fill_waiting(connection, self.type, self.dated, epoch=FUTURE, priority=10)
+        self.refill(connection)
+        vacuum(connection)
+
+    def refill(self, connection):
+        """Write what of the same Type earlier runs have taken, the tasks included."""
+        from atp.models import Task
+
+        if self.behind:
+            left = Task.objects.filter(type__identifier=self.type).count()
+            lacking = self.first + self.load.tasks + self.behind - left
+            filling.fill_waiting(connection, self.type, lacking, epoch=PAST)
+
+    def rate(self, connection, directory):
+        """Run daemons once, and return how many tasks a second they get through."""
+        if not self.behind:
+            return draining.run(self.load, directory).rate
+        self.refill(connection)
+        times = _finish_times(self, directory)[self.first - 1 : self.first + self.load.tasks]
+        return self.load.tasks / (times[-1] - times[0])
+
+
+def run(options, report):
+    from django.db import connection
+
+    cases = _cases(options)
+    rates = {case.name: [] for case in cases}
+    with ExitStack() as stack:
+        names = [stack.enter_context(_filled(connection, *pair)) for pair in enumerate(cases)]
+        for _ in range(options.runs):
+            for name, case in zip(names, cases, strict=True):
+                with used(connection, name):
+                    rates[case.name].append(case.rate(connection, options.directory))
+    medians = {name: report.rates(name, found) for name, found in rates.items()}
+    for case in cases:
+        if case.base:
+            report.compare(case.base, medians[case.name] / medians[case.base], figure=case.name)
+
+
+def _cases(options):
+    from .tasks import NOOPS
+
+    load = draining.Load.of(options, NOOPS[:1], tasks=options.tasks)
+    many = replace(load, types=tuple(NOOPS[: options.types]))
+    few, few_own = f"{FEW:,} waiting", f"{FEW:,} waiting, of the same Type"
+    waiting, own = f"{options.waiting:,} waiting", f"{options.waiting:,} waiting, of the same Type"
+    finished, dated = f"{options.finished:,} FINISHED", f"{options.dated:,} dated in the future"
+    types = f"{options.types:,} Types"
+    return [
+        Case(name=few, load=load, others=FEW),
+        Case(name=waiting, load=load, others=options.waiting, base=few),
+        Case(name=finished, load=load, others=FEW, finished=options.finished, base=few),
+        Case(name=dated, load=load, others=FEW, dated=options.dated, base=few),
+        Case(name=types, load=many, others=FEW, base=few),
+        Case(name=few_own, load=load, behind=FEW),
+        Case(name=own, load=load, behind=options.waiting, base=few_own),
+    ]
+
+
+@contextmanager
+def _filled(connection, number, case):
+    """Have a database for a case; give its name."""
+    with clone(connection, str(number)) as name:
+        with used(connection, name):
+            case.fill(connection)
+        yield name
+
+
+def _finish_times(case, directory):
+    """Run daemons until the tasks have finished; return when each did, and more behind them."""
+    from atp.models import Instance
+
+    began = datetime.fromtimestamp(batch.clock(), UTC)
+    done = Instance.objects.filter(type__identifier=case.type, finished__gte=began)
+
+    def left():
+        return case.first + case.load.tasks - done.count()
+
+    with daemons(directory, processes=case.load.processes, types=case.load.patterns) as fleet:
+        batch.wait_until(lambda: left() <= 0, left, fleet, LOOK_EVERY)
+    return batch.finish_times(done)

@@ -1,0 +1,40 @@
+"""The Types that the benchmarks enqueue, found by daemons as those of any app.
+
+There are as many of a kind as ``BENCHMARK_TYPES`` says. A handler that has to tell
+something adds it to the file that ``BENCHMARK_TOLD`` names: see :mod:`.core.told`.
+"""
+
+import os
+import time
+
+from atp import task_type
+
+from .core.told import tell
+
+COUNT = int(os.environ.get("BENCHMARK_TYPES", "1"))
+
+
+def noop(context, *, number):
+    """Do nothing."""
+
+
+def sleep(context, *, number, milliseconds):
+    """Take a time, and tell how long it was."""
+    began = time.perf_counter()
+    time.sleep(milliseconds / 1000)
+    tell(number, time.perf_counter() - began)
+
+
+@task_type("benchmarks.stamp")
+def stamp(context, *, number):
+    """Tell when it was called."""
+    tell(number, time.monotonic())
+
+
+@task_type("benchmarks.other")
+def other(context, *, number):
+    """Wait for ever: no daemon of a benchmark serves it."""
+
+
+NOOPS = [task_type(f"benchmarks.noop.{number}")(noop) for number in range(COUNT)]
+SLEEPS = [task_type(f"benchmarks.sleep.{number}")(sleep) for number in range(COUNT)]

@@ -1,0 +1,178 @@
+"""The store contract: a batch comes to the same in every store, whatever is in it (G4, G6)."""
+
+import logging
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+from django.db import transaction
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from atp.models import Instance, LogRecord, Response, Task
+from atp.states import Event, Reason, State
+from atp.store.orm import ORMStore
+from atp.store.values import RELEASE, Change, ResponseData
+
+from .world import SECOND, Case
+
+# One of each, and two that are running: most batches are about these.
+STATES = [State.SCHEDULED, State.RUNNING, State.PAUSED, State.ACCEPTED, State.RUNNING]
+HOUR = timedelta(hours=1)
+ANSWERS = [
+    None,
+    ResponseData(content_type="application/json", data=b'{"a":1}', size=7),
+    ResponseData(content_type="image/png", data=b"\x00\xff", size=2),
+    ResponseData(content_type="image/png", data=None, file="atp/x/1-r", size=10**10),
+]
+MADE = st.builds(
+    dict,
+    case=st.integers(0, len(STATES) - 1),
+    event=st.sampled_from([*[Event.START, Event.FINISH] * 4, *Event]),
+    behind=st.sampled_from([0, 0, 0, 0, 0, 1]),
+    has_start=st.booleans(),
+    who=st.sampled_from(["worker 1", "worker 1", "worker 2"]),
+    said=st.sampled_from(["", "", "a\x00b", "Überlauf \N{SNOWMAN} %s :x"]),
+    delay=st.sampled_from([None, HOUR]),
+    answer=st.sampled_from(ANSWERS),
+)
+
+
+def changes_of(cases, made, now):
+    """The changes that a list of MADE stands for, a second after each other."""
+    for number, each in enumerate(made):
+        case, event = cases[each["case"]], each["event"]
+        yield Change(
+            event=event,
+            instance=case.instance,
+            attempt=case.attempt - each["behind"],
+            time=now + number * SECOND,
+            started=now - SECOND if each["has_start"] else None,
+            who=each["who"],
+            # PostgreSQL has no NUL in text.
+            message=each["said"].replace("\x00", ""),
+            level=logging.ERROR if each["said"] else logging.INFO,
+            reason=Reason.ERROR if event == Event.FAIL else "",
+            delay=each["delay"] if event in (Event.RETRY, Event.DEFER) else None,
+            response=each["answer"] if event == Event.FINISH else None,
+        )
+
+
+def written():
+    """All that a batch may change, but for the keys of LogRecords and for due times to the hour."""
+    tasks = list(Task.objects.order_by("pk").values())
+    for task in tasks:
+        task["due_at"] = task["due_at"].replace(minute=0, second=0, microsecond=0)
+    logs = LogRecord.objects.filter(instance__isnull=False).order_by("instance", "pk")
+    instances, responses = Instance.objects.order_by("pk"), Response.objects.order_by("pk")
+    return (
+        list(instances.values()),
+        tasks,
+        [{name: value for name, value in log.items() if name != "id"} for log in logs.values()],
+        [
+            response | {"data": response["data"] and bytes(response["data"])}
+            for response in responses.values()
+        ],
+    )
+
+
+def outcome(store, changes, daemon):
+    """What the store refuses and what it has written then; afterwards all is as it was."""
+    with transaction.atomic():
+        refused = store.record(changes, daemon=daemon)
+        found = written()
+        transaction.set_rollback(True)
+    return refused, found
+
+
+@pytest.mark.timeout(300)
+@settings(max_examples=80, suppress_health_check=list(HealthCheck))
+@given(made=st.lists(MADE, min_size=1, max_size=7))
+def test_it_comes_to_what_the_portable_store_makes_of_it(world, made):
+    """One statement for many Instances says the same as one event after the other."""
+    if type(world.store) is ORMStore:
+        pytest.skip("that is this store")
+    with transaction.atomic():
+        host = world.host()
+        cases = [world.bring_to(state, host) for state in STATES[:3]]
+        cases += [world.bring_to(STATES[4], host)]
+        cases.insert(3, world.bring_to(STATES[3], host))
+        world.store.request(cases[1].instance, RELEASE, who="somebody")
+        changes = list(changes_of(cases, made, world.store.now()))
+        expected = outcome(ORMStore(world.store.alias), changes, host.uuid)
+        assert outcome(world.store, changes, host.uuid) == expected
+        transaction.set_rollback(True)
+
+
+def started(case, event, now, **details):
+    return Change(
+        event=event,
+        instance=case.instance,
+        attempt=case.attempt,
+        started=now - SECOND,
+        time=now,
+        **details,
+    )
+
+
+class TestWithItsStart:
+    """A change that records its START too."""
+
+    @pytest.mark.parametrize(
+        ("event", "state"),
+        [
+            (Event.FINISH, State.FINISHED),
+            (Event.FAIL, State.FAILED),
+            (Event.RETRY, State.ACCEPTED),
+            (Event.DEFER, State.ACCEPTED),
+            (Event.RELEASE, State.ACCEPTED),
+            (Event.EXPIRE, State.ACCEPTED),
+            (Event.PAUSE, State.PAUSED),
+        ],
+    )
+    def test_both_are_logged_each_with_its_time(self, world, event, state):
+        """G6."""
+        host = world.host()
+        case = world.bring_to(State.SCHEDULED, host)
+        now = world.store.now()
+        reason = Reason.ERROR if event == Event.FAIL else ""
+        change = started(case, event, now, who="worker", message="so", reason=reason)
+        assert host.record(change) == []
+        instance = world.get(case.instance)
+        assert (instance.state, instance.started) == (state, now - SECOND)
+        start, end = world.log(case.instance)[-2:]
+        assert (start.event, start.state, start.time) == (Event.START, State.RUNNING, now - SECOND)
+        assert (start.who, start.message, start.level) == ("worker", "", logging.INFO)
+        assert (end.event, end.state, end.time) == (event, state, now)
+        assert (end.who, end.message) == ("worker", "so")
+
+    @pytest.mark.parametrize("event", [Event.START, Event.RESUME, Event.CLAIM, Event.REDRIVE])
+    def test_what_cannot_follow_a_start_is_refused(self, world, event):
+        host = world.host()
+        case = world.bring_to(State.SCHEDULED, host)
+        before = world.snapshot()
+        change = started(case, event, world.store.now())
+        assert host.record(change) == [change]
+        assert world.snapshot() == before
+
+    @pytest.mark.parametrize("state", [State.RUNNING, State.PAUSED])
+    def test_what_was_started_already_is_refused(self, world, state):
+        """G4: neither the start nor the end is written."""
+        host = world.host()
+        case = world.bring_to(state, host)
+        before = world.snapshot()
+        change = started(case, Event.FINISH, world.store.now())
+        assert host.record(change) == [change]
+        assert world.snapshot() == before
+
+    def test_beside_others_of_every_kind(self, world):
+        host = world.host()
+        world.enqueue(60)
+        claimed = [Case(c.instance, c.attempt) for c in host.claim()]
+        now = world.store.now()
+        events = [Event.FINISH, Event.RETRY, Event.PAUSE]
+        batch = [started(c, events[n % 3], now, who=f"w{n % 2}") for n, c in enumerate(claimed)]
+        batch[7] = replace(batch[7], attempt=5)
+        assert host.record(*batch) == [batch[7]]
+        states = {each.state for each in Instance.objects.all()}
+        assert states == {State.FINISHED, State.ACCEPTED, State.PAUSED, State.SCHEDULED}

@@ -1,0 +1,53 @@
+"""Which store a project gets."""
+
+import subprocess
+import sys
+
+import pytest
+from django.db import connection
+from django.test.utils import override_settings
+
+from atp.store import get_store
+from atp.store.orm import ORMStore
+
+from ..helpers import child_environment
+
+VENDORS = {"sqlite": "SQLiteStore", "postgresql": "PostgreSQLStore", "another": "ORMStore"}
+
+
+@pytest.fixture(autouse=True)
+def no_memory():
+    from atp import store
+
+    store._store.cache_clear()
+    yield
+    store._store.cache_clear()
+
+
+@pytest.mark.parametrize("vendor", VENDORS)
+def test_it_is_that_of_the_databases_vendor(vendor, monkeypatch):
+    monkeypatch.setattr(type(connection._connections["default"]), "vendor", vendor)
+    assert type(get_store()).__name__ == VENDORS[vendor]
+
+
+def test_the_setting_names_another():
+    with override_settings(ATP={"STORE": "atp.store.orm.ORMStore"}):
+        assert type(get_store()) is ORMStore
+
+
+@pytest.mark.skipif("connection.vendor != 'sqlite'")
+def test_the_stores_of_other_databases_are_not_imported():
+    """They may need a driver that the project does not have."""
+    code = (
+        "import sys, django; django.setup(); from atp.store import get_store; print(get_store());"
+        "print([name for name in sys.modules if 'psycopg' in name or 'postgresql' in name])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env=child_environment(),
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert "SQLiteStore" in done.stdout.splitlines()[0]
+    assert done.stdout.splitlines()[1] == "[]"

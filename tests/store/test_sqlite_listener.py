@@ -1,0 +1,253 @@
+"""The store for SQLite: listener. A hint that there may be something to claim (G15)."""
+
+import contextlib
+import os
+import sqlite3
+import threading
+import time
+
+import pytest
+from django.db import connection, transaction
+
+from atp.conf import settings
+from atp.store.orm import ORMStore
+from atp.store.sqlite import SQLiteStore, listener
+from atp.store.sqlite.inotify import Watch
+from atp.store.values import Note
+
+from ..helpers import DEADLINE, Thread, wait_for
+from .world import World
+
+pytestmark = [
+    pytest.mark.skipif("connection.vendor != 'sqlite'", reason="that of SQLite"),
+    pytest.mark.django_db(transaction=True),
+]
+# Long enough for what is to come; what is not to come is waited for SHORTLY.
+SHORTLY = 0.1
+
+
+@pytest.fixture
+def world(transactional_db, tmp_path):
+    with World(SQLiteStore(settings.DATABASE), tmp_path) as world:
+        yield world
+
+
+@pytest.fixture(params=["inotify", "polling"])
+def ear(request, world, monkeypatch):
+    """A listener that has said its first yes."""
+    if request.param == "polling":
+        monkeypatch.setattr(listener, "_watch", lambda path: None)
+    ear = world.store.listener()
+    assert ear.wait(0)
+    yield ear
+    ear.close()
+
+
+def test_the_portable_store_has_none():
+    assert ORMStore(settings.DATABASE).listener() is None
+
+
+def test_what_was_committed_before_the_first_wait_may_matter(world):
+    with contextlib.closing(world.store.listener()) as ear:
+        assert ear.wait(0)
+        assert not ear.wait(0)
+
+
+def test_a_commit_is_told_once(world, ear):
+    assert not ear.wait(SHORTLY)
+    world.enqueue()
+    assert ear.wait(DEADLINE)
+    assert not ear.wait(SHORTLY)
+
+
+def test_a_commit_ends_a_wait(world, ear):
+    waiting = Thread(ear.wait, DEADLINE)
+    wait_for(ear._in_use.locked, what="the wait")
+    world.enqueue()
+    assert waiting.result()
+
+
+def test_of_what_happens_between_two_waits_the_second_tells(world, ear):
+    world.enqueue()
+    world.enqueue()
+    assert ear.wait(0)
+    assert not ear.wait(SHORTLY)
+
+
+def test_what_is_not_committed_is_not_told(world, ear):
+    """The log is written to before, when a transaction is large."""
+    with transaction.atomic():
+        world.enqueue(300)
+        with connection.cursor() as cursor:
+            cursor.execute("PRAGMA cache_size")
+            [size] = cursor.fetchone()
+            cursor.execute("PRAGMA cache_size = 10")
+            world.enqueue(3000)
+            cursor.execute(f"PRAGMA cache_size = {size}")
+        assert not Thread(ear.wait, SHORTLY).result()
+    assert ear.wait(DEADLINE)
+
+
+def test_what_is_rolled_back_is_not_told(world, ear):
+    with transaction.atomic():
+        world.enqueue()
+        transaction.set_rollback(True)
+    assert not ear.wait(SHORTLY)
+
+
+def test_reading_is_not_told(world, ear):
+    host = world.host()
+    assert ear.wait(DEADLINE)
+    assert host.claim() == []
+    assert world.store.note([], daemon=host.uuid) == []
+    assert world.store.record([]) == []
+    assert not ear.wait(SHORTLY)
+
+
+def test_a_database_that_is_locked_is_waited_for(world, ear):
+    with contextlib.closing(sqlite3.connect(connection.settings_dict["NAME"])) as other:
+        other.isolation_level = None
+        other.execute("BEGIN EXCLUSIVE")
+        assert not ear.wait(SHORTLY)
+        other.execute("UPDATE atp_type SET handler = 'another'")
+        assert not ear.wait(SHORTLY)
+        other.execute("ROLLBACK")
+    world.enqueue()
+    assert ear.wait(DEADLINE)
+
+
+def test_it_keeps_no_writer_and_no_checkpoint_waiting(world, ear):
+    world.enqueue()
+    assert ear.wait(DEADLINE)
+    with connection.cursor() as cursor:
+        cursor.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        [blocked, *_] = cursor.fetchone()
+    assert blocked == 0
+
+
+def test_after_a_checkpoint_it_goes_on(world, ear):
+    for _ in range(2):
+        with connection.cursor() as cursor:
+            cursor.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        ear.wait(SHORTLY)
+        world.enqueue()
+        assert ear.wait(DEADLINE)
+
+
+def test_closing_ends_a_wait(world, ear):
+    waiting = Thread(ear.wait, DEADLINE)
+    wait_for(ear._in_use.locked, what="the wait")
+    ear.close()
+    assert waiting.result(timeout=DEADLINE / 2) is False
+    assert ear.wait(DEADLINE) is False
+    ear.close()
+
+
+class TestAFileOfItsOwn:
+    """The database's file comes and goes."""
+
+    @pytest.fixture
+    def path(self, tmp_path):
+        return tmp_path / "db.sqlite3"
+
+    @pytest.fixture
+    def own(self, path):
+        def file_id():
+            try:
+                return os.stat(path).st_ino
+            except OSError:
+                return ()
+
+        with contextlib.closing(listener.Listener(f"{path.as_uri()}?mode=rw", file_id)) as own:
+            yield own
+
+    @staticmethod
+    def write(path, mode="WAL"):
+        with contextlib.closing(sqlite3.connect(path)) as other:
+            other.execute(f"PRAGMA journal_mode = {mode}")
+            other.execute("CREATE TABLE IF NOT EXISTS t (n)")
+            other.execute("INSERT INTO t VALUES (1)")
+            other.commit()
+
+    def test_where_there_is_none_none_is_made(self, own, path):
+        assert not own.wait(SHORTLY)
+        assert not path.exists()
+        self.write(path)
+        assert own.wait(DEADLINE)
+
+    def test_another_of_the_name_is_another_database(self, own, path, tmp_path):
+        self.write(path)
+        assert own.wait(DEADLINE)
+        self.write(tmp_path / "new")
+        os.replace(tmp_path / "new", path)
+        assert own.wait(DEADLINE)
+        self.write(path)
+        assert own.wait(DEADLINE)
+
+    def test_what_is_no_database_is_no_news(self, own, path):
+        path.write_bytes(b"nothing that could be read, and long enough for a header" * 100)
+        assert not own.wait(SHORTLY)
+
+    def test_without_a_write_ahead_log(self, own, path):
+        self.write(path, mode="DELETE")
+        assert own.wait(DEADLINE)
+        assert not own.wait(SHORTLY)
+        waiting = Thread(own.wait, DEADLINE)
+        wait_for(own._in_use.locked, what="the wait")
+        self.write(path, mode="DELETE")
+        assert waiting.result()
+
+
+class TestWatch:
+    def test_it_tells_of_writes_until_they_are_cleared(self, tmp_path):
+        path = tmp_path / "file"
+        path.touch()
+        with contextlib.closing(Watch([path])) as watch:
+            assert not watch.wait(0)
+            path.write_text("a")
+            assert watch.wait(DEADLINE)
+            assert watch.wait(0)
+            watch.clear()
+            assert not watch.wait(0)
+
+    def test_what_cannot_be_watched_is_an_error(self, tmp_path):
+        open_before = len(os.listdir("/proc/self/fd"))
+        with pytest.raises(FileNotFoundError):
+            Watch([tmp_path / "none"])
+        assert len(os.listdir("/proc/self/fd")) == open_before
+
+    def test_elsewhere_than_on_linux(self, monkeypatch):
+        monkeypatch.setattr("ctypes.CDLL", lambda *args, **kwargs: object())
+        with pytest.raises(OSError, match="Linux"):
+            Watch([])
+
+
+@pytest.mark.parametrize("kind", ["inotify", "polling"])
+def test_idle_it_costs_next_to_nothing(world, kind, monkeypatch):
+    """At most 0.8% of a core; the limit is higher here, since the machine may be loaded."""
+    if kind == "polling":
+        monkeypatch.setattr(listener, "_watch", lambda path: None)
+    used = []
+
+    def idle():
+        with contextlib.closing(world.store.listener()) as ear:
+            ear.wait(0)
+            before, until = time.thread_time(), time.monotonic() + 1
+            while time.monotonic() < until:
+                ear.wait(1.0)
+            used.append(time.thread_time() - before)
+
+    Thread(idle).result()
+    assert used[0] < (0.01 if kind == "inotify" else 0.05)
+
+
+def test_it_stands_beside_all_else_that_a_daemon_does(world, ear):
+    host = world.host()
+    world.enqueue()
+    [claimed] = host.claim()
+    said = Note(instance=claimed.instance, attempt=1, progress=0.5)
+    told = threading.Event()
+    waiting = Thread(lambda: ear.wait(DEADLINE) and told.set())
+    world.store.note([said], daemon=host.uuid)
+    waiting.result()
+    assert told.is_set()

@@ -1,0 +1,52 @@
+"""The store for SQLite: outlook, by other means than the portable store."""
+
+import random
+from datetime import timedelta
+
+import pytest
+from django.db import connection
+
+from atp.conf import settings
+from atp.store.orm import ORMStore
+from atp.store.sqlite import SQLiteStore
+
+from .world import ONE, SECOND, TWO, World
+
+pytestmark = pytest.mark.skipif(connection.vendor != "sqlite", reason="that of SQLite")
+TYPES = (ONE, TWO)
+
+
+@pytest.fixture
+def world(db, tmp_path):
+    with World(SQLiteStore(settings.DATABASE), tmp_path) as world:
+        yield world
+
+
+@pytest.mark.parametrize("count", [0, 1, 2, 20])
+@pytest.mark.parametrize("earliest", [5, 0, -5])
+def test_it_sees_what_the_portable_store_sees(world, count, earliest):
+    now = world.store.now()
+    for _ in range(count):
+        due = now + random.randint(earliest, 60) * timedelta(minutes=1)
+        world.enqueue(type=random.choice((*TYPES, "store.other")), priority=random.randint(-2, 2),
+                      due=due)  # fmt: skip
+    host = world.host()
+    seen = world.store.outlook(TYPES, daemon=host.uuid)
+    expected = ORMStore(settings.DATABASE).outlook(TYPES, daemon=host.uuid)
+    assert (seen.late, seen.lost) == (expected.late, expected.lost) == (False, False)
+    if expected.due is None or expected.due > 0:
+        assert seen.due == pytest.approx(expected.due, abs=2)
+    else:
+        assert seen.due <= 0
+
+
+def test_what_is_late_and_who_is_lost(world):
+    world.enqueue(start_before=world.store.now() - SECOND)
+    lost, host = world.host(), world.host()
+    lost.lose_lease()
+    seen = world.store.outlook(TYPES, daemon=host.uuid)
+    assert (seen.late, seen.lost) == (True, True)
+    world.store.miss()
+    world.store.sweep(daemon=host.uuid)
+    seen = world.store.outlook(TYPES, daemon=host.uuid)
+    assert (seen.late, seen.lost) == (False, False)

@@ -1,0 +1,168 @@
+"""The store for SQLite: one writer at a time, also where the project has set no mode for it."""
+
+import sqlite3
+import threading
+from contextlib import closing, contextmanager
+
+import pytest
+from django.db import OperationalError, connection, transaction
+
+from atp.conf import settings
+from atp.models import Instance
+from atp.states import Event, State
+from atp.store.sqlite import SQLiteStore, turns
+
+from ..helpers import DEADLINE, Thread, at_once, stays
+from .world import World
+
+pytestmark = [
+    pytest.mark.skipif("connection.vendor != 'sqlite'"),
+    pytest.mark.django_db(transaction=True),
+]
+
+
+@pytest.fixture
+def store():
+    return SQLiteStore(settings.DATABASE)
+
+
+@pytest.fixture
+def world(transactional_db, store, tmp_path):
+    with World(store, tmp_path) as world:
+        yield world
+
+
+@pytest.fixture
+def deferred(transactional_db):
+    """A project that has set no transaction_mode: SQLite's own is DEFERRED."""
+    with options(transaction_mode=None):
+        yield
+
+
+@contextmanager
+def options(**changes):
+    """Change the options of the database, for new connections."""
+    given = connection.settings_dict["OPTIONS"]
+    before = dict(given)
+    given.update(changes)
+    connection.close()
+    try:
+        yield
+    finally:
+        given.clear()
+        given.update(before)
+        connection.close()
+
+
+@contextmanager
+def somebody_writes():
+    """Have another connection hold the lock for writing."""
+    with closing(sqlite3.connect(connection.settings_dict["NAME"])) as other:
+        other.isolation_level = None
+        other.execute("BEGIN IMMEDIATE")
+        yield
+        other.execute("ROLLBACK")
+
+
+def test_a_look_that_finds_nothing_waits_for_no_writer(world):
+    """An idle daemon, which looks often, and an application do not disturb each other."""
+    world.enqueue(due=world.store.now().replace(year=2100))
+    host = world.host()
+    with somebody_writes(), options(timeout=0.1):
+        assert host.claim() == []
+        assert world.store.miss() == 0
+        with pytest.raises(OperationalError, match="locked"):
+            world.enqueue()
+
+
+@pytest.mark.usefixtures("deferred")
+class TestWithoutAMode:
+    """A transaction that reads before it writes would fail when another has written since."""
+
+    def test_it_writes_from_the_beginning(self, world):
+        name = connection.settings_dict["NAME"]
+        refused = pytest.raises(sqlite3.OperationalError, match="locked")
+        with world.store.atomic(), closing(sqlite3.connect(name, timeout=0)) as other, refused:
+            other.execute("BEGIN IMMEDIATE")
+
+    def test_verbs_of_many_threads_wait_for_each_other(self, world, monkeypatch):
+        """G3: nobody is told that the database is locked, and nothing is taken twice."""
+        monkeypatch.setattr(turns, "PATIENCE", 0)  # as for processes
+        keys = world.enqueue(60)
+        hosts = [world.host() for _ in range(3)]
+
+        def drain(host):
+            found = []
+            while claimed := host.claim(4):
+                host.move(claimed[0], Event.START)
+                for each in claimed:
+                    events = [Event.FINISH] if each is claimed[0] else [Event.START, Event.FINISH]
+                    host.move(each, *events)
+                found += [each.instance for each in claimed]
+                world.store.sweep(daemon=host.uuid)
+            return found
+
+        found = at_once(*[lambda host=host: drain(host) for host in hosts])
+        assert sorted(key for part in found for key in part) == keys
+        assert set(Instance.objects.values_list("state", flat=True)) == {State.FINISHED}
+
+    def test_within_a_callers_transaction(self, world):
+        """G7."""
+        with transaction.atomic():
+            world.enqueue(2)
+            transaction.set_rollback(True)
+        assert not Instance.objects.exists()
+        with transaction.atomic():
+            [key] = world.enqueue(identifier="a")
+        assert [each.instance for each in world.host().claim()] == [key]
+
+
+@pytest.fixture
+def held(monkeypatch, world):
+    """The turn is another thread's; called, it is given up."""
+    monkeypatch.setattr(turns, "PATIENCE", DEADLINE)
+    taken, given_up = threading.Event(), threading.Event()
+
+    def hold():
+        with turns.turn(world.store.alias):
+            taken.set()
+            given_up.wait(DEADLINE)
+
+    holder = Thread(hold)
+    taken.wait(DEADLINE)
+    yield lambda: (given_up.set(), holder.result())
+    given_up.set()
+    holder.result()
+
+
+class TestTurns:
+    """The threads of a process do not leave it to SQLite who is next."""
+
+    def test_who_wants_to_write_waits_for_the_turn(self, world, held):
+        enqueue = Thread(world.enqueue)
+        stays(enqueue.is_alive, 0.1, what="the wait")
+        held()
+        [key] = enqueue.result()
+        assert world.state(key) == State.ACCEPTED
+
+    def test_who_is_in_a_transaction_does_not(self, world, held):
+        with transaction.atomic():
+            [key] = world.enqueue()
+        assert world.state(key) == State.ACCEPTED
+
+    def test_who_has_waited_long_enough_goes_on_without(self, world, held, monkeypatch):
+        monkeypatch.setattr(turns, "PATIENCE", 0.01)
+        assert world.enqueue(2)
+
+    def test_what_a_commit_sets_off_may_take_another(self, world, monkeypatch):
+        """As a receiver of a signal may that enqueues on commit."""
+        monkeypatch.setattr(turns, "PATIENCE", DEADLINE)
+        made = []
+        with world.store.atomic():
+            transaction.on_commit(lambda: made.extend(world.enqueue()))
+        assert len(made) == 1
+
+    def test_a_process_that_was_forked_meanwhile_has_turns_of_its_own(self, held, monkeypatch):
+        monkeypatch.setattr(turns.os, "getpid", lambda: -1)
+        with turns.turn(settings.DATABASE):
+            pass
