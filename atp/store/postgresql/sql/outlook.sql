@@ -18,7 +18,7 @@ level (type_id, priority) AS (
 )
 SELECT
     (
-        SELECT extract(epoch FROM min(first.due_at) - min(now))::float8
+        SELECT extract(epoch FROM min(first.due_at) - (SELECT now FROM clock))::float8
         FROM level CROSS JOIN LATERAL (
             SELECT due_at FROM atp_task
             WHERE type_id = level.type_id AND daemon_id IS NULL AND priority = level.priority

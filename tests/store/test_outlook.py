@@ -1,25 +1,16 @@
-"""The store for SQLite: outlook, by other means than the portable store."""
+"""The store contract: outlook, what there is to do."""
 
 import random
 from datetime import timedelta
 
 import pytest
-from django.db import connection
 
 from atp.conf import settings
 from atp.store.orm import ORMStore
-from atp.store.sqlite import SQLiteStore
 
-from .world import ONE, SECOND, TWO, World
+from .world import ONE, SECOND, TWO
 
-pytestmark = pytest.mark.skipif(connection.vendor != "sqlite", reason="that of SQLite")
 TYPES = (ONE, TWO)
-
-
-@pytest.fixture
-def world(db, tmp_path):
-    with World(SQLiteStore(settings.DATABASE), tmp_path) as world:
-        yield world
 
 
 @pytest.mark.parametrize("count", [0, 1, 2, 20])
@@ -50,3 +41,13 @@ def test_what_is_late_and_who_is_lost(world):
     world.store.sweep(daemon=host.uuid)
     seen = world.store.outlook(TYPES, daemon=host.uuid)
     assert (seen.late, seen.lost) == (False, False)
+
+
+def test_what_is_claimed_is_not_to_be_done(world):
+    host = world.host()
+    assert world.store.outlook(TYPES).due is None
+    world.enqueue(2)
+    assert world.store.outlook(TYPES).due <= 0
+    host.claim()
+    assert world.store.outlook(TYPES).due is None
+    assert not world.store.outlook(TYPES).lost
