@@ -6,13 +6,16 @@ from datetime import UTC, datetime, timedelta
 from ...exceptions import LeaseLost
 from ..orm.claims import Claims as ORMClaims
 from ..values import Claimed, Parameters
-from .statements import execute
+from .statements import FEW, execute
 
 # Where the columns of a claimed Task begin in a row; those before are of the claim.
 _OWN = 3
 
 
 class Claims(ORMClaims):
+    # How much the last claim found: there will be as much again.
+    _found = 0
+
     def claim(self, daemon, types, limit):
         types = list(types)
         self._turn = (self._turn + 1) % (len(types) or 1)
@@ -22,8 +25,9 @@ class Claims(ORMClaims):
             "limit": limit,
         }
         with self.connection.cursor() as cursor:
-            execute(cursor, "claim", parameters)
+            execute(cursor, "claim", parameters, prepared=self._found <= FEW)
             rows = cursor.fetchall()
+        self._found = len(rows)
         if not rows:
             raise LeaseLost("The daemon's row is gone, or its lease has run out.")
         epoch, name, late, instance, *_ = rows[0]

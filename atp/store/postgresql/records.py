@@ -12,7 +12,7 @@ from ...states import Actor, Event, Row, State
 from ..orm.records import Records as ORMRecords
 from ..values import Change
 from .arrays import array, texts
-from .statements import execute
+from .statements import FEW, execute
 
 # What a batch is mostly made of. An expiry may end in FAILED, which the
 # portable store decides.
@@ -53,19 +53,24 @@ class Records(ORMRecords):
         savepoint = self.atomic() if self.connection.in_atomic_block else nullcontext()
         try:
             with savepoint, self.connection.cursor() as cursor:
-                execute(cursor, "finish", _finish_parameters(finished, daemon))
-                refused = {key for key, _ in cursor.fetchall()}
+                execute(
+                    cursor,
+                    "finish",
+                    _finish_parameters(finished, daemon),
+                    prepared=len(finished) <= FEW,
+                )
+                written, is_all, _ = cursor.fetchone()
         except DataError:
             # Something in it is not as it should be: one by one it is seen what.
             return set()
-        return finished.keys() - refused
+        return set(finished) if is_all else set(written or ())
 
     def _record_plain(self, plain, daemon):
         if any(change.time is None for own in plain.values() for change in own):
             now = self.now()
             plain = {key: [_timed(change, now) for change in own] for key, own in plain.items()}
         with self.connection.cursor() as cursor:
-            execute(cursor, "record", _parameters(plain, daemon))
+            execute(cursor, "record", _parameters(plain, daemon), prepared=len(plain) <= FEW)
             return {key for (key,) in cursor.fetchall()}
 
 
@@ -84,25 +89,26 @@ def _is_finish(changes):
 
 def _finish_parameters(finished, daemon):
     changes = finished.values()
-    responses = {change.instance: change.response for change in changes if change.response}
     return {
         "daemon": str(daemon),
         "instances": array(finished),
         "attempts": array([change.attempt for change in changes]),
-        "started": array([_epoch(change.started) for change in changes]),
-        "finished": array([_epoch(change.time) for change in changes]),
+        "began": array([_epoch(change.started) for change in changes]),
+        "ended": array([_epoch(change.time) for change in changes]),
         "whos": texts([change.who for change in changes]),
-        **_response_parameters(responses),
+        **_response_parameters([change.response for change in changes]),
     }
 
 
 def _response_parameters(responses):
+    """Columns of the Responses, None where there is none; short ones if there is none at all."""
+    if not any(responses):
+        return {"content_types": [], "data": [], "files": [], "sizes": []}
     return {
-        "responding": list(responses),
-        "content_types": [response.content_type for response in responses.values()],
-        "data": [response.data for response in responses.values()],
-        "files": [response.file for response in responses.values()],
-        "sizes": [response.size for response in responses.values()],
+        "content_types": [response and response.content_type for response in responses],
+        "data": [response and response.data for response in responses],
+        "files": [response and response.file for response in responses],
+        "sizes": [response and response.size for response in responses],
     }
 
 
@@ -159,7 +165,8 @@ def _parameters(plain, daemon):
         "daemon": str(daemon),
         **{name: array(columns[name]) for name in _NUMBERS},
         **{name: texts(columns[name]) for name in _TEXTS},
-        **_response_parameters(responses),
+        "responding": list(responses),
+        **_response_parameters(list(responses.values())),
     }
 
 

@@ -3,7 +3,9 @@
 -- A look at a Type walks atp_task_claim (type, priority, due_at, instance; only
 -- what waits) priority by priority. So what is dated in the future never lies
 -- in front of what is due, whatever its priority. Where a look is a scalar
--- subquery, it is so that the planner cannot make one join over all of them.
+-- subquery, it is so that the planner cannot make one join over all of them. Each
+-- step hands on what the next ones need: two steps are never joined with each
+-- other, which a plan that expects few rows would do in quadratic time.
 WITH RECURSIVE
 daemon AS MATERIALIZED (
     -- Whoever ends this identity locks its row: afterwards this finds none.
@@ -48,7 +50,7 @@ ready AS MATERIALIZED (
 shared AS MATERIALIZED (
     SELECT found.*
     FROM (SELECT * FROM ready ORDER BY turn) ready CROSS JOIN LATERAL (
-        SELECT task.instance_id, ready.turn, task.priority, task.due_at
+        SELECT task.instance_id, ready.turn, task.due_at, ready.parameters
         FROM unnest(ready.priorities) AS level (priority) CROSS JOIN LATERAL (
             SELECT instance_id, priority, due_at FROM atp_task
             WHERE type_id = ready.type_id AND daemon_id IS NULL
@@ -73,7 +75,7 @@ further AS MATERIALIZED (
         WHERE share <= (SELECT count(*) FROM shared WHERE shared.turn = ready.turn)
         ORDER BY turn
     ) ready CROSS JOIN LATERAL (
-        SELECT task.instance_id, ready.turn, task.priority, task.due_at
+        SELECT task.instance_id, ready.turn, task.due_at, ready.parameters
         FROM unnest(ready.priorities) AS level (priority) CROSS JOIN LATERAL (
             SELECT instance_id, priority, due_at FROM atp_task
             WHERE type_id = ready.type_id AND daemon_id IS NULL
@@ -97,7 +99,7 @@ taken AS (
     SET daemon_id = daemon.id, attempt = task.attempt + 1, request = ''
     FROM picked, daemon
     WHERE task.instance_id = picked.instance_id
-    RETURNING task.instance_id, task.attempt
+    RETURNING task.instance_id, task.attempt, picked.turn, picked.due_at, picked.parameters
 ),
 moved AS (
     -- A Task that waits is that of an ACCEPTED Instance. Its state is not asked
@@ -107,9 +109,9 @@ moved AS (
     SET state = 'SCHEDULED', attempt = taken.attempt
     FROM taken
     WHERE instance.id = taken.instance_id
-    RETURNING instance.id, instance.type_id, instance.uuid, instance.attempt,
-        instance.identifier, instance.collection, instance.priority, instance.retries,
-        instance.restarts, instance.lost
+    RETURNING instance.id, instance.uuid, instance.attempt, instance.identifier,
+        instance.collection, instance.priority, instance.retries, instance.restarts,
+        instance.lost, taken.turn, taken.due_at, taken.parameters
 ),
 logged AS (
     INSERT INTO atp_logrecord
@@ -125,11 +127,7 @@ SELECT
         ORDER BY start_before LIMIT 1
     ) AS late,
     moved.id, moved.uuid::text, moved.attempt, inputs.format, inputs.data, moved.identifier,
-    moved.collection, moved.priority, moved.retries, moved.restarts, moved.lost, type.parameters
+    moved.collection, moved.priority, moved.retries, moved.restarts, moved.lost, moved.parameters
 FROM daemon
-LEFT JOIN (
-    picked JOIN moved ON moved.id = picked.instance_id
-    JOIN atp_inputs inputs ON inputs.instance_id = picked.instance_id
-    JOIN ready type ON type.type_id = moved.type_id
-) ON true
-ORDER BY picked.turn, picked.priority DESC, picked.due_at, picked.instance_id
+LEFT JOIN (moved JOIN atp_inputs inputs ON inputs.instance_id = moved.id) ON true
+ORDER BY moved.turn, moved.priority DESC, moved.due_at, moved.id

@@ -1,44 +1,39 @@
 -- Record that attempts FINISHED, fenced by holder and attempt: what most batches
 -- are made of, in fewer steps than record.sql takes.
 --
--- Where "started" is given, the start of the attempt is recorded with it. The
--- Task says who holds it, so that it is removed first; its Instance then is in
--- the state that a held Task goes with, or the whole statement fails, by a
--- division by zero. The answer are those that were refused.
+-- Where "began" is given, the start of the attempt is recorded with it; where
+-- "size" is, it has a Response. The Task says who holds it, so that it is removed
+-- first; its Instance then is in the state that a held Task goes with, or the
+-- whole statement fails, by a division by zero. The answer are the keys of those
+-- that were written, if they are not all.
 WITH
 source AS MATERIALIZED (
     SELECT * FROM unnest(
-        %(instances)s::bigint[], %(attempts)s::int[], %(started)s::float8[],
-        %(finished)s::float8[], %(whos)s::text[]
-    ) AS source (id, attempt, started, finished, who)
+        %(instances)s::bigint[], %(attempts)s::int[], %(began)s::float8[], %(ended)s::float8[],
+        %(whos)s::text[], %(content_types)s::text[], %(data)s::bytea[], %(files)s::text[],
+        %(sizes)s::bigint[]
+    ) AS source (id, number, began, ended, who, content_type, data, file, size)
 ),
 deleted AS (
     DELETE FROM atp_task task USING source
-    WHERE task.instance_id = source.id AND task.attempt = source.attempt
+    WHERE task.instance_id = source.id AND task.attempt = source.number
       AND task.daemon_id = (SELECT id FROM atp_daemon WHERE uuid = %(daemon)s::uuid)
     RETURNING source.*
 ),
 moved AS (
     UPDATE atp_instance instance
     SET state = 'FINISHED', progress = 1,
-        started = coalesce(to_timestamp(deleted.started), instance.started),
-        finished = to_timestamp(deleted.finished),
-        progress_message = CASE
-            WHEN deleted.started IS NULL THEN instance.progress_message ELSE ''
-        END
+        started = coalesce(to_timestamp(began), instance.started),
+        finished = to_timestamp(ended),
+        progress_message = CASE WHEN began IS NULL THEN instance.progress_message ELSE '' END
     FROM deleted
     WHERE instance.id = deleted.id
-      AND instance.state = CASE WHEN deleted.started IS NULL THEN 'RUNNING' ELSE 'SCHEDULED' END
+      AND instance.state = CASE WHEN began IS NULL THEN 'RUNNING' ELSE 'SCHEDULED' END
     RETURNING deleted.*
 ),
 responded AS (
     INSERT INTO atp_response (instance_id, content_type, data, file, size, files)
-    SELECT response.id, response.content_type, response.data, response.file, response.size, '[]'
-    FROM unnest(
-        %(responding)s::bigint[], %(content_types)s::text[], %(data)s::bytea[],
-        %(files)s::text[], %(sizes)s::bigint[]
-    ) AS response (id, content_type, data, file, size)
-    JOIN moved USING (id)
+    SELECT id, content_type, data, file, size, '[]' FROM moved WHERE size IS NOT NULL
     ON CONFLICT (instance_id) DO UPDATE
     SET content_type = excluded.content_type, data = excluded.data,
         file = excluded.file, size = excluded.size
@@ -46,14 +41,19 @@ responded AS (
 logged AS (
     INSERT INTO atp_logrecord
         (instance_id, subject, time, event, state, attempt, level, who, message)
-    SELECT moved.id, '', to_timestamp(log.time), log.event, log.state, attempt, 20, who, ''
+    SELECT moved.id, '', to_timestamp(log.time), log.event, log.state, number, 20, who, ''
     FROM moved CROSS JOIN LATERAL (
-        VALUES ('start', 'RUNNING', started), ('finish', 'FINISHED', finished)
+        VALUES ('start', 'RUNNING', began), ('finish', 'FINISHED', ended)
     ) AS log (event, state, time)
     WHERE log.time IS NOT NULL
+),
+counted AS (
+    SELECT
+        (SELECT count(*) FROM source) AS given, (SELECT count(*) FROM deleted) AS deleted,
+        (SELECT count(*) FROM moved) AS moved
 )
-SELECT source.id, 1 / (CASE WHEN deleted.id IS NULL THEN 1 ELSE 0 END)
-FROM source
-LEFT JOIN moved ON moved.id = source.id
-LEFT JOIN deleted ON deleted.id = source.id
-WHERE moved.id IS NULL
+SELECT
+    CASE WHEN moved < given THEN (SELECT array_agg(id) FROM moved) END AS written,
+    moved = given AS is_all,
+    1 / (CASE WHEN moved = deleted THEN 1 ELSE 0 END) AS consistent
+FROM counted
