@@ -4,6 +4,7 @@ import re
 import sys
 from argparse import ArgumentTypeError
 
+from django.core.checks import Tags
 from django.core.management.base import BaseCommand, CommandError
 from django.db import DatabaseError, connections
 
@@ -17,6 +18,9 @@ from ...registry import registry
 
 class Command(BaseCommand):
     help = "Run the daemon: claim due tasks and execute them in a pool of worker processes."
+    # Not those of pages: they import all that answers requests, which every process
+    # of the daemon would have in memory.
+    requires_system_checks = (Tags.compatibility, Tags.models)
 
     def add_arguments(self, parser):
         add = parser.add_argument
