@@ -25,7 +25,7 @@ def request_of(call, options, identifier, *, limit):
     ``limit`` is the largest size of serialized inputs, in bytes.
     """
     return Request(
-        inputs=_payload(call, limit),
+        inputs=_payload(call.task_type, call.args, call.kwargs, limit),
         identifier=identifier,
         collection=options.collection,
         priority=options.priority,
@@ -47,14 +47,11 @@ def call_of(task_type, item):
     )
 
 
-def _payload(call, limit):
-    task_type = call.task_type
-    for name in call.kwargs:
+def _payload(task_type, args, kwargs, limit):
+    for name in kwargs:
         if not isinstance(name, str):
             raise InvalidInputs(f"An argument of {task_type} is called {name!r}; names are text.")
-    bound = binding.bind(
-        task_type.identifier, task_type.signature, call.args, call.kwargs, task_type.plain
-    )
+    bound = binding.bind(task_type.identifier, task_type.signature, args, kwargs, task_type.plain)
     codec.check_format(task_type.serializer)
     return codec.encode(
         bound,

@@ -13,10 +13,15 @@ def uuid7():
 
 def uuid7s(count):
     """Return so many, all of this millisecond."""
+    return [uuid.UUID(int=value) for value in numbers(count)]
+
+
+def numbers(count):
+    """Return so many as plain numbers of 128 bits."""
     base = (time.time_ns() // 1_000_000 & (1 << 48) - 1) << 80 | 0x7 << 76 | 0x2 << 62
     random = os.urandom(_RANDOM * count)
     return [
-        uuid.UUID(int=base | int.from_bytes(random[at : at + _RANDOM]) & _FREE)
+        base | int.from_bytes(random[at : at + _RANDOM]) & _FREE
         for at in range(0, len(random), _RANDOM)
     ]
 

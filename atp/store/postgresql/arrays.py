@@ -7,12 +7,25 @@ that a batch needs here; joining text does not.
 
 def array(values):
     """Return numbers as the text of an array; None is NULL."""
-    return f"{{{','.join(['NULL' if value is None else repr(value) for value in values])}}}"
+    return _joined(list(values), _plain)
 
 
 def texts(values):
     """Return texts as the text of an array; None is NULL."""
-    return f"{{{','.join([_quoted(value) for value in values])}}}"
+    return _joined(list(values), _quoted)
+
+
+def _joined(values, write):
+    # Most columns of a batch have one value from the first row to the last.
+    if values and values.count(values[0]) == len(values):
+        written = [write(values[0])] * len(values)
+    else:
+        written = [write(value) for value in values]
+    return f"{{{','.join(written)}}}"
+
+
+def _plain(number):
+    return "NULL" if number is None else repr(number)
 
 
 def _quoted(text):

@@ -1,11 +1,14 @@
 """Enqueueing on PostgreSQL: one statement for up to a thousand."""
 
+from collections.abc import Sequence
 from datetime import UTC, datetime
-from itertools import chain, islice
+from itertools import chain, islice, repeat
+from operator import eq
+from uuid import UUID
 
 from ...models import Instance
 from ...states import State
-from ...uuids import uuid7s
+from ...uuids import numbers as uuids_of
 from ..orm.enqueueing import Enqueueing as ORMEnqueueing
 from .arrays import array, texts
 from .statements import execute
@@ -28,14 +31,14 @@ class Enqueueing(ORMEnqueueing):
         except _NotAllMade:
             # What is to be found, or refused, by its identifier takes more than one look.
             return super().enqueue(registration, requests, who=who)
-        return list(chain.from_iterable(parts))
+        return Enqueued(list(chain.from_iterable(parts)), self._instance_of)
 
     def _make_one(self, registration, request, who):
         """Insert an Instance and return it in a list, empty if its identifier is taken.
 
         So too if the Type is not registered yet.
         """
-        [uuid] = uuid7s(1)
+        [uuid] = uuids_of(1)
         inline = not self.connection.in_atomic_block
         with self.connection.cursor() as cursor:
             execute(
@@ -43,7 +46,7 @@ class Enqueueing(ORMEnqueueing):
                 "enqueue_one",
                 {
                     "type": registration.identifier,
-                    "uuid": str(uuid),
+                    "uuid": f"{uuid:032x}",
                     "identifier": request.identifier,
                     "collection": request.collection,
                     "priority": request.priority,
@@ -66,11 +69,12 @@ class Enqueueing(ORMEnqueueing):
         return [self._instance_of(key, uuid, request, type_id, created)]
 
     def _make(self, registration, requests, who):
-        """Insert Instances and return them; none, though some may be written, if one is taken.
+        """Insert Instances and return what is to be known of each.
 
-        So too if the Type is not registered yet.
+        Returns nothing, though some may be written, if one has an identifier
+        that is taken, and if the Type is not registered yet.
         """
-        uuids = uuid7s(len(requests))
+        uuids = uuids_of(len(requests))
         inline = not self.connection.in_atomic_block
         with self.connection.cursor() as cursor:
             execute(
@@ -78,7 +82,7 @@ class Enqueueing(ORMEnqueueing):
                 "enqueue",
                 {
                     "type": registration.identifier,
-                    "uuids": texts([uuid.hex for uuid in uuids]),
+                    "uuids": texts([f"{uuid:032x}" for uuid in uuids]),
                     "identifiers": texts([request.identifier for request in requests]),
                     "collections": texts([request.collection for request in requests]),
                     "priorities": array([request.priority for request in requests]),
@@ -90,6 +94,7 @@ class Enqueueing(ORMEnqueueing):
                     "who": who,
                     "tell": inline,
                 },
+                prepared=False,
             )
             type_id, epoch, keys, _ = cursor.fetchone()
         if keys is None or len(keys) < len(requests):
@@ -97,16 +102,13 @@ class Enqueueing(ORMEnqueueing):
         if not inline:
             self.tell()
         created = datetime.fromtimestamp(epoch, UTC)
-        return [
-            self._instance_of(*facts, type_id, created)
-            for facts in zip(keys, uuids, requests, strict=True)
-        ]
+        return list(zip(keys, uuids, requests, repeat(type_id), repeat(created), strict=False))
 
     def _instance_of(self, key, uuid, request, type_id, created):
         told = {
             "id": key,
             "type_id": type_id,
-            "uuid": uuid,
+            "uuid": UUID(int=uuid),
             "identifier": request.identifier,
             "collection": request.collection,
             "priority": request.priority,
@@ -126,6 +128,37 @@ _NEW = {
     field.attname: None if field.null else field.get_default()
     for field in Instance._meta.concrete_fields
 } | {"state": State.ACCEPTED}
+
+
+class Enqueued(Sequence):
+    """Instances that have just been enqueued, each made when it is looked at.
+
+    Of many, most callers look at few or none, and to make one takes longer
+    than to enqueue it.
+    """
+
+    def __init__(self, facts, make):
+        self._items = facts
+        self._make = make
+
+    def __len__(self):
+        return len(self._items)
+
+    def __getitem__(self, index):
+        if isinstance(index, slice):
+            return [self[at] for at in range(*index.indices(len(self)))]
+        item = self._items[index]
+        if not isinstance(item, Instance):
+            item = self._items[index] = self._make(*item)
+        return item
+
+    def __eq__(self, other):
+        return len(self) == len(other) and all(map(eq, self, other))
+
+    __hash__ = None
+
+    def __repr__(self):
+        return f"<{len(self)} Instances>"
 
 
 class _NotAllMade(Exception):
