@@ -1,17 +1,26 @@
 """A worker's own database connections, between one task and the next."""
 
-from django.db import connections, reset_queries
+import threading
+
+from django.db import reset_queries
+from django.db.backends.signals import connection_created
 
 
 class Connections:
-    """Those that handlers have used in this process."""
+    """Those that this thread opens from now on: others' are not ours to touch."""
 
     def __init__(self):
-        self._used = []
+        self._opened = []
+        self._thread = threading.get_ident()
+        connection_created.connect(self._add)
+
+    def _add(self, *, connection, **kwargs):
+        if threading.get_ident() == self._thread and connection not in self._opened:
+            self._opened.append(connection)
 
     def check(self):
         """See that each lives, so that no handler is given a dead one."""
-        for connection in self._used:
+        for connection in self._opened:
             if connection.connection is not None and not connection.is_usable():
                 connection.close()
 
@@ -21,11 +30,10 @@ class Connections:
         Django closes what is past CONN_MAX_AGE or has failed; one that was left
         inside a transaction goes too.
         """
-        self._used = connections.all(initialized_only=True)
-        if not self._used:
+        if not self._opened:
             return
         reset_queries()
-        for connection in self._used:
+        for connection in self._opened:
             if connection.connection is None:
                 continue
             if connection.in_atomic_block or connection.needs_rollback:

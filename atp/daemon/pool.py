@@ -266,10 +266,10 @@ class Pool:
             if first is None:
                 continue
             if not first.start_known or len(link.hand) > 1:
-                return min(most, LOOK_AFTER)
-            load = self._load(link, now)
-            if LOW < load <= LOW + most:
-                most = load - LOW
+                most = min(most, LOOK_AFTER)
+            until_low = self._load(link, now) - LOW
+            if until_low > 0:
+                most = min(most, until_low)
         return min(most, AHEAD) if self.waiting else most
 
     def take_unstarted_back(self, key):

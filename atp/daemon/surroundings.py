@@ -1,8 +1,13 @@
 """What a handler may change of its process, and the next one should not find changed."""
 
+import _signal
 import contextlib
 import os
 import signal
+
+# As it is below the enums that signal.getsignal() makes of the answer: it is asked
+# several times after each task.
+_getsignal = _signal.getsignal
 
 # SIGALRM is in the list with its timer: an alarm set by one handler would hit another.
 _SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGCHLD, signal.SIGALRM)
@@ -20,7 +25,7 @@ class Surroundings:
         self._directory = os.getcwd()
         self._umask = os.umask(0o077)
         os.umask(self._umask)
-        self._handlers = {number: signal.getsignal(number) for number in _SIGNALS}
+        self._handlers = {number: _getsignal(number) for number in _SIGNALS}
 
     def restore(self):
         """Put everything back; in a copy of the process, end it."""
@@ -32,5 +37,5 @@ class Surroundings:
             if os.getcwd() != self._directory:
                 os.chdir(self._directory)
         for number, handler in self._handlers.items():
-            if signal.getsignal(number) is not handler and handler is not None:
+            if _getsignal(number) is not handler and handler is not None:
                 signal.signal(number, handler)

@@ -27,8 +27,9 @@ from .surroundings import Surroundings
 # Error reporters that hook logging see a handler's exceptions here.
 logger = logging.getLogger("atp.worker")
 
-# Between short tasks the dispatcher is called this seldom, in seconds; it looks by itself.
-CALL_AFTER = 0.002
+# While there is more in hand, the dispatcher is called no more often than this, in
+# seconds: to wake it costs both a moment, and it looks by itself now and then.
+CALL_AFTER = 0.02
 # What is longer, in bytes, goes through the channel.
 MOST_IN_RING = 4096
 
@@ -111,7 +112,7 @@ class Worker:
         record = pickle.dumps(told, protocol=pickle.HIGHEST_PROTOCOL)
         if len(record) > MOST_IN_RING or not self._ring.write(record):
             self._channel.send(("ended", *told))
-        elif ended - started > CALL_AFTER or ended - self._called > CALL_AFTER:
+        elif ended - self._called > CALL_AFTER:
             self._call(ended)
 
     def _call(self, now):

@@ -137,10 +137,10 @@ def test_a_stale_connection_never_reaches_the_next_task(transactional_db, monkey
         pytest.skip("a SQLite connection cannot be cut by a server")
     monkeypatch.setitem(connection.settings_dict, "CONN_MAX_AGE", None)
     connection.close()
+    connections = Connections()
     with connection.cursor() as cursor:
         cursor.execute("SELECT pg_backend_pid()")
         [pid] = cursor.fetchone()
-    connections = Connections()
     connections.refresh()
     Thread(_terminate, pid).result()
     connections.check()
@@ -157,16 +157,32 @@ def _terminate(pid):
 
 @pytest.mark.parametrize("how", ["autocommit", "atomic"])
 def test_a_transaction_left_open_ends_with_its_task(transactional_db, how):
+    connection.close()
+    connections = Connections()
     queue.register_all()
     if how == "autocommit":
         transaction.set_autocommit(False)
     else:
         transaction.atomic().__enter__()
     Type.objects.update(handler="changed")
-    Connections().refresh()
+    connections.refresh()
     assert connection.get_autocommit()
     assert not connection.in_atomic_block
     assert not Type.objects.filter(handler="changed").exists()
+
+
+def test_connections_of_other_threads_are_left_alone(transactional_db):
+    connections = Connections()
+
+    def use():
+        connection.ensure_connection()
+        connections.check()  # as if the worker's thread did
+        connection.close()
+
+    Thread(use).result()
+    connections.check()
+    connections.refresh()
+    assert connections._opened == []
 
 
 def test_root_logger_passes_what_is_captured_and_no_more(monkeypatch):

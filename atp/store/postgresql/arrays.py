@@ -7,31 +7,20 @@ that a batch needs here; joining text does not.
 
 def array(values):
     """Return numbers as the text of an array; None is NULL."""
-    return _joined(list(values), _plain)
+    # With a plus what is a number by another name, as an IntEnum, becomes the number.
+    return f"{{{','.join(['NULL' if value is None else repr(+value) for value in values])}}}"
 
 
 def texts(values):
     """Return texts as the text of an array; None is NULL."""
-    return _joined(list(values), _quoted)
-
-
-def _joined(values, write):
-    # Most columns of a batch have one value from the first row to the last.
-    if values and values.count(values[0]) == len(values):
-        written = [write(values[0])] * len(values)
-    else:
-        written = [write(value) for value in values]
-    return f"{{{','.join(written)}}}"
-
-
-def _plain(number):
-    return "NULL" if number is None else repr(number)
+    return f"{{{','.join([_quoted(value) for value in values])}}}"
 
 
 def _quoted(text):
     if text is None:
         return "NULL"
-    if text.isalnum() and text != "NULL":
+    # Unquoted, NULL is none at all, in whatever case.
+    if text.isalnum() and (len(text) != 4 or text.upper() != "NULL"):
         return text
     escaped = text.replace("\\", "\\\\").replace('"', '\\"')
     return f'"{escaped}"'
