@@ -7,11 +7,14 @@ plan kept for a while. For many it is planned each time, for as many as they are
 
 import re
 import time
+from collections import Counter
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 from weakref import WeakKeyDictionary
 from zlib import crc32
+
+from django.db import DatabaseError
 
 # So often a statement is executed on a connection before it is prepared: a
 # connection of a web request may not live longer.
@@ -25,6 +28,9 @@ KEEP = 5.0
 # They come from daemons only, so that no application's session is touched.
 _OF_DAEMONS = frozenset({"claim", "finish", "record", "renew", "outlook"})
 _KEPT = "SET plan_cache_mode = force_generic_plan; "
+
+# What the server calls the error that there is no such prepared statement.
+_UNKNOWN = "26000"
 
 _PARAMETER = re.compile(r"%\((\w+)\)s")
 
@@ -65,7 +71,8 @@ class _Session:
     """What is known of one connection to the server."""
 
     def __init__(self):
-        self.uses = {}
+        self.uses = Counter()
+        self.prepared = set()
         self.keeps = None
         self.planned = time.monotonic()
 
@@ -86,9 +93,17 @@ def execute(cursor, name, parameters, *, prepared=True):
     """Execute a statement with Django's cursor; ``prepared`` if it is for few rows."""
     wanted = statement(name)
     if prepared and _is_prepared(cursor, wanted):
-        cursor.execute(_execute_text(name), parameters)
-    else:
-        cursor.execute(wanted.text, parameters)
+        try:
+            cursor.execute(_execute_text(name), parameters)
+            return
+        except DatabaseError as error:
+            if not _is_unknown(error):
+                raise
+            # The application has discarded it. Nothing was done, so it can be done again.
+            _session(cursor).prepared.discard(wanted.name)
+            if not cursor.db.get_autocommit():
+                raise
+    cursor.execute(wanted.text, parameters)
 
 
 @cache
@@ -96,34 +111,66 @@ def _execute_text(name):
     return statement(name).execute
 
 
+def _session(cursor):
+    connection = cursor.db.connection
+    session = _SESSIONS.get(connection)
+    if session is None:
+        session = _SESSIONS[connection] = _Session()
+    return session
+
+
 def _is_prepared(cursor, wanted):
     """Whether the statement is prepared; prepares it if it is time to."""
-    connection = cursor.db
-    session = _SESSIONS.get(connection.connection)
-    if session is None:
-        session = _SESSIONS[connection.connection] = _Session()
-    uses = session.uses[wanted.name] = session.uses.get(wanted.name, 0) + 1
-    if uses <= THRESHOLD:
+    session = _session(cursor)
+    session.uses[wanted.name] += 1
+    if session.uses[wanted.name] <= THRESHOLD or session.keeps is False:
         return False
-    if uses == THRESHOLD + 1:
-        if session.keeps is None:
-            session.keeps = _keeps(cursor)
-        if session.keeps:
-            cursor.execute(wanted.prepare)
-    elif session.keeps and session.is_stale():
-        cursor.execute("DISCARD PLANS")
-    return session.keeps
+    if session.keeps is None:
+        session.keeps = _keeps(cursor)
+        if not session.keeps:
+            return False
+    if wanted.name in session.prepared:
+        if session.is_stale():
+            cursor.execute("DISCARD PLANS")
+        if wanted.setting or cursor.db.get_autocommit() or _is_there(cursor, wanted):
+            return True
+        session.prepared.discard(wanted.name)
+    # Known as prepared only when it is: what fails here, as in a transaction that is
+    # broken already, is tried again.
+    cursor.execute(wanted.prepare)
+    session.prepared.add(wanted.name)
+    return True
+
+
+def _is_there(cursor, wanted):
+    """Ask the server whether a statement is still prepared.
+
+    An application may have discarded it, and inside a transaction of its own
+    nothing must fail for that. It costs less than to plan the statement.
+    """
+    cursor.execute("SELECT FROM pg_prepared_statements WHERE name = %s", [wanted.name])
+    return cursor.rowcount > 0
+
+
+def _is_unknown(error):
+    """Whether an error says that there is no such prepared statement."""
+    cause = error.__cause__
+    return _UNKNOWN in (getattr(cause, "sqlstate", None), getattr(cause, "pgcode", None))
 
 
 def _keeps(cursor):
-    """Whether the server keeps what is prepared for this connection.
+    """Whether the server keeps what is prepared for this connection."""
+    if cursor.db.settings_dict["OPTIONS"].get("server_side_binding"):
+        return False  # EXECUTE takes no bound parameters; psycopg 3 prepares by itself
+    return not is_pooled(cursor)
 
-    A pooler may give every transaction to another backend; the number of the
+
+def is_pooled(cursor):
+    """Whether a pooler stands before the server.
+
+    It may give every transaction to another backend. The number of the
     backend that it told the client is then none of the server's own.
     """
-    connection = cursor.db
-    if connection.settings_dict["OPTIONS"].get("server_side_binding"):
-        return False  # EXECUTE takes no bound parameters; psycopg 3 prepares by itself
     cursor.execute("SELECT pg_backend_pid()")
     [backend] = cursor.fetchone()
-    return backend == connection.connection.info.backend_pid
+    return backend != cursor.db.connection.info.backend_pid

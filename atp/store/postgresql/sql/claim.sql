@@ -2,7 +2,11 @@
 --
 -- A look at a Type walks atp_task_claim (type, priority, due_at, instance; only
 -- what waits) priority by priority. So what is dated in the future never lies
--- in front of what is due, whatever its priority. Where a look is a scalar
+-- in front of what is due, whatever its priority. Where rows that are gone cannot
+-- be forgotten, because another session still might see them, they lie in front of
+-- what is due, and each look has to step over them. Then "floors" and "dues"
+-- say for a Type at which priority and due time the last claim ended, and what comes
+-- before that in this priority is left for a later look. Where a look is a scalar
 -- subquery, it is so that the planner cannot make one join over all of them. Each
 -- step hands on what the next ones need: two steps are never joined with each
 -- other, which a plan that expects few rows would do in quadratic time.
@@ -14,22 +18,43 @@ daemon AS MATERIALIZED (
     WHERE uuid = %(daemon)s::uuid AND (lock <> '' OR lease_until > clock_timestamp())
     FOR KEY SHARE
 ),
-level (type_id, turn, priority) AS (
-    SELECT type.id, served.turn, (
-        SELECT max(priority) FROM atp_task WHERE type_id = type.id AND daemon_id IS NULL
-    )
+level (type_id, turn, priority, floor, due) AS (
+    SELECT type.id, served.turn, CASE
+        WHEN floor IS NULL THEN (
+            SELECT max(priority) FROM atp_task WHERE type_id = type.id AND daemon_id IS NULL
+        )
+        ELSE coalesce((
+            SELECT max(priority) FROM atp_task
+            WHERE type_id = type.id AND daemon_id IS NULL AND priority > served.floor
+        ), floor)
+    END, floor, to_timestamp(due)
     FROM daemon
-    CROSS JOIN unnest(%(types)s::text[]) WITH ORDINALITY AS served (identifier, turn)
+    CROSS JOIN unnest(
+        %(types)s::text[], %(floors)s::int[], %(dues)s::float8[]
+    ) WITH ORDINALITY AS served (identifier, floor, due, turn)
     JOIN atp_type type USING (identifier)
   UNION ALL
-    SELECT type_id, turn, (
-        SELECT max(priority) FROM atp_task
-        WHERE type_id = level.type_id AND daemon_id IS NULL AND priority < level.priority
-    )
+    SELECT type_id, turn, CASE
+        WHEN floor IS NULL OR priority <= floor THEN (
+            SELECT max(priority) FROM atp_task
+            WHERE type_id = level.type_id AND daemon_id IS NULL AND priority < level.priority
+        )
+        ELSE coalesce((
+            SELECT max(priority) FROM atp_task
+            WHERE type_id = level.type_id AND daemon_id IS NULL
+              AND priority < level.priority AND priority > level.floor
+        ), floor)
+    END, floor, due
+    FROM level WHERE priority IS NOT NULL
+),
+bounded AS (
+    SELECT type_id, turn, priority,
+        CASE WHEN priority = floor THEN due ELSE '-infinity' END AS due
     FROM level WHERE priority IS NOT NULL
 ),
 ready AS MATERIALIZED (
     SELECT type_id, array_agg(priority ORDER BY priority DESC) AS priorities,
+        array_agg(due ORDER BY priority DESC) AS dues,
         ceil(%(limit)s::numeric / count(*) OVER ())::int AS share,
         row_number() OVER (ORDER BY min(turn)) AS turn,
         (
@@ -39,10 +64,11 @@ ready AS MATERIALIZED (
             )::text
             FROM atp_type WHERE id = type_id
         ) AS parameters
-    FROM level
-    WHERE priority IS NOT NULL AND (
+    FROM bounded
+    WHERE (
         SELECT due_at FROM atp_task
-        WHERE type_id = level.type_id AND daemon_id IS NULL AND priority = level.priority
+        WHERE type_id = bounded.type_id AND daemon_id IS NULL AND priority = bounded.priority
+          AND due_at >= bounded.due
         ORDER BY due_at LIMIT 1
     ) <= (SELECT now FROM daemon)
     GROUP BY type_id
@@ -51,10 +77,12 @@ shared AS MATERIALIZED (
     SELECT found.*
     FROM (SELECT * FROM ready ORDER BY turn) ready CROSS JOIN LATERAL (
         SELECT task.instance_id, ready.turn, task.due_at, ready.parameters
-        FROM unnest(ready.priorities) AS level (priority) CROSS JOIN LATERAL (
+        FROM unnest(ready.priorities, ready.dues) AS level (priority, due)
+        CROSS JOIN LATERAL (
             SELECT instance_id, priority, due_at FROM atp_task
             WHERE type_id = ready.type_id AND daemon_id IS NULL
-              AND priority = level.priority AND due_at <= (SELECT now FROM daemon)
+              AND priority = level.priority
+              AND due_at BETWEEN level.due AND (SELECT now FROM daemon)
               AND (start_before IS NULL OR start_before > (SELECT now FROM daemon))
             ORDER BY due_at, instance_id
             LIMIT ready.share
@@ -76,10 +104,12 @@ further AS MATERIALIZED (
         ORDER BY turn
     ) ready CROSS JOIN LATERAL (
         SELECT task.instance_id, ready.turn, task.due_at, ready.parameters
-        FROM unnest(ready.priorities) AS level (priority) CROSS JOIN LATERAL (
+        FROM unnest(ready.priorities, ready.dues) AS level (priority, due)
+        CROSS JOIN LATERAL (
             SELECT instance_id, priority, due_at FROM atp_task
             WHERE type_id = ready.type_id AND daemon_id IS NULL
-              AND priority = level.priority AND due_at <= (SELECT now FROM daemon)
+              AND priority = level.priority
+              AND due_at BETWEEN level.due AND (SELECT now FROM daemon)
               AND (start_before IS NULL OR start_before > (SELECT now FROM daemon))
               AND instance_id NOT IN (SELECT instance_id FROM shared)
             ORDER BY due_at, instance_id
@@ -127,7 +157,8 @@ SELECT
         ORDER BY start_before LIMIT 1
     ) AS late,
     moved.id, moved.uuid::text, moved.attempt, inputs.format, inputs.data, moved.identifier,
-    moved.collection, moved.priority, moved.retries, moved.restarts, moved.lost, moved.parameters
+    moved.collection, moved.priority, moved.retries, moved.restarts, moved.lost, moved.parameters,
+    extract(epoch FROM moved.due_at)::float8
 FROM daemon
 LEFT JOIN (moved JOIN atp_inputs inputs ON inputs.instance_id = moved.id) ON true
 ORDER BY moved.turn, moved.priority DESC, moved.due_at, moved.id
