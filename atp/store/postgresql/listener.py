@@ -5,6 +5,8 @@ import time
 
 from django.db import DatabaseError, InterfaceError, connections
 
+from .statements import is_pooled
+
 # A link that has died says nothing; it is asked so often, in seconds.
 CHECK_EVERY = 30.0
 # After a failure the next try waits this long, in seconds.
@@ -14,18 +16,23 @@ PAUSE = 1.0
 class Listener:
     """Waits for notifications. Used by one thread.
 
-    Without a server, or through a pooler that gives a connection to others
-    after each transaction, none come; whoever waits polls all the same.
+    Without a server none come, and none through a pooler, which may give the
+    connection to others after each transaction: they would be told, and nobody
+    here. Whoever waits polls all the same.
     """
 
     def __init__(self, alias):
         self._alias = alias
         self._wrapper = None
         self._checked = 0.0
+        self._is_deaf = False
 
     def wait(self, timeout):
         """Wait for up to ``timeout`` seconds; True as soon as a notification has come."""
         deadline = time.monotonic() + timeout
+        if self._is_deaf:
+            time.sleep(timeout)
+            return False
         try:
             if self._wrapper is None:
                 self._listen()
@@ -41,17 +48,24 @@ class Listener:
 
     def _wait_until(self, deadline):
         left = max(0.0, deadline - time.monotonic())
-        readable, _, _ = select.select([self._wrapper.connection], [], [], left)
-        return bool(readable) and self._heard()
+        # Unlike select, it takes descriptors of any number.
+        poll = select.poll()
+        with self._wrapper.wrap_database_errors:
+            poll.register(self._wrapper.connection, select.POLLIN)
+        return bool(poll.poll(left * 1000)) and self._heard()
 
     def _listen(self):
         wrapper = connections[self._alias].copy()
         # A connection that comes from a pool would have to go back to it.
         wrapper.settings_dict["OPTIONS"].pop("pool", None)
-        wrapper.connect()
-        with wrapper.cursor() as cursor:
-            cursor.execute("LISTEN atp_wake")
         self._wrapper = wrapper
+        wrapper.ensure_connection()
+        with wrapper.cursor() as cursor:
+            self._is_deaf = is_pooled(cursor)
+            if not self._is_deaf:
+                cursor.execute("LISTEN atp_wake")
+        if self._is_deaf:
+            self.close()
         self._checked = time.monotonic()
 
     def _check(self):

@@ -17,7 +17,8 @@ source AS MATERIALIZED (
 deleted AS (
     DELETE FROM atp_task task USING source
     WHERE task.instance_id = source.id AND task.attempt = source.number
-      AND task.daemon_id = (SELECT id FROM atp_daemon WHERE uuid = %(daemon)s::uuid)
+      -- By its key alone: the index of what a daemon holds is long in what it held.
+      AND task.daemon_id + 0 = (SELECT id FROM atp_daemon WHERE uuid = %(daemon)s::uuid)
     RETURNING source.*
 ),
 moved AS (

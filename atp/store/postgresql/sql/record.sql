@@ -16,7 +16,7 @@ held AS MATERIALIZED (
     SELECT task.instance_id
     FROM source JOIN atp_task task ON task.instance_id = source.id
     WHERE task.attempt = source.attempt
-      AND task.daemon_id = (SELECT id FROM atp_daemon WHERE uuid = %(daemon)s::uuid)
+      AND task.daemon_id + 0 = (SELECT id FROM atp_daemon WHERE uuid = %(daemon)s::uuid)
     ORDER BY task.instance_id
     FOR UPDATE OF task
 ),
