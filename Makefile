@@ -48,7 +48,7 @@ format: $(STAMP)lint ## mend style and format
 	$(BIN)/ruff check --fix $(ARGS)
 	$(BIN)/ruff format
 
-bench: $(STAMP)demo $(STAMP)embedded ## measure; ARGS: enqueue, lists, --database, --json, --help
+bench: $(STAMP)demo $(STAMP)embedded ## measure; ARGS: drain, enqueue, latency, peers, --database, --json, --help
 	@$(BIN)/python -m benchmarks $(ARGS)
 
 screenshots: $(STAMP)test ## take the pictures of the pages that the docs show
@@ -58,7 +58,7 @@ tox: $(STAMP)tox ## run the tests on every supported Python and Django; ARGS: -e
 	@PATH="$(subst $(space),:,$(INTERPRETERS)):$$PATH" $(BIN)/tox run $(ARGS)
 
 clean: ## remove all that the other targets made
-	rm -rf $(VENV) .tox .demo build dist *.egg-info .pytest_cache .ruff_cache .hypothesis .coverage
+	rm -rf $(VENV) .tox .demo .peers build dist *.egg-info .pytest_cache .ruff_cache .hypothesis .coverage
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(STAMP)%: setup.cfg pyproject.toml | $(BIN)/python

@@ -89,10 +89,10 @@ class Settings:
     """A call to the database that takes longer is cut off."""
 
     POLL_EVERY: float = 1.0
-    """Longest time between two looks at the queue while a worker is idle."""
+    """Longest time between two looks for what is due, and for requests on what runs."""
 
     SWEEP_EVERY: float = 1.0
-    """Time between two looks for lost daemons and missed Instances."""
+    """Longest time between two looks for lost daemons and missed Instances."""
 
     PURGE_EVERY: float = 60.0
     """Time between two removals of what retention allows to remove."""

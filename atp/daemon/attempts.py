@@ -210,8 +210,7 @@ class Attempts:
     def _lose(self, holding, link, why):
         self.endings.forget(holding.key)
         if not holding.start_known:
-            self._change(holding, Event.START, link)
-            holding.start_known = True
+            self._start(holding, link, holding.started or uptime())
         if holding.ask:
             self._release(holding, holding.why, link, holding.ask)
             return

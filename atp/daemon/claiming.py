@@ -29,11 +29,14 @@ class Claiming:
         """Start the next call, if the thread is free; without ``claims`` only chores."""
         if self._thread.busy:
             return
-        is_low = claims and self._identity.leased and self._pool.is_low()
-        if is_low and self._identity.types and self._is_time():
-            self._claim(self._pool.wanted())
+        wanted = self._wanted() if claims and self._identity.leased else 0
+        if wanted and self._identity.types and self._is_time():
+            self._claim(wanted)
         else:
             self._housekeep()
+
+    def _wanted(self):
+        return self._pool.wanted() if self._pool.is_low() else 0
 
     def _is_time(self):
         """When a worker has become free, or something waits or may wait."""
@@ -58,11 +61,12 @@ class Claiming:
             # What was put back into the queue meanwhile, this claim may not have seen.
             news_came = self._attempts.news != news
             self._attempts.more_waits = len(tasks) >= wanted or bool(missed) or news_came
-            if not tasks and not self._attempts.more_waits:
+            if not self._attempts.more_waits:
                 self._empty_at = news
+            if not tasks:
                 self._timers.later("outlook", self._wait)
                 self._wait = min(2 * self._wait, settings.POLL_EVERY)
-            if tasks:
+            else:
                 self._wait = FIRST_WAIT
                 journal.claimed(count=len(tasks))
                 self._pool.put(tasks)
@@ -76,8 +80,8 @@ class Claiming:
         return self._empty_at == self._attempts.news or not self._identity.types
 
     def is_idle(self):
-        """Whether there is nothing to do, as far as is known."""
-        return self.found_nothing() and not self._attempts.any()
+        """Whether something would be started at once if it came now, and nothing has, so far."""
+        return self.found_nothing() and self._pool.has_free()
 
     # Chores
 
@@ -85,10 +89,11 @@ class Claiming:
         daemon, name = self._identity.current, self._identity.name
         types = self._identity.types
         if self._timers.due("outlook", min(settings.POLL_EVERY, settings.SWEEP_EVERY)):
+            news = self._attempts.news
             self._thread.submit(
                 "looking at the queue",
                 lambda: self._store.outlook(types, daemon=daemon),
-                self._looked,
+                lambda result: self._looked(result, news),
             )
         elif self._lost and self._identity.may_sweep:
             self._lost = False
@@ -101,10 +106,14 @@ class Claiming:
         elif self._timers.due("purge", settings.PURGE_EVERY):
             self._thread.submit("purging", self._store.purge, self._purged)
 
-    def _looked(self, result):
+    def _looked(self, result, news):
         outlook = result.value
         self._lost, self._late = outlook.lost, outlook.late
         self._due_at = None if outlook.due is None else result.sent + outlook.due
+        if outlook.due is None or outlook.due > 0:
+            self._empty_at = news
+        if outlook.due is not None and outlook.due > 0:
+            self._timers.later("due", outlook.due)
 
     def _swept(self, result):
         swept = result.value

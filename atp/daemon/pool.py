@@ -120,6 +120,12 @@ class Pool:
         now = uptime()
         return any(self._load(link, now) < LOW for link in self.links.values())
 
+    def has_free(self):
+        """Whether some worker has nothing, and nothing is there for it."""
+        return not self.waiting and any(
+            not link.hand and link.reserved is None for link in self.links.values()
+        )
+
     def put(self, claimed):
         """Take Tasks that have just been claimed."""
         now = uptime()
@@ -245,9 +251,7 @@ class Pool:
     def take_back(self):
         """Take unstarted Tasks from workers that keep them too long."""
         now = uptime()
-        is_free = not self.waiting and any(
-            not link.hand and link.reserved is None for link in self.links.values()
-        )
+        is_free = self.has_free()
         for link in self.links.values():
             if len(link.hand) < 2 or link.running is None:
                 continue

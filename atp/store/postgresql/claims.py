@@ -34,10 +34,11 @@ class Claims(ORMClaims):
         began = time.monotonic()
         ends = self._ends if began < self._from_the_end_until else {}
         rows = self._rows(daemon, types, limit, ends)
-        if ends and len(rows) < limit:
+        found = sum(row[3] is not None for row in rows)
+        if ends and found < limit:
             # What is missing may lie before.
             ends = {}
-            more = self._rows(daemon, types, limit - len(rows), ends)
+            more = self._rows(daemon, types, limit - found, ends)
             rows = [row for row in (*rows, *more) if row[3] is not None] or more
         if not rows:
             raise LeaseLost("The daemon's row is gone, or its lease has run out.")

@@ -24,6 +24,7 @@ class Listener:
     def __init__(self, alias):
         self._alias = alias
         self._wrapper = None
+        self._notices = []
         self._checked = 0.0
         self._is_deaf = False
 
@@ -60,6 +61,7 @@ class Listener:
         wrapper.settings_dict["OPTIONS"].pop("pool", None)
         self._wrapper = wrapper
         wrapper.ensure_connection()
+        self._notices = _notices_of(wrapper.connection)
         with wrapper.cursor() as cursor:
             self._is_deaf = is_pooled(cursor)
             if not self._is_deaf:
@@ -75,8 +77,17 @@ class Listener:
 
     def _heard(self):
         """Take what has come; tells whether anything has. Raises if the connection is gone."""
+        raw = self._wrapper.connection
         with self._wrapper.wrap_database_errors:
-            return _taken(self._wrapper.connection)
+            if hasattr(raw, "pgconn"):
+                raw.pgconn.consume_input()
+                while notice := raw.pgconn.notifies():
+                    self._notices.append(notice)
+            else:
+                raw.poll()
+        heard = bool(self._notices)
+        self._notices.clear()
+        return heard
 
     def close(self):
         wrapper, self._wrapper = self._wrapper, None
@@ -84,15 +95,10 @@ class Listener:
             wrapper.close()
 
 
-def _taken(raw):
-    """Take what has come from a driver's connection; tells whether anything has."""
+def _notices_of(raw):
+    """The list that a driver's connection puts into what comes along with an answer."""
     if not hasattr(raw, "pgconn"):  # psycopg2
-        raw.poll()
-        heard = bool(raw.notifies)
-        raw.notifies.clear()
-        return heard
-    raw.pgconn.consume_input()
-    heard = False
-    while raw.pgconn.notifies() is not None:
-        heard = True
-    return heard
+        return raw.notifies
+    notices = []
+    raw.add_notify_handler(notices.append)
+    return notices

@@ -27,7 +27,10 @@ KEEP = 5.0
 # Left to itself, the server plans these each time: it expects more of it than it gains.
 # They come from daemons only, so that no application's session is touched.
 _OF_DAEMONS = frozenset({"claim", "finish", "record", "renew", "outlook"})
-_KEPT = "SET plan_cache_mode = force_generic_plan; "
+_KEPT = (
+    "SET plan_cache_mode = force_generic_plan; "
+    "SET enable_seqscan = off; SET enable_bitmapscan = off; "
+)
 
 # What the server calls the error that there is no such prepared statement.
 _UNKNOWN = "26000"

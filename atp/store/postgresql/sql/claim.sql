@@ -9,7 +9,10 @@
 -- before that in this priority is left for a later look. Where a look is a scalar
 -- subquery, it is so that the planner cannot make one join over all of them. Each
 -- step hands on what the next ones need: two steps are never joined with each
--- other, which a plan that expects few rows would do in quadratic time.
+-- other, which a plan that expects few rows would do in quadratic time. And where
+-- rows are looked up, "= ANY (ARRAY[key])" is what an index serves and what no hash
+-- or merge join can: whatever the planner believes of it, a table is never read
+-- from end to end.
 WITH RECURSIVE
 daemon AS MATERIALIZED (
     -- Whoever ends this identity locks its row: afterwards this finds none.
@@ -128,7 +131,7 @@ taken AS (
     UPDATE atp_task task
     SET daemon_id = daemon.id, attempt = task.attempt + 1, request = ''
     FROM picked, daemon
-    WHERE task.instance_id = picked.instance_id
+    WHERE task.instance_id = ANY (ARRAY[picked.instance_id])
     RETURNING task.instance_id, task.attempt, picked.turn, picked.due_at, picked.parameters
 ),
 moved AS (
@@ -138,7 +141,7 @@ moved AS (
     UPDATE atp_instance instance
     SET state = 'SCHEDULED', attempt = taken.attempt
     FROM taken
-    WHERE instance.id = taken.instance_id
+    WHERE instance.id = ANY (ARRAY[taken.instance_id])
     RETURNING instance.id, instance.uuid, instance.attempt, instance.identifier,
         instance.collection, instance.priority, instance.retries, instance.restarts,
         instance.lost, taken.turn, taken.due_at, taken.parameters
@@ -160,5 +163,7 @@ SELECT
     moved.collection, moved.priority, moved.retries, moved.restarts, moved.lost, moved.parameters,
     extract(epoch FROM moved.due_at)::float8
 FROM daemon
-LEFT JOIN (moved JOIN atp_inputs inputs ON inputs.instance_id = moved.id) ON true
+LEFT JOIN (
+    moved JOIN atp_inputs inputs ON inputs.instance_id = ANY (ARRAY[moved.id])
+) ON true
 ORDER BY moved.turn, moved.priority DESC, moved.due_at, moved.id

@@ -5,7 +5,7 @@
 -- "size" is, it has a Response. The Task says who holds it, so that it is removed
 -- first; its Instance then is in the state that a held Task goes with, or the
 -- whole statement fails, by a division by zero. The answer are the keys of those
--- that were written, if they are not all.
+-- that were written, if they are not all. For "= ANY (ARRAY[key])" see claim.sql.
 WITH
 source AS MATERIALIZED (
     SELECT * FROM unnest(
@@ -16,9 +16,10 @@ source AS MATERIALIZED (
 ),
 deleted AS (
     DELETE FROM atp_task task USING source
-    WHERE task.instance_id = source.id AND task.attempt = source.number
+    WHERE task.instance_id = ANY (ARRAY[source.id])
+      AND task.attempt = ANY (ARRAY[source.number])
       -- By its key alone: the index of what a daemon holds is long in what it held.
-      AND task.daemon_id + 0 = (SELECT id FROM atp_daemon WHERE uuid = %(daemon)s::uuid)
+      AND coalesce(task.daemon_id, 0) = (SELECT id FROM atp_daemon WHERE uuid = %(daemon)s::uuid)
     RETURNING source.*
 ),
 moved AS (
@@ -28,7 +29,7 @@ moved AS (
         finished = to_timestamp(ended),
         progress_message = CASE WHEN began IS NULL THEN instance.progress_message ELSE '' END
     FROM deleted
-    WHERE instance.id = deleted.id
+    WHERE instance.id = ANY (ARRAY[deleted.id])
       AND instance.state = CASE WHEN began IS NULL THEN 'RUNNING' ELSE 'SCHEDULED' END
     RETURNING deleted.*
 ),

@@ -4,6 +4,7 @@
 -- Each Instance comes once, with what all of its events amount to; each event
 -- comes once more for the log. Tasks are found by their key, and locked in the
 -- order of their keys.
+-- For "= ANY (ARRAY[key])" see claim.sql.
 WITH
 source AS MATERIALIZED (
     SELECT * FROM unnest(
@@ -13,10 +14,10 @@ source AS MATERIALIZED (
     ) AS source (id, attempt, sources, target, effect, started, finished, reason, retries, delay)
 ),
 held AS MATERIALIZED (
-    SELECT task.instance_id
-    FROM source JOIN atp_task task ON task.instance_id = source.id
-    WHERE task.attempt = source.attempt
-      AND task.daemon_id + 0 = (SELECT id FROM atp_daemon WHERE uuid = %(daemon)s::uuid)
+    SELECT source.*
+    FROM source JOIN atp_task task ON task.instance_id = ANY (ARRAY[source.id])
+    WHERE task.attempt = ANY (ARRAY[source.attempt])
+      AND coalesce(task.daemon_id, 0) = (SELECT id FROM atp_daemon WHERE uuid = %(daemon)s::uuid)
     ORDER BY task.instance_id
     FOR UPDATE OF task
 ),
@@ -35,13 +36,14 @@ moved AS (
         progress_message = CASE
             WHEN source.started IS NOT NULL THEN '' ELSE instance.progress_message
         END
-    FROM source JOIN held ON held.instance_id = source.id
-    WHERE instance.id = source.id AND instance.state = ANY (source.sources::text[])
+    FROM held source
+    WHERE instance.id = ANY (ARRAY[source.id])
+      AND instance.state = ANY (source.sources::text[])
     RETURNING instance.id, instance.started, source.effect, source.delay
 ),
 deleted AS (
     DELETE FROM atp_task task USING moved
-    WHERE task.instance_id = moved.id AND moved.effect = 'deleted'
+    WHERE task.instance_id = ANY (ARRAY[moved.id]) AND moved.effect = 'deleted'
 ),
 freed AS (
     UPDATE atp_task task
@@ -50,7 +52,7 @@ freed AS (
         request = CASE WHEN task.request = 'release' THEN '' ELSE task.request END,
         start_before = CASE WHEN moved.started IS NULL THEN task.start_before END
     FROM moved
-    WHERE task.instance_id = moved.id AND moved.effect = 'freed'
+    WHERE task.instance_id = ANY (ARRAY[moved.id]) AND moved.effect = 'freed'
 ),
 responded AS (
     INSERT INTO atp_response (instance_id, content_type, data, file, size, files)

@@ -1,0 +1,44 @@
+"""ATP and other queues doing the same work, in turn, in one run.
+
+Each peer runs in a virtual environment of its own, made here, with the settings
+that were found to be its fastest on two cores. All are asked in the same way:
+
+drain
+    Tasks a second. All no-ops are enqueued before the workers are started. The
+    clock runs from the moment when a first tenth of them, which is not counted, has
+    entered its handlers, so starting is not counted, until the store shows nothing
+    unfinished. One no-op in 50 tells when it was called, so none can be missing.
+enqueue
+    Tasks a second that one client enqueues one by one, each committed; and eight at
+    the same time, on PostgreSQL.
+bulk
+    Tasks a second by the call that enqueues many, 1,000 a call, if there is one.
+latency
+    Milliseconds from just before the call of an enqueue, and from its return, until
+    the handler is entered, by workers that are idle, with 50 to 150 ms at random
+    between two; and the memory of these workers (PSS), in all their processes.
+
+On PostgreSQL the rows are counted that are written for a task, by bulk and by drain.
+What cannot be installed or does not run is told, with the reason.
+"""
+
+
+def add_arguments(add):
+    add("--tasks", type=int, default=20_000, help="tasks of a drain, and in bulk")
+    add("--single", type=int, default=2_000, help="tasks that are enqueued one by one, in all")
+    add("--samples", type=int, default=200, help="tasks of a run whose delay is measured")
+    add("--only", type=str, default="", help="peers by their keys, with commas; all if none")
+    add("--figures", type=str, default="", help="figures by their names, with commas")
+    add("--venvs", type=str, default="", help="folder of the virtual environments (.peers)")
+
+
+def explained():
+    """Return what the figures are, as it stands above."""
+    return __doc__.partition("\n\n")[2].strip()
+
+
+def run(options, report):
+    # This package is on the path of every peer, so nothing else is imported with it.
+    from .comparison import compare
+
+    compare(options, report)

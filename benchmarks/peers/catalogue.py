@@ -1,0 +1,264 @@
+"""Who is measured, with the settings that were found to be the fastest on two cores."""
+
+from dataclasses import dataclass, field
+
+DRAIN, ENQUEUE, BULK, LATENCY = FIGURES = ("drain", "enqueue", "bulk", "latency")
+POSTGRES, REDIS, SQLITE = "postgres", "redis", "sqlite"
+
+# What is installed into the virtual environment of each, by its name.
+REQUIREMENTS = {
+    "awa": ("awa-pg==0.6.9",),
+    "celery": ("celery[redis]==5.7.0", "redis==8.1.0"),
+    "chancy": ("chancy==0.26.0", "psycopg[binary]==3.3.9"),
+    "django-q2": ("django-q2==1.11.1", "Django==5.2.19", "psycopg[binary]==3.3.9"),
+    "django-tasks-db": (
+        "django-tasks-db==0.13.0",
+        "django-tasks==0.12.0",
+        "Django==5.2.19",
+        "psycopg[binary]==3.3.9",
+    ),
+    "dramatiq": ("dramatiq==2.2.1", "redis==8.1.0"),
+    "huey": ("huey==3.5.4", "redis==8.1.0", "psycopg[binary]==3.3.9"),
+    "pgqueuer": ("pgqueuer==1.6.0", "asyncpg==0.32.0", "uvloop==0.23.0"),
+    "procrastinate": ("procrastinate==3.10.0", "psycopg[binary]==3.3.9"),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Participant:
+    """A queue with its settings.
+
+    ``key`` chooses it; ``driver`` is a module of :mod:`.drivers`; ``environment``
+    names its virtual environment, which ATP has none of; ``unfinished`` asks the
+    store how many tasks are not done, by a query or by commands whose answers are
+    added up; ``workers`` is how many worker processes are started, which may have
+    children; ``variables`` go into the environment of all its processes.
+    """
+
+    key: str
+    name: str
+    driver: str
+    environment: str = ""
+    store: str
+    unfinished: str
+    settings: str
+    options: dict = field(default_factory=dict)
+    variables: dict = field(default_factory=dict)
+    workers: int = 1
+    figures: tuple = FIGURES
+
+    @property
+    def versions(self):
+        return ", ".join(self.requirements).replace("==", " ")
+
+    @property
+    def requirements(self):
+        return REQUIREMENTS.get(self.environment, ())
+
+
+def atp(store):
+    """Return ATP itself, on one of the stores."""
+    return Participant(
+        key="atp",
+        name="ATP",
+        driver="atp",
+        store=store,
+        unfinished="SELECT count(*) FROM atp_task",
+        settings="atpd --processes 2",
+        options={"store": store, "processes": 2},
+    )
+
+
+_PGQUEUER = {
+    "driver": "pgqueuer",
+    "environment": "pgqueuer",
+    "store": POSTGRES,
+    "unfinished": "SELECT count(*) FROM pgqueuer",
+}
+_DJANGO_TASKS_DB = {
+    "driver": "django_tasks_db",
+    "environment": "django-tasks-db",
+    "unfinished": "SELECT count(*) FROM django_tasks_database_dbtaskresult"
+    " WHERE status IN ('READY', 'RUNNING')",
+    "workers": 2,
+    "figures": (DRAIN, ENQUEUE, LATENCY),
+}
+_HUEY = {
+    "driver": "huey",
+    "environment": "huey",
+    "figures": (DRAIN, ENQUEUE, LATENCY),
+}
+_CELERY = {
+    "driver": "celery",
+    "environment": "celery",
+    "store": REDIS,
+    "unfinished": "LLEN celery; HLEN unacked",
+    "workers": 2,
+    "figures": (DRAIN, ENQUEUE, LATENCY),
+}
+_CELERY_QUIET = ("--without-gossip", "--without-mingle", "--without-heartbeat")
+_DRAMATIQ = {
+    "driver": "dramatiq",
+    "environment": "dramatiq",
+    "store": REDIS,
+    "unfinished": "HLEN dramatiq:default.msgs",
+    "figures": (DRAIN, ENQUEUE, LATENCY),
+}
+
+PEERS = (
+    Participant(
+        key="pgqueuer",
+        name="PgQueuer, batch 500",
+        settings="batch_size 500, coroutines in one process, asyncpg on uvloop,"
+        " autovacuum as it proposes",
+        options={"batch": 500},
+        **_PGQUEUER,
+    ),
+    Participant(
+        key="pgqueuer-100",
+        name="PgQueuer, batch 100",
+        settings="the same with batch_size 100",
+        options={"batch": 100},
+        figures=(DRAIN,),
+        **_PGQUEUER,
+    ),
+    Participant(
+        key="procrastinate",
+        name="procrastinate",
+        driver="procrastinate",
+        environment="procrastinate",
+        store=POSTGRES,
+        unfinished="SELECT count(*) FROM procrastinate_jobs WHERE status IN ('todo', 'doing')",
+        settings="two processes, each of up to 20 coroutines on 3 connections; clients synchronous",
+        options={"concurrency": 20, "connections": 3},
+        workers=2,
+    ),
+    Participant(
+        key="django-tasks-db",
+        name="django-tasks-db",
+        settings="two workers, looking every 0.1 s; persistent connections",
+        store=POSTGRES,
+        options={"store": POSTGRES, "interval": 0.1},
+        **_DJANGO_TASKS_DB,
+    ),
+    Participant(
+        key="django-q2",
+        name="django-q2",
+        driver="django_q2",
+        environment="django-q2",
+        store=POSTGRES,
+        unfinished="SELECT count(*) FROM django_q_ormq",
+        settings="ORM broker, 2 workers, bulk 100, queue_limit 100, poll 0.1, never recycled,"
+        " successes not saved; persistent connections",
+        options={
+            "store": POSTGRES,
+            "cluster": {
+                "workers": 2,
+                "bulk": 100,
+                "queue_limit": 100,
+                "poll": 0.1,
+                "recycle": 10**9,
+                "save_limit": -1,
+            },
+        },
+        figures=(DRAIN, ENQUEUE, LATENCY),
+    ),
+    Participant(
+        key="chancy",
+        name="chancy, threads",
+        driver="chancy",
+        environment="chancy",
+        store=POSTGRES,
+        unfinished="SELECT count(*) FROM chancy_jobs"
+        " WHERE state IN ('pending', 'running', 'retrying')",
+        settings="two processes of 50 threads, eager polling, outcomes sent every 0.1 s",
+        options={"threads": 50, "flush_every": 0.1},
+        workers=2,
+    ),
+    Participant(
+        key="awa",
+        name="awa",
+        driver="awa",
+        environment="awa",
+        store=POSTGRES,
+        unfinished="SELECT (SELECT count(*) FROM awa.ready_entries)"
+        " - (SELECT coalesce(sum(completed_count), 0) FROM awa.receipt_completion_batches)",
+        settings="queue storage, up to 500 coroutines in one process",
+        options={"connections": 10, "queue": {"max_workers": 500}},
+    ),
+    Participant(
+        key="huey-postgres",
+        name="huey on PostgreSQL",
+        store=POSTGRES,
+        unfinished="SELECT count(*) FROM huey_task",
+        settings="4 worker processes, no results; at most once: a task is gone when it begins",
+        options={"store": POSTGRES, "arguments": ["--workers=4", "--worker-type=process"]},
+        **_HUEY,
+    ),
+    Participant(
+        key="huey-redis",
+        name="huey on Redis",
+        store=REDIS,
+        unfinished="LLEN huey.redis.peers",
+        settings="4 worker processes, no results; at most once: a task is gone when it begins",
+        options={"store": REDIS, "arguments": ["--workers=4", "--worker-type=process"]},
+        **_HUEY,
+    ),
+    Participant(
+        key="celery",
+        name="Celery, solo",
+        settings="two workers with the solo pool, prefetching 64, without gossip, mingle and"
+        " heartbeat; no results",
+        options={"arguments": ["--pool=solo", "--prefetch-multiplier=64", *_CELERY_QUIET]},
+        **_CELERY,
+    ),
+    Participant(
+        key="celery-prefork",
+        name="Celery, prefork",
+        settings="two workers with one child each, prefetching 64, without gossip, mingle and"
+        " heartbeat; no results",
+        options={"arguments": ["--concurrency=1", "--prefetch-multiplier=64", *_CELERY_QUIET]},
+        **_CELERY | {"figures": (DRAIN, LATENCY)},
+    ),
+    Participant(
+        key="dramatiq",
+        name="dramatiq, prefetch 200",
+        settings="2 processes of 8 threads, dramatiq_queue_prefetch 200; no results",
+        options={"arguments": ["--processes=2", "--threads=8"]},
+        variables={"dramatiq_queue_prefetch": "200"},
+        **_DRAMATIQ,
+    ),
+    Participant(
+        key="dramatiq-default",
+        name="dramatiq",
+        settings="2 processes of 8 threads, each prefetching 16; no results",
+        options={"arguments": ["--processes=2", "--threads=8"]},
+        **_DRAMATIQ | {"figures": (DRAIN, LATENCY)},
+    ),
+    Participant(
+        key="huey-sqlite",
+        name="huey on SQLite",
+        store=SQLITE,
+        unfinished="SELECT count(*) FROM task",
+        settings="2 worker processes, fsync, looking every 0.01 to 0.1 s, no results;"
+        " at most once: a task is gone when it begins",
+        options={
+            "store": SQLITE,
+            "arguments": [
+                "--workers=2",
+                "--worker-type=process",
+                "--delay=0.01",
+                "--max-delay=0.1",
+            ],
+        },
+        **_HUEY,
+    ),
+    Participant(
+        key="django-tasks-db-sqlite",
+        name="django-tasks-db",
+        settings="two workers, looking every 0.1 s; WAL, synchronous FULL",
+        store=SQLITE,
+        options={"store": SQLITE, "interval": 0.1},
+        **_DJANGO_TASKS_DB,
+    ),
+)

@@ -1,0 +1,5 @@
+"""How each peer is driven: a module for each, that runs in the peer's own virtual environment.
+
+Nothing here may import from elsewhere in the project but :mod:`benchmarks.core.told`,
+which needs nothing: what else is imported counts in the peer's memory.
+"""

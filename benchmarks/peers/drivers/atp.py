@@ -1,0 +1,43 @@
+"""ATP itself, by the same questions as its peers."""
+
+import json
+import os
+
+from django.core.management import call_command
+
+from . import base, project
+
+project.set_up(
+    "atp",
+    options={"options": "-c client_connection_check_interval=1000"},
+    ATP=json.loads(os.environ.get("BENCHMARK_ATP", "{}")),
+)
+
+from atp import task_type  # noqa: E402
+
+
+@task_type("peers.noop")
+def noop(context, *, number):
+    base.noop(number)
+
+
+@task_type("peers.stamp")
+def stamp(context, *, number):
+    base.stamp(number)
+
+
+class Peer(project.Driver):
+    async def enqueue(self, number):
+        noop.enqueue(number=number)
+
+    async def enqueue_stamp(self, number):
+        stamp.enqueue(number=number)
+
+    async def enqueue_many(self, numbers):
+        for some in base.calls(numbers):
+            noop.enqueue_many({"number": number} for number in some)
+
+    fill = enqueue_many
+
+    def work(self):
+        call_command("atpd", processes=base.option("processes"))

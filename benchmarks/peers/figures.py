@@ -1,0 +1,169 @@
+"""How the figures of a participant are taken: the same for all.
+
+Each function gives what one run of a participant on an empty store has found, by
+the names in :data:`UNITS`.
+"""
+
+import time
+from contextlib import ExitStack
+from dataclasses import dataclass
+
+from ..core.latency import Latencies
+from .catalogue import BULK, DRAIN, ENQUEUE, LATENCY, POSTGRES
+from .drivers.base import TELLS_EVERY, WARM_UP
+from .failure import Failure
+
+# What comes before the tasks that a drain is timed by, as a part of them.
+HEAD = 10
+# Seconds without a task.
+STALLED_AFTER = 60
+LOOK_EVERY = 0.002
+# The store is left alone for so many times as long as a look at it took.
+REST = 10
+# Seconds before the memory of workers is looked at that have nothing to do.
+IDLE_FOR = 1
+CLIENTS = 8
+FEWEST_TASKS = HEAD * TELLS_EVERY
+
+_DELAYS = [
+    f"p{share} from {start}" for start in ("the call", "its return") for share in (50, 90, 99)
+]
+# What each figure consists of, and its units.
+_VALUES = {
+    DRAIN: {"drain": "/s", "drain, rows": "a task"},
+    ENQUEUE: {"enqueue": "/s", f"enqueue, {CLIENTS} clients": "/s"},
+    BULK: {"bulk": "/s", "bulk, rows": "a task"},
+    LATENCY: {**dict.fromkeys([f"latency, {delay}" for delay in _DELAYS], "ms"), "memory": "MB"},
+}
+UNITS = {value: unit for units in _VALUES.values() for value, unit in units.items()}
+FIGURE_OF = {value: figure for figure, units in _VALUES.items() for value in units}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Amounts:
+    """How much is done for a figure."""
+
+    tasks: int
+    single: int
+    samples: int
+
+
+def drain(stage, amounts):
+    """Tasks a second, and rows written for each from before it was claimed until it is settled.
+
+    All are enqueued before the workers are started. The clock runs from the moment
+    when a first tenth, which is not counted, has entered its handlers, until the
+    store shows nothing unfinished.
+    """
+    head = amounts.tasks // HEAD
+    total = amounts.tasks + head
+    stage.do("fill", total)
+    stage.store.settle()
+    before = stage.store.written()
+    with stage.workers() as workers:
+        entered = _entered(stage, workers, total // TELLS_EVERY)
+        settled = _settled(stage, workers)
+        # Some would write a row for each task again when they are stopped.
+        workers.kill()
+    found = {"drain": amounts.tasks / (settled - entered[head // TELLS_EVERY - 1])}
+    if before is not None:
+        found["drain, rows"] = (stage.store.written() - before) / total
+    return found
+
+
+def enqueue(stage, amounts):
+    """Tasks a second that are enqueued one by one."""
+    found = {"enqueue": _together(stage, 1, amounts.single)}
+    if stage.participant.store == POSTGRES:
+        found[f"enqueue, {CLIENTS} clients"] = _together(stage, CLIENTS, amounts.single)
+    return found
+
+
+def bulk(stage, amounts):
+    """Tasks a second that one client enqueues by the bulk call, and rows written for each."""
+    before = stage.store.written()
+    with stage.client("bulk", amounts.tasks) as client:
+        client.answer()
+        client.start()
+        answer = client.answer()
+    found = {"bulk": amounts.tasks / (answer["ended"] - answer["began"])}
+    if before is not None:
+        found["bulk, rows"] = (stage.store.written() - before) / amounts.tasks
+    return found
+
+
+def latency(stage, amounts):
+    """The delays until handlers are entered by idle workers, and what of memory these have."""
+    with stage.workers() as workers, stage.client("latency", amounts.samples) as client:
+        client.answer()
+        _all_told(stage, workers, WARM_UP)
+        time.sleep(IDLE_FOR)
+        memory = workers.memory
+        client.start()
+        calls = client.answer()["calls"]
+        entered = _all_told(stage, workers, WARM_UP + amounts.samples)
+    delays = [
+        (1000 * (entered[number] - began), 1000 * (entered[number] - ended))
+        for number, (began, ended) in enumerate(calls)
+    ]
+    from_call, from_return = map(list, zip(*delays, strict=True))
+    percentiles = Latencies(from_call=from_call, from_return=from_return).percentiles()
+    found = {f"latency, {name}": value for name, value in percentiles.items()}
+    return {**found, "memory": memory / 2**20}
+
+
+TAKEN = {DRAIN: drain, ENQUEUE: enqueue, BULK: bulk, LATENCY: latency}
+
+
+def _together(stage, clients, count):
+    """Return how many tasks a second clients enqueue that begin at the same time."""
+    each = count // clients
+    with ExitStack() as stack:
+        running = [stack.enter_context(stage.client("enqueue", each)) for _ in range(clients)]
+        for client in running:
+            client.answer()
+        for client in running:
+            client.start()
+        answers = [client.answer() for client in running]
+    began = min(answer["began"] for answer in answers)
+    return each * clients / (max(answer["ended"] for answer in answers) - began)
+
+
+def _entered(stage, workers, count):
+    """Return when no-ops were entered, of those that tell it, in order."""
+    return sorted(_all_told(stage, workers, count).values())
+
+
+def _all_told(stage, workers, count):
+    """Wait until so many tasks have told when they were called; return it by their numbers.
+
+    One that is called again has told it the first time. Raises Failure.
+    """
+    before, deadline = 0, time.monotonic() + STALLED_AFTER
+    while True:
+        told = {}
+        for number, moment in stage.told.pairs():
+            told.setdefault(number, moment)
+        if len(told) >= count:
+            return told
+        if len(told) > before:
+            before, deadline = len(told), time.monotonic() + STALLED_AFTER
+        if time.monotonic() > deadline:
+            raise Failure(f"nothing moves after {before} of {count}", workers.complaints)
+        workers.check()
+        time.sleep(0.02)
+
+
+def _settled(stage, workers):
+    """Wait until the store has nothing unfinished, and return when that was. Raises Failure."""
+    deadline = time.monotonic() + STALLED_AFTER
+    while True:
+        looked = time.monotonic()
+        left = stage.unfinished()
+        now = time.monotonic()
+        if not left:
+            return now
+        if now > deadline:
+            raise Failure(f"{left} tasks never end", workers.complaints)
+        workers.check()
+        time.sleep(max(LOOK_EVERY, REST * (now - looked)))

@@ -1,0 +1,85 @@
+"""What was found of each participant in all runs, and why some have no figure."""
+
+import statistics
+from collections import defaultdict
+
+from .figures import UNITS
+
+
+class Findings:
+    """The values by participant; the first of these is ATP, which is compared with the others."""
+
+    def __init__(self, participants, figures):
+        self.participants = participants
+        self._figures = figures
+        self._values = {participant.key: defaultdict(list) for participant in participants}
+        self._failed = {participant.key: {} for participant in participants}
+        self._servers = {}
+
+    def serve(self, participant, server):
+        """Keep what a participant has its store on."""
+        self._servers[participant.key] = server
+
+    def add(self, participant, found):
+        """Keep the values of one run."""
+        for value, number in found.items():
+            self._values[participant.key][value].append(number)
+
+    def fail(self, participant, reason, figure=None):
+        """Keep why a participant has no figure; or none at all."""
+        for name in [figure] if figure else self._able(participant):
+            self._failed[participant.key][name] = reason
+
+    def wants(self, participant, figure):
+        """Whether a participant has such a figure, and has not failed to give it."""
+        able = figure in self._able(participant)
+        return able and figure not in self._failed[participant.key]
+
+    def median(self, participant, value):
+        """Return the median of the runs; None if there is none."""
+        numbers = self._values[participant.key].get(value)
+        return statistics.median(numbers) if numbers else None
+
+    def ratio(self, participant, value):
+        """Return ATP's median divided by a peer's; None if there is none of either."""
+        own, other = self.median(self.participants[0], value), self.median(participant, value)
+        if participant is self.participants[0] or None in (own, other) or not other:
+            return None
+        return own / other
+
+    def failures(self, participant):
+        """Return the reasons by figure."""
+        return self._failed[participant.key]
+
+    def reasons(self, participant):
+        """Return the figures by reason."""
+        found = defaultdict(list)
+        for figure, reason in self.failures(participant).items():
+            found[reason].append(figure)
+        return found
+
+    def give(self, report):
+        """Let a report have all medians and ratios, and what the participants are."""
+        for participant in self.participants:
+            for value, unit in UNITS.items():
+                if self.median(participant, value) is None:
+                    continue
+                name = f"{participant.name}: {value}"
+                report.add(name, self._values[participant.key][value], unit=unit)
+                if (ratio := self.ratio(participant, value)) is not None:
+                    report.ratio[name] = ratio
+        own = self.participants[0]
+        for figure, reason in self.failures(own).items():
+            report.exceeded.append(f"{own.name} has failed at {figure}: {reason}")
+        report.more["peers"] = {
+            participant.name: {
+                "versions": participant.versions,
+                "store": self._servers.get(participant.key) or participant.store,
+                "settings": participant.settings,
+                "failed": self.failures(participant),
+            }
+            for participant in self.participants
+        }
+
+    def _able(self, participant):
+        return [figure for figure in self._figures if figure in participant.figures]

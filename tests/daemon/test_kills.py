@@ -1,0 +1,44 @@
+"""Workers that are killed amid thousands of short tasks."""
+
+import os
+import random
+import signal
+from collections import Counter
+
+from atp.models import Instance, LogRecord, Task
+from atp.states import State
+from atp.store import get_store
+from tests.app import tasks_daemon as types
+from tests.helpers import wait_for
+from tests.store.world import World
+
+COUNT, KILLS = 5000, 12
+
+
+def test_each_is_done_and_only_what_ran_is_charged(atpd, record, tmp_path):
+    """Nothing is lost (G1, G2), nothing charged that did not run (G5), and the log is true (G6)."""
+    types.note.enqueue_many({"path": str(record), "number": n} for n in range(COUNT))
+    daemon = atpd(processes=2).ready(workers=2)
+    step = COUNT // (KILLS + 1)
+    for number in range(1, KILLS + 1):
+        wait_for(lambda n=number: len(record.lines()) >= n * step, what=f"{number * step} notes")
+        _kill_one(daemon)
+    wait_for(lambda: not Task.objects.exists(), timeout=60, what="an empty queue")
+    assert set(Instance.objects.values_list("state", flat=True)) == {State.FINISHED}
+    ran = record.numbers("ran")
+    assert set(ran) == set(range(COUNT))
+    charged = Instance.objects.filter(restarts__gt=0).count()
+    # Only what a worker was at when it was killed is charged, and only that may have run twice.
+    assert charged <= KILLS
+    assert sum(count - 1 for count in ran.values()) <= charged
+    assert Counter(LogRecord.objects.values_list("event", flat=True))["finish"] == COUNT
+    World(get_store(), tmp_path).check()
+
+
+def _kill_one(daemon):
+    for pid in random.sample(workers := daemon.workers(), len(workers)):
+        try:
+            os.kill(pid, signal.SIGKILL)
+            return
+        except ProcessLookupError:
+            continue
