@@ -14,7 +14,7 @@ from importlib.resources import files
 from weakref import WeakKeyDictionary
 from zlib import crc32
 
-from django.db import DatabaseError
+from django.db import DatabaseError, transaction
 
 # So often a statement is executed on a connection before it is prepared: a
 # connection of a web request may not live longer.
@@ -22,15 +22,20 @@ THRESHOLD = 3
 # For so many rows at most, the plan for any number of rows does.
 FEW = 16
 # A kept plan is thrown away after this, in seconds: the tables may have grown.
-KEEP = 5.0
+KEEP = 60.0
 
-# Left to itself, the server plans these each time: it expects more of it than it gains.
-# They come from daemons only, so that no application's session is touched.
+# These come from daemons only, whose sessions have a way of planning of their own: all
+# that they ask is a walk along indexes. What the server believes of a table that is
+# filled and emptied all the time is often far from the truth, and then it reads such a
+# table from end to end for each of hundreds of rows. And it would plan anew each time
+# what is prepared, since it expects more of that than it gains.
 _OF_DAEMONS = frozenset({"claim", "finish", "record", "renew", "outlook"})
-_KEPT = (
-    "SET plan_cache_mode = force_generic_plan; "
-    "SET enable_seqscan = off; SET enable_bitmapscan = off; "
-)
+_PLANNING = {
+    "plan_cache_mode": "force_generic_plan",
+    "enable_seqscan": "off",
+    "enable_bitmapscan": "off",
+    "enable_mergejoin": "off",
+}
 
 # What the server calls the error that there is no such prepared statement.
 _UNKNOWN = "26000"
@@ -45,12 +50,12 @@ class Statement:
     text: str
     name: str
     names: tuple[str, ...]
-    setting: str = ""
+    of_daemons: bool = False
 
     @property
     def prepare(self):
         numbered = _PARAMETER.sub(lambda found: f"${self.names.index(found[1]) + 1}", self.text)
-        return f"{self.setting}PREPARE {self.name} AS {numbered}"
+        return f"PREPARE {self.name} AS {numbered}"
 
     @property
     def execute(self):
@@ -66,8 +71,8 @@ def statement(name):
     text = "\n".join(line for line in lines if line)
     names = tuple(dict.fromkeys(_PARAMETER.findall(text)))
     # Of another version of this text another name: connections may outlive an upgrade.
-    setting = _KEPT if name in _OF_DAEMONS else ""
-    return Statement(text, f"atp_{name}_{crc32(text.encode()):08x}", names, setting)
+    own = f"atp_{name}_{crc32(text.encode()):08x}"
+    return Statement(text, own, names, of_daemons=name in _OF_DAEMONS)
 
 
 class _Session:
@@ -77,6 +82,7 @@ class _Session:
         self.uses = Counter()
         self.prepared = set()
         self.keeps = None
+        self.plans_own_way = None
         self.planned = time.monotonic()
 
     def is_stale(self):
@@ -95,6 +101,11 @@ _SESSIONS = WeakKeyDictionary()
 def execute(cursor, name, parameters, *, prepared=True):
     """Execute a statement with Django's cursor; ``prepared`` if it is for few rows."""
     wanted = statement(name)
+    if wanted.of_daemons and not _plans_own_way(cursor):
+        with transaction.atomic(using=cursor.db.alias):
+            cursor.execute(_planning("SET LOCAL"))
+            cursor.execute(wanted.text, parameters)
+        return
     if prepared and _is_prepared(cursor, wanted):
         try:
             cursor.execute(_execute_text(name), parameters)
@@ -122,6 +133,20 @@ def _session(cursor):
     return session
 
 
+def _plans_own_way(cursor):
+    """Whether this session plans as a daemon's does; behind a pooler it is everybody's."""
+    session = _session(cursor)
+    if session.plans_own_way is None:
+        session.plans_own_way = not is_pooled(cursor)
+        if session.plans_own_way:
+            cursor.execute(_planning("SET"))
+    return session.plans_own_way
+
+
+def _planning(verb):
+    return "; ".join(f"{verb} {name} = {value}" for name, value in _PLANNING.items())
+
+
 def _is_prepared(cursor, wanted):
     """Whether the statement is prepared; prepares it if it is time to."""
     session = _session(cursor)
@@ -135,7 +160,7 @@ def _is_prepared(cursor, wanted):
     if wanted.name in session.prepared:
         if session.is_stale():
             cursor.execute("DISCARD PLANS")
-        if wanted.setting or cursor.db.get_autocommit() or _is_there(cursor, wanted):
+        if wanted.of_daemons or cursor.db.get_autocommit() or _is_there(cursor, wanted):
             return True
         session.prepared.discard(wanted.name)
     # Known as prepared only when it is: what fails here, as in a transaction that is
