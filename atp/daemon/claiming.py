@@ -81,7 +81,7 @@ class Claiming:
 
     def is_idle(self):
         """Whether something would be started at once if it came now, and nothing has, so far."""
-        return self.found_nothing() and self._pool.has_free()
+        return self.found_nothing() and self._pool.has_free() and not self._attempts.stopping
 
     # Chores
 

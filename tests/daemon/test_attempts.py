@@ -1,0 +1,113 @@
+"""What a dispatcher makes of what its workers do: starts, ends, and what must not go on."""
+
+import pickle
+import time
+from datetime import timedelta
+from types import SimpleNamespace
+
+import pytest
+
+from atp.daemon.attempts import Attempts
+from atp.daemon.channel import Channel
+from atp.daemon.hand import Link
+from atp.daemon.identity import Identity
+from atp.daemon.ledger import Ledger
+from atp.daemon.page import Page
+from atp.daemon.pool import LOOK_AFTER, Pool
+from atp.daemon.processes import uptime
+from atp.daemon.tokens import Tokens
+from atp.states import Event
+from tests.samples import claimed
+
+
+@pytest.fixture
+def hall():
+    """A dispatcher's parts around one worker, which the test plays."""
+    page, pool, ledger, told = Page(1), Pool(), Ledger(), []
+    ours, theirs = Channel.pair()
+    link = Link(0, 100, ours, Tokens.pipe(), page.ring(0))
+    pool.add(link)
+    identity = Identity(pid=1, types=(), lock="")
+    attempts = Attempts(pool, ledger, page, identity, lambda *message: told.append(message))
+    yield SimpleNamespace(
+        page=page, pool=pool, ledger=ledger, link=link, attempts=attempts, told=told, worker=theirs
+    )
+    link.close()
+    theirs.close()
+
+
+def give(hall, task):
+    hall.pool.put([task])
+    hall.pool.hand_out()
+    return hall.link.first
+
+
+def end(hall, key, started, ended):
+    """Say as a worker does that an attempt finished and returned nothing."""
+    assert hall.link.ring.write(pickle.dumps((*key, started, ended, None)))
+
+
+def recorded(hall):
+    return [(change.event, change.started is not None) for change in hall.ledger.take()]
+
+
+def test_the_start_of_a_short_task_is_recorded_with_its_end(hall):
+    """G6: one change that is two events, each with its own time."""
+    task = claimed(1)._replace(time=claimed(1).time - timedelta(hours=1))
+    holding = give(hall, task)
+    now = uptime()
+    end(hall, holding.key, now - 0.010, now - 0.002)
+    hall.attempts.collect(hall.link)
+    [change] = hall.ledger.take()
+    assert (change.event, change.instance) == (Event.FINISH, 1)
+    assert (change.time - change.started).total_seconds() == pytest.approx(0.008, abs=0.001)
+    assert abs(change.time.timestamp() - time.time()) < 5
+    assert not hall.link.hand
+
+
+def test_the_start_of_a_longer_one_is_recorded_by_itself(hall):
+    """And once (G6)."""
+    holding = give(hall, claimed(1))
+    hall.page.enter(0, *holding.key, started=uptime())
+    hall.attempts.look(hall.link)
+    assert recorded(hall) == []
+    hall.page.enter(0, *holding.key, started=uptime() - 2 * LOOK_AFTER)
+    hall.attempts.look(hall.link)
+    hall.attempts.look(hall.link)
+    assert recorded(hall) == [(Event.START, False)]
+    hall.ledger.acknowledge()
+    end(hall, holding.key, holding.started, uptime())
+    hall.attempts.collect(hall.link)
+    assert recorded(hall) == [(Event.FINISH, False)]
+
+
+def test_what_was_let_go_of_is_killed_when_it_begins_all_the_same(hall):
+    """G3: its worker had the right to start it already, and may not have begun."""
+    holding = give(hall, claimed(1))
+    assert hall.link.tokens.take(holding.serial)
+    hall.attempts.reconcile({})
+    hall.told.clear()
+    hall.attempts.look(hall.link)
+    assert hall.told == []
+    hall.page.enter(0, *holding.key, started=uptime())
+    hall.attempts.look(hall.link)
+    [(kind, slot, pid, instance, attempt, _)] = hall.told
+    assert (kind, slot, pid, (instance, attempt)) == ("kill", 0, 100, holding.key)
+
+
+def test_what_was_let_go_of_and_not_taken_up_costs_no_worker(hall):
+    holding = give(hall, claimed(1))
+    hall.attempts.reconcile({})
+    assert hall.told == []
+    assert not hall.link.tokens.take(holding.serial)
+    assert len(hall.pool) == 0
+
+
+def test_who_has_just_ended_is_not_killed(hall):
+    """The page may show for a moment what the ring has told already."""
+    holding = give(hall, claimed(1))
+    hall.page.enter(0, *holding.key, started=uptime())
+    end(hall, holding.key, uptime(), uptime())
+    hall.attempts.collect(hall.link)
+    hall.attempts.look(hall.link)
+    assert hall.told == []
