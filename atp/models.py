@@ -38,6 +38,12 @@ class Type(models.Model):
     backoff_max = models.DurationField(help_text="Longest delay before a retry.")
     retention = models.DurationField(null=True, help_text="Terminal Instances are kept this long.")
     serializer = models.CharField(max_length=16, default=codec.JSON)
+    max_memory = models.PositiveBigIntegerField(
+        null=True, help_text="An attempt is killed when its processes have more resident, in bytes."
+    )
+    late_writes = models.PositiveIntegerField(
+        db_default=0, help_text="Results refused, because their Task had been taken away."
+    )
     registered = InstantField(help_text="When the parameters were last changed.")
 
     class Meta:
