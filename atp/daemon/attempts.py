@@ -123,30 +123,43 @@ class Attempts:
 
     def _ended(self, link, instance, attempt, started, ended, outcome, *, who=None):
         """An attempt has ended; no outcome means that it finished and returned nothing."""
-        holding = self._pool.ended(link, (instance, attempt), ended - started)
+        key = instance, attempt
+        holding = self._pool.ended(link, key, ended - started)
         self._freed = True
+        taken_away = link.condemned.pop(key, None)
         if holding is None:
-            link.condemned.discard((instance, attempt))
+            if taken_away is not None:
+                self._ledger.disown(key)
+                self._add_end(taken_away, link, started, ended, outcome, who)
             return
-        self.endings.forget(holding.key)
+        self.endings.forget(key)
+        change = self._add_end(holding, link, started, ended, outcome, who)
+        if change is not None:
+            self.tally.ended(holding, change, ended - started)
+
+    def _add_end(self, holding, link, started, ended, outcome, who):
+        """Put the end of an attempt into the ledger; returns the change, None if it is released."""
         facts = {"who": who or self._who(link), "time": self._host_time(holding, ended)}
         if not holding.start_known:
             facts["started"] = self._host_time(holding, started)
         if outcome is None:
+            instance, attempt = holding.key
             change = Change(event=Event.FINISH, instance=instance, attempt=attempt, **facts)
         elif outcome.kind is Kind.INTERRUPTED and holding.ask:
             self._release(holding, holding.why, link, holding.ask, **facts)
-            return
+            return None
         else:
             change = outcomes.change(outcome, holding.claimed, **facts)
         self._ledger.add(change)
-        self.tally.ended(holding, change, ended - started)
+        return change
 
     def _note(self, link, key, at, **facts):
         holding = link.hand.get(key)
-        if holding is None:
+        if holding is None and key in link.condemned:
+            self._ledger.disown(key)
+        elif holding is None:
             return
-        if not holding.start_known:
+        elif not holding.start_known:
             # What an attempt says comes after its start, which is not long ago.
             running = self._page.read(link.slot)
             is_seen = running is not None and running.key == key
@@ -243,14 +256,13 @@ class Attempts:
         link, holding = self._pool.drop(key)
         if link is not None:
             self.endings.forget(key)
-            link.condemned.add(key)
+            link.condemned[key] = holding
             self.endings.kill(link, key, TAKEN_AWAY)
         return holding
 
     def reconcile(self, kept):
         """A new identity holds ``kept``: forget what is recorded, end what is not ours."""
-        for entry in self._ledger.keep(kept):
-            self.tally.refused(entry, None)
+        self._ledger.keep(kept)
         for holding in list(self._pool.holdings()):
             if holding.key not in kept:
                 self._forget(holding.key)

@@ -50,8 +50,8 @@ class Link:
     hand: OrderedDict = field(default_factory=OrderedDict)
     expected: float = 0.0
     serial: int = 0
-    # Attempts that it may be about to start, and must not go on with.
-    condemned: set = field(default_factory=set)
+    # Attempts by key that it may be about to start, and must not go on with.
+    condemned: dict = field(default_factory=dict)
     # What waits for its start to be recorded before this worker gets it.
     reserved: Holding | None = None
 

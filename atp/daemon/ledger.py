@@ -24,6 +24,8 @@ class Ledger:
         self._entries = deque()
         self._since = 0.0
         self._sent = []
+        # Pairs of Instance and attempt whose Task is not this daemon's any more.
+        self._lost = set()
         # Largest batch; None is BATCH.
         self.limit = None
 
@@ -65,6 +67,7 @@ class Ledger:
         """The batch that was sent is in the database."""
         self._sent = []
         if not self._entries:
+            self._lost.clear()
             self.limit = None
 
     def give_back(self):
@@ -81,22 +84,29 @@ class Ledger:
         self._entries.appendleft(entry)
 
     def keep(self, kept):
-        """After an identity was renewed: forget what is recorded already, or no longer ours.
+        """After an identity was renewed: forget what is recorded already.
 
-        ``kept`` is the state by pair of Instance and attempt of what this
-        daemon still holds. Returns what is forgotten because its Task is not
-        ours any more.
+        ``kept`` is the state by pair of Instance and attempt of what this daemon
+        still holds. What it does not hold is written all the same: either it has been
+        before, and its acknowledgement got lost; or it is refused, and the refusal kept.
         """
-        gone = []
         entries = deque()
         for entry in self._entries:
             key = (entry.instance, entry.attempt)
             if key not in kept:
-                gone.append(entry)
+                self._lost.add(key)
+                entries.append(entry)
             elif not _is_recorded(entry, kept[key]):
                 entries.append(_without_start(entry, kept[key]))
         self._entries = entries
-        return gone
+
+    def disown(self, key):
+        """What is to be written of this attempt is known to come too late."""
+        self._lost.add(key)
+
+    def is_lost(self, entry):
+        """Whether the entry's Task was known not to be held any more when it was written."""
+        return (entry.instance, entry.attempt) in self._lost
 
     def keys(self):
         """Pairs of Instance and attempt that something is still to be written of."""

@@ -101,9 +101,10 @@ class Recording:
 
     def _recorded(self, result):
         batch, refused = result.value
+        surprises = [e for e in refused if isinstance(e, Change) and not self._ledger.is_lost(e)]
         self._ledger.acknowledge()
         self._attempts.recorded(batch, refused)
-        if any(isinstance(entry, Change) for entry in refused):
+        if surprises:
             # What this daemon thinks it holds and what it holds are not the
             # same: a new identity makes them so.
             self._identity.lose()

@@ -4,11 +4,11 @@ import logging
 
 from ...models import Daemon, Instance, LogRecord, Response, Task
 from ...states import Actor
-from .base import ORMBase
+from .late import Late
 from .moves import Moves
 
 
-class Records(ORMBase):
+class Records(Late):
     def record(self, changes, *, daemon=None):
         if not changes:
             return []
@@ -21,7 +21,7 @@ class Records(ORMBase):
                 change for change in changes if not moves.apply(change, actor=actor, holder=holder)
             ]
             moves.write()
-            return refused
+            return refused if daemon is None else self.keep_late(refused)
 
     def _key(self, daemon):
         """The key of the daemon's row; 0, which holds nothing, if it is gone."""
@@ -44,7 +44,7 @@ class Records(ORMBase):
             self._write_progress(accepted)
             self._write_messages(accepted, states)
             self._write_files(accepted)
-            return [n for n in notes if held.get(n.instance) != n.attempt]
+            return self.keep_late([n for n in notes if held.get(n.instance) != n.attempt])
 
     def _write_progress(self, notes):
         for note in notes:
