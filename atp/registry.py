@@ -12,6 +12,7 @@ from functools import cache
 from operator import attrgetter
 
 from django.core.signals import setting_changed
+from django.db import DEFAULT_DB_ALIAS
 
 from . import binding, codec
 from .conf import did_you_mean, seconds, settings
@@ -49,6 +50,7 @@ class TaskType:
     backoff_max: object = _Setting("BACKOFF_MAX")
     retention: object = _Setting("RETENTION")
     serializer: str = codec.JSON
+    transactional: bool | str = False
     options: Options = field(default_factory=Options)
 
     # A template that is given a Type would otherwise run its handler.
@@ -69,6 +71,11 @@ class TaskType:
     def plain(self):
         """The names of its parameters, if each can be given by its name: see :mod:`.binding`."""
         return _signature(self.handler)[1]
+
+    @property
+    def database(self):
+        """The alias of the database that a transactional handler writes to; None for others."""
+        return DEFAULT_DB_ALIAS if self.transactional is True else self.transactional or None
 
     @property
     def handler_path(self):
@@ -138,7 +145,7 @@ _PARAMETERS = (*_DURATIONS, *_COUNTS)
 _parameters = attrgetter(*_PARAMETERS)
 _MAY_BE_NONE = ("timeout", "retention")
 _OPTIONS = ("priority", "collection")
-_KNOWN = (*_PARAMETERS, "serializer", *_OPTIONS)
+_KNOWN = (*_PARAMETERS, "serializer", "transactional", *_OPTIONS)
 _LONGEST = timedelta(days=3650).total_seconds()
 _MOST = 1_000_000
 
@@ -178,6 +185,10 @@ class Registry:
                 f"No Type {identifier!r} is declared.{did_you_mean(identifier, self._types)}"
             ) from None
 
+    def is_transactional(self, identifier):
+        """Whether what the Type's handler writes is committed together with its end."""
+        return identifier in self._types and bool(self._types[identifier].transactional)
+
     def handler_of(self, identifier):
         """Return the Type to run. Raises UnregisteredHandler."""
         if identifier not in self._types:
@@ -202,6 +213,11 @@ def task_type(identifier, **parameters):
     ``timeout`` and ``retention`` may be None, for never and for ever. What is
     not given comes from ``settings.ATP``. ``priority`` and ``collection``
     become the defaults of :class:`Options`.
+
+    With ``transactional=True`` the handler runs in a transaction on the default
+    database, and what it writes there is committed together with its Response and
+    FINISHED, or not at all (G7); so the queue has to be in that database. Where
+    both have another, name it: ``transactional="alias"``.
 
     Raises InvalidType.
     """
@@ -263,6 +279,11 @@ def _check_parameters(identifier, parameters):
     except InvalidOption as error:
         raise InvalidType(f"{told}: {error}") from None
     codec.check_format(parameters.get("serializer", codec.JSON))
+    alias = parameters.get("transactional", False)
+    if not isinstance(alias, bool) and not (isinstance(alias, str) and alias):
+        raise InvalidType(
+            f"{told}: transactional must be True, False or the alias of a database, not {alias!r}."
+        )
 
 
 def _check_duration(told, name, value):

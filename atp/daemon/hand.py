@@ -17,7 +17,7 @@ class Holding:
     claiming, ``expected`` how long it is expected to run, in seconds. ``ask``
     is the event that its attempt shall end with when it was asked to end, and
     ``why`` the reason. ``start_known`` says that its start is recorded, or about
-    to be.
+    to be, ``alone`` that nothing else may be in its worker's hand.
     """
 
     claimed: Claimed
@@ -27,6 +27,7 @@ class Holding:
     serial: int = 0
     started: float | None = None
     start_known: bool = False
+    alone: bool = False
     ask: str = ""
     why: str = ""
 

@@ -24,8 +24,8 @@ class Ledger:
         self._entries = deque()
         self._since = 0.0
         self._sent = []
-        # Pairs of Instance and attempt whose Task is not this daemon's any more.
-        self._lost = set()
+        # Pairs of Instance and attempt whose Task may not be this daemon's any more.
+        self._doubtful = set()
         # Largest batch; None is BATCH.
         self.limit = None
 
@@ -67,7 +67,7 @@ class Ledger:
         """The batch that was sent is in the database."""
         self._sent = []
         if not self._entries:
-            self._lost.clear()
+            self._doubtful.clear()
             self.limit = None
 
     def give_back(self):
@@ -94,19 +94,19 @@ class Ledger:
         for entry in self._entries:
             key = (entry.instance, entry.attempt)
             if key not in kept:
-                self._lost.add(key)
+                self._doubtful.add(key)
                 entries.append(entry)
             elif not _is_recorded(entry, kept[key]):
                 entries.append(_without_start(entry, kept[key]))
         self._entries = entries
 
-    def disown(self, key):
-        """What is to be written of this attempt is known to come too late."""
-        self._lost.add(key)
+    def doubt(self, key):
+        """What is to be written of this attempt may come too late, or have been written."""
+        self._doubtful.add(key)
 
-    def is_lost(self, entry):
-        """Whether the entry's Task was known not to be held any more when it was written."""
-        return (entry.instance, entry.attempt) in self._lost
+    def is_doubtful(self, entry):
+        """Whether it was known beforehand that the entry may be refused."""
+        return (entry.instance, entry.attempt) in self._doubtful
 
     def keys(self):
         """Pairs of Instance and attempt that something is still to be written of."""

@@ -101,9 +101,10 @@ class Recording:
 
     def _recorded(self, result):
         batch, refused = result.value
-        surprises = [e for e in refused if isinstance(e, Change) and not self._ledger.is_lost(e)]
-        self._ledger.acknowledge()
+        changes = [entry for entry in refused if isinstance(entry, Change)]
+        surprises = [change for change in changes if not self._ledger.is_doubtful(change)]
         self._attempts.recorded(batch, refused)
+        self._ledger.acknowledge()
         if surprises:
             # What this daemon thinks it holds and what it holds are not the
             # same: a new identity makes them so.

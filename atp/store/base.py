@@ -100,6 +100,22 @@ class Store(ABC):
         """
 
     @abstractmethod
+    def conclude(self, change, *, note=None):
+        """Record, in the caller's transaction, that an attempt FINISHED, and what it says.
+
+        So a worker ends a transactional attempt (G7). The fence is the attempt alone:
+        its number is given out once, whatever identity its daemon has by now. Raises
+        TaskGone, and then the transaction must be rolled back.
+        """
+
+    @abstractmethod
+    def keep_late(self, refused):
+        """Keep changes and notes that were refused, as :meth:`record` does with those it refuses.
+
+        Returns those that had not been written before.
+        """
+
+    @abstractmethod
     def note(self, notes, *, daemon):
         """Write progress, messages and published files, fenced. Returns the refused notes.
 

@@ -104,7 +104,7 @@ def test_what_was_let_go_of_and_ends_all_the_same_is_told(hall):
     hall.attempts.collect(hall.link)
     [change] = hall.ledger.take()
     assert (change.event, change.instance) == (Event.FINISH, 1)
-    assert hall.ledger.is_lost(change)
+    assert hall.ledger.is_doubtful(change)
 
 
 def test_what_was_let_go_of_and_not_taken_up_costs_no_worker(hall):

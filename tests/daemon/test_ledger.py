@@ -61,6 +61,6 @@ def test_what_is_recorded_is_forgotten_and_what_is_gone_is_told():
     kept = {(1, 1): State.RUNNING, (2, 1): State.SCHEDULED}
     ledger.keep(kept)
     assert ledger.take() == [change(1, Event.FINISH), change(2), change(3, Event.FINISH)]
-    assert [ledger.is_lost(change(n)) for n in (1, 2, 3)] == [False, False, True]
+    assert [ledger.is_doubtful(change(n)) for n in (1, 2, 3)] == [False, False, True]
     ledger.acknowledge()
-    assert not ledger.is_lost(change(3))
+    assert not ledger.is_doubtful(change(3))

@@ -16,6 +16,8 @@ _OWN_WORD = frozenset({Event.FINISH, Event.FAIL, Event.RETRY, Event.DEFER})
 _ENDS = _OWN_WORD | {Event.RELEASE, Event.EXPIRE}
 # What is said of an attempt whose daemon has ended it: nothing more happened.
 _ENDED = {Event.RELEASE: "was handed back", Event.EXPIRE: "was lost"}
+# What is said of an attempt that has concluded, where that was not known.
+_DOUBTFUL = frozenset({*_ENDED, Event.DEFER})
 _DID = {
     Event.START: "started",
     Event.FINISH: "finished",
@@ -32,11 +34,6 @@ TWICE = "its effects may have happened twice"
 
 class Late(ORMBase):
     def keep_late(self, refused):
-        """Keep what the fence refused, one LogRecord for each, and count it for the Type.
-
-        Returns what stays refused. A change that has been written under the same
-        time by the same hand is not: only its acknowledgement got lost.
-        """
         if not refused:
             return []
         keys = {entry.instance for entry in refused}
@@ -106,7 +103,7 @@ class _Logs:
         end = self._ends.get((entry.instance, entry.attempt))
         if end is None:
             return ""  # there was no such attempt, or nobody has ended it
-        if end.event in _OWN_WORD and (event is None or event in _ENDED):
+        if end.event in _OWN_WORD and (event is None or event in _DOUBTFUL):
             return ""
         did = f"attempt {entry.attempt} {_DID.get(event, f'asked for {event}') if event else _SAID}"
         if end.event in _OWN_WORD:
