@@ -3,7 +3,7 @@
 import os
 import signal
 
-from . import processes, worker
+from . import descendants, processes, worker
 from .dispatcher import ORPHANED, Dispatcher
 
 
@@ -26,7 +26,8 @@ def be_worker(parent, channel, tokens, page, options, folders, slot):
     """Be the worker of this slot."""
     processes.title(f"atpd-worker-{slot}")
     processes.adopt_descendants()
-    os.environ[processes.MARK] = folders.mark
+    processes.go_first()
+    os.environ[descendants.MARK] = folders.mark
     if not processes.die_with_parent(parent, signal.SIGKILL):
         return ORPHANED
     return worker.main(slot, channel, tokens, page, folders.scratch, options)

@@ -15,7 +15,7 @@ from ..conf import settings
 from ..registry import registry
 from ..states import Event
 from ..store import get_store
-from . import journal, processes
+from . import descendants, journal, processes
 from .attempts import Attempts
 from .channel import Channel, Closed
 from .claiming import Claiming
@@ -201,7 +201,7 @@ class Dispatcher:
     def _end_orphaned(self):
         """The supervisor is dead: nothing of this daemon may go on."""
         journal.supervisor_died()
-        processes.kill_sessions(self._sessions, self._mark)
+        descendants.kill_sessions(self._sessions, self._mark)
         return ORPHANED
 
     # What the supervisor says

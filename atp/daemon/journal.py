@@ -1,6 +1,6 @@
 """The daemon's log: facts, turned into text or JSON in one place.
 
-Code says ``journal.worker_died(worker=2, pid=77, how="died by SIGKILL")``;
+Code says ``journal.worker_died(worker=2, pid=77, how="was ended by SIGKILL")``;
 the table below has the level and the words of each fact.
 """
 

@@ -5,7 +5,6 @@ kills; so a hanging database never stops a kill, and nothing is ever forked
 from a process that holds a connection.
 """
 
-import contextlib
 import gc
 import os
 import selectors
@@ -13,10 +12,11 @@ import selectors
 from .. import __version__
 from ..conf import settings
 from ..registry import registry
-from . import children, journal, processes
+from . import children, descendants, journal, memory, processes
 from .channel import Channel
 from .crew import Crew, WorkerProcess
 from .database import close_connections
+from .descendants import Strays
 from .dispatcher import DONE, UNDELIVERED
 from .folders import DaemonFolders
 from .liaison import Liaison
@@ -44,6 +44,7 @@ class Supervisor:
         self._deaths = []
         self._stops = 0
         self._status = None
+        self._pause = TURN
         self._watcher = Watcher() if options.reload else None
         self._reloading = False
         self._next_start, self._start_pause = 0.0, FIRST_PAUSE
@@ -53,7 +54,7 @@ class Supervisor:
         processes.title("atpd")
         processes.adopt_descendants()
         # What a start script has left running is not ours to kill.
-        self._strangers = set(processes.children(os.getpid()))
+        self._strays = Strays()
         self._folders.make()
         self._signals = Signals()
         # Forked children share this process's memory for as long as nobody writes to it.
@@ -83,29 +84,27 @@ class Supervisor:
             selector.register(self._signals, selectors.EVENT_READ)
             if self._dispatcher.channel is not None:
                 selector.register(self._dispatcher.channel, selectors.EVENT_READ)
-            selector.select(TURN)
+            selector.select(self._pause)
         self._signals.clear()
 
     def _turn(self):
         for why in self._signals.take_stops():
             self._reloading = False  # whoever stops a daemon means it
             self._stop(why)
-        processes.reap(self._note_death)
+        self._reap()
         self._hear()
         while self._deaths:
             self._bury(*self._deaths.pop(0))
         if self._status is not None:
             return
-        for process, running in self._crew.overdue():
-            why = f"its time-out of {running.deadline - running.started:g} s has passed"
-            self._crew.kill_if_running(process.slot, process.pid, running.key, why)
+        self._pause = memory.LOOK_EVERY if self._crew.enforce_limits() else TURN
         self._enforce_lease()
         self._reload_if_changed()
         self._start_what_is_missing()
         self._dispatcher.speak()
 
-    def _note_death(self, pid, status):
-        self._deaths.append((pid, status))
+    def _reap(self):
+        processes.reap(lambda pid, status: self._deaths.append((pid, status)))
 
     def _hear(self):
         for slot, pid, instance, attempt, why in self._dispatcher.hear():
@@ -142,9 +141,8 @@ class Supervisor:
         self._crew.kill_all("the daemon has ended")
         if self._dispatcher.pid is not None:
             processes.kill(self._dispatcher.pid)
-        with contextlib.suppress(OSError):  # no descriptor left to look at the others
-            processes.kill_unknown_children(self._strangers, lambda pid, status: None)
-        processes.reap(lambda pid, status: None)
+        self._strays.end((), self._reap)
+        self._reap()
 
     # Starting
 
@@ -223,7 +221,10 @@ class Supervisor:
             return  # an orphan of an earlier worker
         running = self._page.read(dead.slot)
         self._page.leave(dead.slot)
-        left = self._kill_left_behind(dead)
+        # What its handler had started is dead before the Task may be run again.
+        if not processes.LINUX:
+            descendants.kill_sessions([dead.pid])
+        left = self._strays.end({self._dispatcher.pid, *self._crew.pids()}, self._reap)
         how = processes.describe_status(status)
         if dead.why:
             journal.worker_killed(worker=dead.slot, pid=pid, why=dead.why)
@@ -246,13 +247,6 @@ class Supervisor:
         self._dispatcher.died(status)
         self._kill_workers("its dispatcher died")
 
-    def _kill_left_behind(self, dead):
-        """Kill what the worker's handlers have started, before its Task may be run again."""
-        if not processes.LINUX:
-            processes.kill_sessions([dead.pid])
-        known = {self._dispatcher.pid, *self._crew.pids(), *self._strangers}
-        return processes.kill_unknown_children(known, self._note_death)
-
     def _enforce_lease(self):
         """Kill the workers before others may take their Tasks; a hung dispatcher too."""
         until = self._dispatcher.lease_until
@@ -265,5 +259,4 @@ class Supervisor:
     def _kill_workers(self, why):
         """Kill all workers and what they started, and wait until they are dead."""
         self._crew.kill_all(why)
-        known = {self._dispatcher.pid, *self._strangers}
-        processes.kill_unknown_children(known, self._note_death)
+        self._strays.end({self._dispatcher.pid}, self._reap)

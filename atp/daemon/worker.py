@@ -16,9 +16,10 @@ from ..context import Context, LogCapture, clean, describe, shorten
 from ..exceptions import CorruptData, Fatal, Interrupted, NotSerializable, Retry
 from ..registry import registry
 from ..store.values import Claimed
-from . import processes
+from . import memory, processes
 from .channel import Closed
 from .connections import Connections
+from .leftovers import Leftovers, Unkillable, has_children
 from .outcome import DONE, Kind, Outcome
 from .page import NEVER
 from .response import respond
@@ -50,6 +51,9 @@ class Worker:
         self._surroundings = Surroundings()
         self._connections = Connections()
         self._capture = LogCapture()
+        self._leftovers = Leftovers()
+        # Why it should run nothing more.
+        self._worn_out = None
 
     def run(self):
         """Run Tasks until the channel is closed or the worker retires."""
@@ -85,20 +89,25 @@ class Worker:
         limit = self._options.max_tasks_per_worker
         if limit is not None and self._done >= limit:
             return f"it has run {self._done} tasks"
-        limit = self._options.max_memory
+        limit = self._options.max_memory_per_worker
         if limit is not None and self._done:
             resident = processes.resident_bytes()
             if resident > limit:
                 return f"it has {resident >> 20} MiB resident, {limit >> 20} MiB are allowed"
-        return None
+        return self._worn_out
 
     def _perform(self, claimed):
         """Run one Task. What runs is in the page from before the handler until after its result."""
         started = processes.uptime()
-        timeout = claimed.parameters.timeout
-        deadline = NEVER if timeout is None else started + timeout.total_seconds()
+        limits = claimed.parameters
         self._page.enter(
-            self._slot, claimed.instance, claimed.attempt, started=started, deadline=deadline
+            self._slot,
+            claimed.instance,
+            claimed.attempt,
+            started=started,
+            deadline=NEVER if limits.timeout is None else started + limits.timeout.total_seconds(),
+            memory=limits.max_memory or 0,
+            before=memory.in_use(os.getpid()) if limits.max_memory else 0,
         )
         outcome = self._execute(claimed)
         self._tell(claimed, started, outcome)
@@ -142,10 +151,26 @@ class Worker:
             return _run_handler(claimed, context)
         finally:
             self._surroundings.restore()
+            self._end_leftovers(claimed)
             self._capture.context = None
             context.flush()
             context.remove_scratch()
             self._connections.refresh()
+
+    def _end_leftovers(self, claimed):
+        """End what the handler has started and left running: it is part of the attempt."""
+        if not has_children():
+            return
+        if claimed.type in registry and registry.get(claimed.type).keep_processes:
+            self._leftovers.keep()
+            return
+        try:
+            told = self._leftovers.end()
+        except Unkillable as error:
+            # They die with this worker at the latest.
+            told = self._worn_out = str(error)
+        if told:
+            self._report(claimed, "log", logging.WARNING, clean(told))
 
     def _interruption(self, claimed):
         if self._page.is_asked(self._slot, claimed.instance, claimed.attempt):
