@@ -72,6 +72,9 @@ class Settings:
     MAX_LOG_MESSAGE: int = 8 * 1024
     """Longest message kept, in characters; longer ones are cut in the middle."""
 
+    MAX_FILES: int = 1000
+    """Files that an attempt may publish."""
+
     LOG_LEVEL: str = "INFO"
     """Lowest level of standard logging that is captured from handlers."""
 

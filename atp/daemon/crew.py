@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from . import journal, processes
 from .memory import MemoryWatch
+from .page import NOTHING
 from .processes import uptime
 
 # A worker that dies this soon without having run anything cannot start at all.
@@ -93,7 +94,7 @@ class Crew:
         return bool(limited)
 
     def kill_if_running(self, slot, pid, key, why):
-        """Kill a worker, but only if it is still running this Instance and attempt.
+        """Kill a worker, but only if it is still running this Instance and attempt, or NOTHING.
 
         It is stopped first and looked at again, so that a task which has
         begun meanwhile is not hit.
@@ -104,7 +105,7 @@ class Crew:
         processes.kill(pid, signal.SIGSTOP)
         _wait_until_stopped(pid)
         running = self._page.read(slot)
-        if running is not None and running.key == key:
+        if key == (NOTHING if running is None else running.key):
             process.why = why
             processes.kill(pid)
         else:

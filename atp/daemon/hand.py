@@ -54,6 +54,8 @@ class Link:
     condemned: set = field(default_factory=set)
     # What waits for its start to be recorded before this worker gets it.
     reserved: Holding | None = None
+    # It starts nothing of what it is given, and has said nothing since.
+    is_stuck: bool = False
 
     @property
     def first(self):

@@ -24,6 +24,8 @@ _HEAD = 64
 _SLOT = 128 * 1024
 
 NEVER = float("inf")
+# The Instance and attempt of a worker that runs none.
+NOTHING = (0, 0)
 
 
 @dataclass(frozen=True, slots=True)

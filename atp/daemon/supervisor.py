@@ -12,24 +12,22 @@ import selectors
 from .. import __version__
 from ..conf import settings
 from ..registry import registry
-from . import children, descendants, journal, memory, processes
-from .channel import Channel
-from .crew import Crew, WorkerProcess
+from . import descendants, journal, memory, processes
+from .crew import Crew
 from .database import close_connections
 from .descendants import Strays
 from .dispatcher import DONE, UNDELIVERED
 from .folders import DaemonFolders
 from .liaison import Liaison
 from .page import Page
+from .prints import Prints
 from .processes import uptime
 from .reload import Watcher
 from .signals import Signals
-from .tokens import Tokens
+from .starts import Starts
 
 # Deadlines and deaths are looked for at least this often, in seconds.
 TURN = 0.25
-# After a fork that failed the next try waits this long, in seconds, and ever longer.
-FIRST_PAUSE, LONGEST_PAUSE = 0.25, 10.0
 
 
 class Supervisor:
@@ -47,7 +45,6 @@ class Supervisor:
         self._pause = TURN
         self._watcher = Watcher() if options.reload else None
         self._reloading = False
-        self._next_start, self._start_pause = 0.0, FIRST_PAUSE
 
     def run(self):
         """Run until told to stop and everything has ended."""
@@ -57,6 +54,10 @@ class Supervisor:
         self._strays = Strays()
         self._folders.make()
         self._signals = Signals()
+        self._prints = Prints()
+        processes.allow_descriptors(2 * self._options.processes + 64)
+        shared = (self._page, self._options, self._folders)
+        self._starts = Starts(self._crew, self._dispatcher, self._prints, self._signals, shared)
         # Forked children share this process's memory for as long as nobody writes to it.
         close_connections()
         gc.collect()
@@ -84,13 +85,16 @@ class Supervisor:
             selector.register(self._signals, selectors.EVENT_READ)
             if self._dispatcher.channel is not None:
                 selector.register(self._dispatcher.channel, selectors.EVENT_READ)
-            selector.select(self._pause)
+            for descriptor in self._prints.descriptors():
+                selector.register(descriptor, selectors.EVENT_READ)
+            selector.select(self._prints.pause(self._pause))
         self._signals.clear()
 
     def _turn(self):
         for why in self._signals.take_stops():
             self._reloading = False  # whoever stops a daemon means it
             self._stop(why)
+        self._prints.forward()
         self._reap()
         self._hear()
         while self._deaths:
@@ -100,7 +104,8 @@ class Supervisor:
         self._pause = memory.LOOK_EVERY if self._crew.enforce_limits() else TURN
         self._enforce_lease()
         self._reload_if_changed()
-        self._start_what_is_missing()
+        if self._starts.start_missing(stopping=self._stops > 0) and self._stops:
+            self._tell_to_stop()
         self._dispatcher.speak()
 
     def _reap(self):
@@ -143,71 +148,7 @@ class Supervisor:
             processes.kill(self._dispatcher.pid)
         self._strays.end((), self._reap)
         self._reap()
-
-    # Starting
-
-    def _start_what_is_missing(self):
-        """Start processes; where the system refuses one, try again a little later."""
-        if uptime() < self._next_start:
-            return
-        try:
-            self._start_missing()
-            self._start_pause = FIRST_PAUSE
-        except OSError as error:
-            journal.cannot_fork(error=error, seconds=self._start_pause)
-            self._next_start = uptime() + self._start_pause
-            self._start_pause = min(self._start_pause * 2, LONGEST_PAUSE)
-
-    def _start_missing(self):
-        if self._dispatcher.is_due:
-            self._start_dispatcher()
-        for slot in self._crew.missing() if not self._stops else []:
-            if self._dispatcher.is_listening:
-                self._start_worker(slot)
-
-    def _start_dispatcher(self):
-        previous = tuple(self._dispatcher.identities)
-        ours, theirs, pid = self._fork(
-            children.be_dispatcher, self._page, self._options, self._folders, previous
-        )
-        theirs.close()
-        self._dispatcher.started(pid, ours)
-        if self._stops:
-            self._tell_to_stop()
-
-    def _start_worker(self, slot):
-        tokens = Tokens.pipe()
-        try:
-            ours, theirs, pid = self._fork(
-                children.be_worker, tokens, self._page, self._options, self._folders, slot
-            )
-        except OSError:
-            tokens.close()
-            raise
-        theirs.close()
-        self._crew.add(WorkerProcess(slot, pid))
-        journal.worker_started(worker=slot, pid=pid)
-        self._dispatcher.say("worker", slot, pid, ends=(ours, tokens))
-
-    def _fork(self, child, *arguments):
-        """Fork a child that runs ``child(parent's pid, its channel end, …)``.
-
-        Returns both ends of its channel and its pid. Raises OSError.
-        """
-        ours, theirs = Channel.pair()
-
-        def run(parent):
-            self._signals.leave_to_parent()
-            ours.close()
-            self._dispatcher.close()
-            return child(parent, theirs, *arguments)
-
-        try:
-            return ours, theirs, processes.fork(run)
-        except OSError:
-            ours.close()
-            theirs.close()
-            raise
+        self._prints.forward()
 
     # Deaths
 
@@ -225,6 +166,7 @@ class Supervisor:
         if not processes.LINUX:
             descendants.kill_sessions([dead.pid])
         left = self._strays.end({self._dispatcher.pid, *self._crew.pids()}, self._reap)
+        self._prints.ended(dead.slot)
         how = processes.describe_status(status)
         if dead.why:
             journal.worker_killed(worker=dead.slot, pid=pid, why=dead.why)

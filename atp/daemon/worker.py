@@ -61,6 +61,8 @@ class Worker:
         shutil.rmtree(self._scratch, ignore_errors=True)
         self._scratch.mkdir(parents=True, exist_ok=True)
         open_root_logger(settings.LOG_LEVEL)
+        self._lifelines = (self._channel.fileno(), self._tokens.taking)
+        self._inodes = self._identify()
         try:
             for serial, claimed in self._given():
                 # What was taken back meanwhile has no token any more.
@@ -80,10 +82,19 @@ class Worker:
             try:
                 tasks, _ = self._channel.receive(wait=False)
             except BlockingIOError:
+                self._check_descriptors()
                 self._call(processes.uptime())
                 tasks, _ = self._channel.receive()
             for serial, values in tasks:
                 yield serial, Claimed._make(values)
+
+    def _check_descriptors(self):
+        """End here if a handler has closed what this worker lives by, and opened other things."""
+        if self._inodes != self._identify():
+            raise OSError("a handler closed the descriptors of its worker")
+
+    def _identify(self):
+        return [os.fstat(number).st_ino for number in self._lifelines]
 
     def _reason_to_retire(self):
         limit = self._options.max_tasks_per_worker
