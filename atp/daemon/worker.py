@@ -5,6 +5,7 @@ import logging
 import os
 import pickle
 import shutil
+import sys
 import time
 from functools import partial
 
@@ -61,7 +62,7 @@ class Worker:
         shutil.rmtree(self._scratch, ignore_errors=True)
         self._scratch.mkdir(parents=True, exist_ok=True)
         open_root_logger(settings.LOG_LEVEL)
-        self._lifelines = (self._channel.fileno(), self._tokens.taking)
+        self._lifelines = (1, 2, self._channel.fileno(), self._tokens.taking)
         self._inodes = self._identify()
         try:
             for serial, claimed in self._given():
@@ -105,6 +106,9 @@ class Worker:
             resident = processes.resident_bytes()
             if resident > limit:
                 return f"it has {resident >> 20} MiB resident, {limit >> 20} MiB are allowed"
+        for file in (sys.stdout, sys.stderr):
+            if file is not None and file.closed:
+                return "a handler closed its standard output or error"
         return self._worn_out
 
     def _perform(self, claimed):
