@@ -3,8 +3,7 @@
 Counted is what only goes away with its process: anonymous and shared memory,
 resident or swapped out, of a worker and all its descendants, beyond what the
 worker had before the attempt. Pages of files that are mapped are not, as the
-kernel can drop them; and what a descendant shares with others, as after a
-fork, counts by its share.
+kernel can drop them; and what they share, as after a fork, counts once.
 """
 
 import time
@@ -65,11 +64,11 @@ class MemoryWatch:
         self._find_descendants(running)
         for pid, attempt in running.items():
             others = self._descendants.get(pid, ())
-            own = in_use(pid) - attempt.before
+            family = [pid, *others]
             # What they have at the most costs little to know.
-            if own + sum(map(in_use, others)) <= attempt.memory:
-                continue
-            taken = own + sum(map(share, others))
+            taken = sum(map(in_use, family)) - attempt.before
+            if taken > attempt.memory and others:
+                taken = sum(map(share, family)) - attempt.before
             if taken > attempt.memory:
                 yield pid, _reason(taken, len(others), attempt.memory)
 

@@ -8,7 +8,7 @@ and one that prints without end fills neither the log nor a processor.
 
 import contextlib
 import os
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from .. import wording
 from . import journal
@@ -32,10 +32,10 @@ class _Pipe:
     """The reading end of what a worker writes into."""
 
     descriptor: int
+    counted: float
     rest: bytes = b""
     due: float = 0.0
     credit: float = RATE
-    counted: float = field(default_factory=uptime)
     dropped: int = 0
     told: float = 0.0
 
@@ -53,7 +53,7 @@ class Prints:
         os.set_blocking(reading, False)
         if slot in self._pipes:  # a worker that could not be started
             self._forget(slot)
-        self._pipes[slot] = _Pipe(reading)
+        self._pipes[slot] = _Pipe(reading, uptime())
         return writing
 
     def close(self):

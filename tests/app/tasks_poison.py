@@ -5,6 +5,7 @@ import ctypes
 import functools
 import logging
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -19,6 +20,9 @@ from .tasks_daemon import record
 MIB = 1024 * 1024
 # A bound of their own, should the daemon's fail: these run on machines of people.
 MOST_MEMORY, LONGEST = 3000 * MIB, 60.0
+
+# Who owns no other process.
+NOBODY = 54321
 
 # What a poison has left running when nothing did it harm.
 _SLEEP = [sys.executable, "-c", "import time; time.sleep(300)"]
@@ -145,6 +149,22 @@ def hops(context, path):
     """Start a program that forks and exits for ever, in a session of its own; and wait."""
     subprocess.Popen([sys.executable, "-c", _HOP])
     time.sleep(LONGEST)
+
+
+@poison("bombs", timeout=1, max_restarts=0)
+def bombs(context, path):
+    """Fork as fast as a user of its own may who is allowed 100 processes; root only."""
+    child = os.fork()
+    if child == 0:
+        os.setsid()
+        os.setuid(NOBODY)
+        resource.setrlimit(resource.RLIMIT_NPROC, (100, 100))
+        end = time.monotonic() + LONGEST
+        while time.monotonic() < end:
+            with contextlib.suppress(BlockingIOError):
+                os.fork()
+        os._exit(0)
+    os.waitpid(child, 0)
 
 
 @poison("eats", timeout=30, max_restarts=1, max_memory="200MiB")
@@ -275,3 +295,10 @@ def modest(context):
     taken = bytearray(b"x") * (20 * MIB)
     time.sleep(0.5)
     return os.getpid() if taken else None
+
+
+@task_type("poison.tells", timeout=60)
+def tells(context):
+    """Say as much as one attempt may."""
+    for _ in range(1000):
+        context.log("x" * 8000)

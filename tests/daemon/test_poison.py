@@ -30,7 +30,7 @@ DEATHS = {
 }
 LIMITS = {
     **dict.fromkeys(
-        ["spins", "deadlocks", "will_not_stop", "hops"],
+        ["spins", "deadlocks", "will_not_stop", "hops"] + ["bombs"] * (os.geteuid() == 0),
         (Reason.STALE, "its time-out of 1 s has passed"),
     ),
     "eats": (Reason.STALE, "of memory, its Type allows 200.0 MiB (max_memory)"),
