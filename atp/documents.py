@@ -40,6 +40,7 @@ TYPE_FIELDS = (
     "backoff",
     "backoff_max",
     "retention",
+    "max_memory",
     "serializer",
 )
 TASK_FIELDS = ("collection", "priority", "due_at", "start_before", "attempt", "request")

@@ -124,6 +124,16 @@ class TestBadDeclarations:
             ("timeout", 0),
             ("timeout", -1),
             ("timeout", "60"),
+            ("max_memory", 0),
+            ("max_memory", -1),
+            ("max_memory", 512),
+            ("max_memory", "512"),
+            ("max_memory", "lots"),
+            ("max_memory", "1.5G"),
+            ("max_memory", True),
+            ("max_memory", 2.5),
+            ("max_memory", "9" * 30),
+            ("keep_processes", 1),
             ("timeout", True),
             ("timeout", float("nan")),
             ("timeout", float("inf")),
@@ -147,6 +157,15 @@ class TestBadDeclarations:
     def test_parameter_out_of_range(self, name, value):
         with pytest.raises(InvalidType, match=name):
             declare(**{name: value})
+
+    @pytest.mark.parametrize(
+        ("given", "count"),
+        [("512MiB", 2**29), ("512M", 2**29), ("2 GB", 2**31), (2**29, 2**29), (None, None)],
+    )
+    def test_a_limit_on_memory(self, settings, given, count):
+        assert declare(max_memory=given).registration().max_memory == count
+        settings.ATP = {"MAX_MEMORY": given}
+        assert declare("tests.other").registration().max_memory == count
 
     def test_nothing_is_declared_by_a_bad_declaration(self):
         with pytest.raises(InvalidType):

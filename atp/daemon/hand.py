@@ -55,6 +55,8 @@ class Link:
     condemned: dict = field(default_factory=dict)
     # What waits for its start to be recorded before this worker gets it.
     reserved: Holding | None = None
+    # It starts nothing of what it is given, and has said nothing since.
+    is_stuck: bool = False
 
     @property
     def first(self):

@@ -95,7 +95,7 @@ class Pool:
 
     def _load(self, link, now):
         """How long a worker is expected to be busy with its hand, in seconds."""
-        if link.reserved is not None:
+        if link.reserved is not None or link.is_stuck:
             return float("inf")
         running = link.running
         if running is None:
@@ -124,7 +124,8 @@ class Pool:
     def has_free(self):
         """Whether some worker has nothing, and nothing is there for it."""
         return not self.waiting and any(
-            not link.hand and link.reserved is None for link in self.links.values()
+            not link.hand and link.reserved is None and not link.is_stuck
+            for link in self.links.values()
         )
 
     def put(self, claimed):

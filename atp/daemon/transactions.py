@@ -41,6 +41,8 @@ class Transaction:
         self._report = report
         self._said = []
         self._committed = False
+        # Called when the handler has returned.
+        self.before_commit = lambda: None
 
     def report(self, kind, *values):
         """Take what the handler says: what belongs to its log waits for the end."""
@@ -61,6 +63,7 @@ class Transaction:
                 transaction.on_commit(self._note_commit, using=settings.DATABASE)
                 used = connection.connection
                 outcome = call()
+                self.before_commit()
                 self._conclude(outcome)
         except TaskGone:
             self._discard(outcome)

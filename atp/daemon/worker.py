@@ -5,16 +5,18 @@ import logging
 import os
 import pickle
 import shutil
+import sys
 import time
 from functools import partial
 
 from ..conf import settings
-from ..context import Context, LogCapture
+from ..context import Context, LogCapture, clean
 from ..registry import registry
 from ..store.values import Claimed
-from . import execution, processes
+from . import execution, memory, processes
 from .channel import Closed
 from .connections import Connections
+from .leftovers import Leftovers, Unkillable, has_children
 from .options import hostname
 from .outcome import DONE
 from .page import NEVER
@@ -48,6 +50,9 @@ class Worker:
         self._surroundings = Surroundings()
         self._connections = Connections()
         self._capture = LogCapture()
+        self._leftovers = Leftovers()
+        # Why it should run nothing more.
+        self._worn_out = None
 
     def run(self):
         """Run Tasks until the channel is closed or the worker retires."""
@@ -55,6 +60,8 @@ class Worker:
         shutil.rmtree(self._scratch, ignore_errors=True)
         self._scratch.mkdir(parents=True, exist_ok=True)
         open_root_logger(settings.LOG_LEVEL)
+        self._lifelines = (1, 2, self._channel.fileno(), self._tokens.taking)
+        self._inodes = self._identify()
         try:
             for serial, claimed in self._given():
                 # What was taken back meanwhile has no token any more.
@@ -74,29 +81,46 @@ class Worker:
             try:
                 tasks, _ = self._channel.receive(wait=False)
             except BlockingIOError:
+                self._check_descriptors()
                 self._call(processes.uptime())
                 tasks, _ = self._channel.receive()
             for serial, values in tasks:
                 yield serial, Claimed._make(values)
 
+    def _check_descriptors(self):
+        """End here if a handler has closed what this worker lives by, and opened other things."""
+        if self._inodes != self._identify():
+            raise OSError("a handler closed the descriptors of its worker")
+
+    def _identify(self):
+        return [os.fstat(number).st_ino for number in self._lifelines]
+
     def _reason_to_retire(self):
         limit = self._options.max_tasks_per_worker
         if limit is not None and self._done >= limit:
             return f"it has run {self._done} tasks"
-        limit = self._options.max_memory
+        limit = self._options.max_memory_per_worker
         if limit is not None and self._done:
             resident = processes.resident_bytes()
             if resident > limit:
                 return f"it has {resident >> 20} MiB resident, {limit >> 20} MiB are allowed"
-        return None
+        for file in (sys.stdout, sys.stderr):
+            if file is not None and file.closed:
+                return "a handler closed its standard output or error"
+        return self._worn_out
 
     def _perform(self, claimed):
         """Run one Task. What runs is in the page from before the handler until after its result."""
         started = processes.uptime()
-        timeout = claimed.parameters.timeout
-        deadline = NEVER if timeout is None else started + timeout.total_seconds()
+        limits = claimed.parameters
         self._page.enter(
-            self._slot, claimed.instance, claimed.attempt, started=started, deadline=deadline
+            self._slot,
+            claimed.instance,
+            claimed.attempt,
+            started=started,
+            deadline=NEVER if limits.timeout is None else started + limits.timeout.total_seconds(),
+            memory=limits.max_memory or 0,
+            before=memory.in_use(os.getpid()) if limits.max_memory else 0,
         )
         outcome = self._execute(claimed)
         self._tell(claimed, started, outcome)
@@ -130,6 +154,7 @@ class Worker:
         if registry.is_transactional(claimed.type):
             transaction = Transaction(claimed, who=self._name, report=report)
             report = transaction.report
+            transaction.before_commit = partial(self._end_leftovers, claimed, report)
         context = Context(
             claimed,
             report=report,
@@ -145,10 +170,26 @@ class Worker:
             return execution.run(claimed, context, transaction)
         finally:
             self._surroundings.restore()
+            self._end_leftovers(claimed, partial(self._report, claimed))
             self._capture.context = None
             context.flush()
             context.remove_scratch()
             self._connections.refresh()
+
+    def _end_leftovers(self, claimed, report):
+        """End what the handler has started and left running: it is part of the attempt."""
+        if not has_children():
+            return
+        if claimed.type in registry and registry.get(claimed.type).keep_processes:
+            self._leftovers.keep()
+            return
+        try:
+            told = self._leftovers.end()
+        except Unkillable as error:
+            # They die with this worker at the latest.
+            told = self._worn_out = str(error)
+        if told:
+            report("log", logging.WARNING, clean(told))
 
     def _interruption(self, claimed):
         if self._page.is_asked(self._slot, claimed.instance, claimed.attempt):

@@ -29,6 +29,7 @@ def registration(identifier=ONE, **parameters):
             "backoff": timedelta(seconds=5),
             "backoff_max": timedelta(hours=1),
             "retention": None,
+            "max_memory": None,
             "serializer": "json",
             **parameters,
         }

@@ -177,7 +177,7 @@ class Moves:
             event=Event.FAIL,
             instance=instance.pk,
             who=change.who,
-            message=f"given up: {told}",
+            message=f"given up: {told}; the last one: {change.message or 'not known why'}",
             level=logging.ERROR,
             reason=Reason.STALE,
         )
