@@ -4,7 +4,7 @@ from datetime import timedelta
 
 from atp import task_type
 
-from . import tasks_daemon  # noqa: F401 (declares what the daemon's tests run)
+from . import tasks_chaos, tasks_daemon  # noqa: F401 (declare what other tests run)
 
 
 @task_type("tests.echo")

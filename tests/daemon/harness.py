@@ -73,7 +73,11 @@ class Atpd:
 
     def dispatcher(self):
         """The pid of its dispatcher."""
-        return wait_for(lambda: self._named("atpd-dispatch"), what="a dispatcher")[0]
+        return wait_for(self.dispatchers, what="a dispatcher")[0]
+
+    def dispatchers(self):
+        """The pid of its dispatcher, in a list that is empty while there is none."""
+        return self._named("atpd-dispatch")
 
     def workers(self):
         """The pids of its workers."""
