@@ -51,7 +51,7 @@ def main(argv=None):
             minutes=minutes,
             actions=actions,
             server=database,
-            tell=lambda line: print(line, flush=True),
+            tell=_tell,
         ).run()
     finally:
         if database is not None:
@@ -62,6 +62,12 @@ def main(argv=None):
             print(f"logs of the daemons, record and database are kept in {folder}")
     print("every promise was kept" if is_kept else f"PROMISES WERE BROKEN: seed {seed}")
     return 0 if is_kept else 1
+
+
+def _tell(line):
+    """Print a line; in one write, since threads do."""
+    sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()
 
 
 def _parser():
