@@ -9,6 +9,7 @@ from enum import Enum
 
 from django.db import DatabaseError, InterfaceError, connection, transaction
 
+from atp.daemon.processes import uptime
 from atp.models import Task
 from atp.registry import registry
 
@@ -16,8 +17,8 @@ from . import kinds
 
 # As long as fewer than this many Instances are live, more are enqueued.
 BACKLOG = 40
-# Between two enqueues, in seconds.
-PAUSE = 0.05
+# How many do is looked at this often, and something enqueued, in seconds.
+LOOK_EVERY, PAUSE = 1.0, 0.05
 _FAILURES = (DatabaseError, InterfaceError, OSError)
 
 
@@ -51,6 +52,7 @@ class Feed(threading.Thread):
         self._path = str(path)
         self._enough = threading.Event()
         self._number = 0
+        self._looked, self._is_full = 0.0, False
         self.enqueued = {}
         self.error = None
 
@@ -75,11 +77,9 @@ class Feed(threading.Thread):
             raise AssertionError("an enqueue has not come back for a minute")
 
     def _turn(self):
-        try:
-            if Task.objects.count() >= BACKLOG:
-                return
-        except _FAILURES:
-            connection.close()
+        if uptime() >= self._looked + LOOK_EVERY:
+            self._look()
+        if self._is_full:
             return
         how = self._random.random()
         if how < 0.05:
@@ -88,6 +88,14 @@ class Feed(threading.Thread):
             self._enqueue_many([self._next() for _ in range(self._random.randint(2, 10))])
         else:
             self._enqueue_one(self._next())
+
+    def _look(self):
+        """See whether enough is live. What cannot be asked is tried: it may be answered."""
+        self._looked = uptime()
+        try:
+            self._is_full = Task.objects.count() >= BACKLOG
+        except _FAILURES:
+            connection.close()
 
     def _next(self):
         """Choose a task: its kind, its identifier, and a function that enqueues it."""

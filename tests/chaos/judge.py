@@ -3,37 +3,16 @@
 A check yields a Breach for each case in which its promise was broken.
 """
 
-from collections import Counter
-from dataclasses import dataclass
-
 from atp.states import TERMINAL, Event, Reason, State
 
 from . import history, kinds
 from .causes import Causes
 from .feed import Fate
+from .health import slow_returns, weak_daemons
+from .verdict import Breach, Verdict
 
 # An attempt more may be lost before it is told from its neighbours (G5).
 UNTOLD = 1
-
-
-@dataclass(frozen=True)
-class Breach:
-    """A promise that was broken: how, and on which Instance if it was on one."""
-
-    words: str
-    uuid: str = ""
-
-
-@dataclass(frozen=True)
-class Verdict:
-    """What a check came to."""
-
-    promise: str
-    breaches: tuple
-
-    @property
-    def is_kept(self):
-        return not self.breaches
 
 
 def judged(evidence):
@@ -161,44 +140,6 @@ def wrong_ends(evidence):
             yield Breach(f"{story.type} ended {story.state} {story.reason}", story.uuid)
 
 
-def weak_daemons(evidence):
-    yield from (Breach(words) for words in evidence.weaknesses)
-    killed = Counter(hit.pid for hit in evidence.hits if hit.name.startswith("kill_"))
-    crashed = {
-        line.pid
-        for attempts in evidence.executions.values()
-        for execution in attempts.values()
-        for line in execution.of("crash")
-    }
-    for daemon in evidence.daemons:
-        name = f"daemon {daemon.pid}"
-        if daemon.status is None:
-            yield Breach(f"{name} did not end when it was told to")
-        elif daemon.killed is None and daemon.asked_to_leave is None:
-            yield Breach(f"{name} ended by itself, with status {daemon.status}")
-        elif daemon.killed is None and daemon.status != 0 and _was_left_alone(daemon, evidence):
-            yield Breach(f"{name} was told to leave, and ended with status {daemon.status}")
-        hung = {fact["pid"] for fact in daemon.told("dispatcher_hung")}
-        for fact in daemon.told("dispatcher_died"):
-            if fact["pid"] not in killed and fact["pid"] not in hung:
-                yield Breach(f"{name}: {fact['message']}")
-        for fact in daemon.told("worker_died"):
-            if fact["pid"] not in killed and fact["pid"] not in crashed:
-                yield Breach(f"{name}: {fact['message']}")
-        for fact in daemon.facts:
-            if fact["fact"] in ("not a fact", "", "unrecordable", "cannot_fork") or (
-                fact.get("traceback") and fact["fact"] != "raised"
-            ):
-                yield Breach(f"{name}: {fact['fact']}: {fact['message'][:200]}")
-
-
-def _was_left_alone(daemon, evidence):
-    """Whether nothing was done to a daemon, nor to the database, while it was leaving."""
-    since, until = daemon.asked_to_leave, daemon.left
-    spans = [(hit.since, hit.until) for hit in evidence.hits if hit.daemon == daemon.pid]
-    return not any(start <= until and end >= since for start, end in spans + evidence.outages)
-
-
 CHECKS = {
     "G1, G2: nothing is lost, and nothing is there that was not enqueued": lost,
     "G3: no two attempts of an Instance execute at once": overlaps,
@@ -209,4 +150,5 @@ CHECKS = {
     "G5, G11: no attempt is lost, and no Instance STALE, unless it was hit": undeserved,
     "each ends as its kind has to": wrong_ends,
     "G10, G11: no daemon fails, and each is back to full strength": weak_daemons,
+    "G11: each daemon is back soon after the database": slow_returns,
 }

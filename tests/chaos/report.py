@@ -2,6 +2,7 @@
 
 from atp.states import Event, State
 
+from . import health
 from .feed import Fate
 
 # So many breaches of a promise are told in full, with the Instance's log and record.
@@ -29,6 +30,11 @@ def counts(evidence, fleet):
     yield "late writes refused", sum(fact["fact"] == "refused" for fact in facts)
     for name in ("lease_over", "dispatcher_hung", "database_slow", "rejoined"):
         yield f"told by daemons: {name}", sum(fact["fact"] == name for fact in facts)
+    back = [seconds for _, seconds in health.returns(evidence) if seconds is not None]
+    yield (
+        "ms until the slowest daemon was back after the database",
+        round(1000 * max(back, default=0)),
+    )
     yield "kills", kills(fleet)
     for name, number in sorted(fleet.counts.items()):
         yield f"  {name}", number

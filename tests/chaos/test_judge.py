@@ -6,7 +6,7 @@ import pytest
 
 from atp.states import Event, Reason, State
 
-from . import judge
+from . import health, judge
 from .evidence import DaemonStory
 from .feed import Enqueued, Fate
 from .fleet import Hit
@@ -309,7 +309,7 @@ def test_end_that_its_kind_cannot_have():
 def test_daemon_that_fails(changes):
     given = evidence(whole())
     given.daemons[0] = replace(given.daemons[0], **changes)
-    assert only(given, judge.weak_daemons)
+    assert only(given, health.weak_daemons)
 
 
 def test_daemon_that_was_killed_may_have_any_status():
@@ -319,4 +319,16 @@ def test_daemon_that_was_killed_may_have_any_status():
 
 def test_daemon_that_does_not_recover():
     given = evidence(whole(), weaknesses=["daemon 100 has 1 dispatchers and 1 workers"])
-    assert only(given, judge.weak_daemons)
+    assert only(given, health.weak_daemons)
+
+
+@pytest.mark.parametrize(("back", "is_kept"), [(31.5, True), (40.0, False), (None, False)])
+def test_daemon_that_is_slow_to_come_back(back, is_kept):
+    given = evidence(whole(), outages=[(30.0, 31.0)])
+    joined = [{"fact": "joined", "time": 5.0}]
+    if back is not None:
+        joined.append({"fact": "rejoined", "time": back})
+    given.daemons[0] = replace(given.daemons[0], facts=tuple(joined))
+    assert (found(given) == {}) == is_kept
+    if not is_kept:
+        assert only(given, health.slow_returns)
