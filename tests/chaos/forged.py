@@ -7,6 +7,7 @@ from atp.states import Event, State
 from .evidence import DaemonStory, Entry, Evidence, Story
 from .feed import Enqueued, Fate
 from .fleet import Hit
+from .judge import CHECKS, judged
 from .record import Line, executions
 
 HERE, THERE = 100, 200
@@ -105,3 +106,31 @@ def evidence(*forgers, lines=None, **more):
             **more,
         }
     )
+
+
+def found(given):
+    """Return the words of every breach, by the name of its check."""
+    names = {promise: check.__name__ for promise, check in CHECKS.items()}
+    return {
+        names[verdict.promise]: [breach.words for breach in verdict.breaches]
+        for verdict in judged(given)
+        if not verdict.is_kept
+    }
+
+
+def only(given, check):
+    """Return the words of the breaches, which must all be of this check."""
+    by_check = found(given)
+    assert set(by_check) == {check.__name__}
+    return by_check[check.__name__]
+
+
+def whole():
+    """One that was lost once on one daemon, and finished on another."""
+    return Forger().begin().lose().begin(THERE, pid=2).finish(THERE, pid=2)
+
+
+def spoilt(forger, number, **changes):
+    """Change one entry of a log."""
+    forger.log[number] = replace(forger.log[number], **changes)
+    return forger
