@@ -95,7 +95,8 @@ def evidence(*forgers, lines=None, **more):
     """Return the Evidence of these; ``lines`` are those of the record if not in their order."""
     lines = lines or [line for forger in forgers for line in forger.lines]
     placed = [replace(line, place=place) for place, line in enumerate(lines, 1)]
-    ended = {"asked_to_leave": 90.0, "left": 91.0, "status": 0}
+    started = {"fact": "daemon_started", "time": 1.0}
+    ended = {"asked_to_leave": 90.0, "left": 91.0, "status": 0, "facts": (started,)}
     return Evidence(
         **{
             "stories": [forger.story() for forger in forgers],

@@ -40,7 +40,12 @@ def weak_daemons(evidence):
 
 
 def _was_left_alone(daemon, evidence):
-    """Whether nothing was done to a daemon, nor to the database, while it was leaving."""
+    """Whether nothing was done to a daemon, nor to the database, while it was leaving.
+
+    One that had only just been started may not have heard of it in its own words yet.
+    """
+    if not daemon.told("daemon_started"):
+        return False
     since, until = daemon.asked_to_leave, daemon.left
     spans = [(hit.since, hit.until) for hit in evidence.hits if hit.daemon == daemon.pid]
     return not any(start <= until and end >= since for start, end in spans + evidence.outages)

@@ -41,6 +41,12 @@ KINDS = (
             "stubborn": random.random() < 0.3,
         },
     ),
+    # Longer than a lease: who does not see its end is still at work when others begin.
+    Kind(
+        type="chaos.sleep",
+        weight=2,
+        inputs=lambda random: {"seconds": round(random.uniform(8, 14), 3), "stubborn": True},
+    ),
     Kind(type="chaos.compute", weight=5, inputs=_seconds(0.05, 0.5)),
     Kind(
         type="chaos.retry",

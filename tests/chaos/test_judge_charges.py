@@ -135,6 +135,12 @@ def test_daemon_that_was_killed_may_have_any_status():
     assert found(evidence(whole(), daemons=[daemon])) == {}
 
 
+def test_daemon_that_had_only_just_been_started_may_end_by_the_signal():
+    given = evidence(whole())
+    given.daemons[0] = replace(given.daemons[0], facts=(), status=-15)
+    assert found(given) == {}
+
+
 def test_daemon_that_does_not_recover():
     given = evidence(whole(), weaknesses=["daemon 100 has 1 dispatchers and 1 workers"])
     assert only(given, health.weak_daemons)
