@@ -50,6 +50,7 @@ def main(argv=None):
             seed=seed,
             minutes=minutes,
             actions=actions,
+            is_drawn=not (options.schedule or options.short),
             server=database,
             tell=_tell,
         ).run()

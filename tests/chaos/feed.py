@@ -46,10 +46,11 @@ class _Undone(Exception):
 class Feed(threading.Thread):
     """Enqueues tasks as the seed says until it is told to stop; ``enqueued`` is by identifier."""
 
-    def __init__(self, seed, path):
+    def __init__(self, seed, path, *, with_long):
         super().__init__(name="feed", daemon=True)
         self._random = random.Random(f"feed {seed}")
         self._path = str(path)
+        self._with_long = with_long
         self._enough = threading.Event()
         self._number = 0
         self._looked, self._is_full = 0.0, False
@@ -100,7 +101,7 @@ class Feed(threading.Thread):
     def _next(self):
         """Choose a task: its kind, its identifier, and a function that enqueues it."""
         source, self._number = self._random, self._number + 1
-        kind = kinds.choose(source)
+        kind = kinds.choose(source, with_long=self._with_long)
         inputs = kind.inputs(source)
         identifier = f"chaos-{self._number}"
         options = {

@@ -41,12 +41,6 @@ KINDS = (
             "stubborn": random.random() < 0.3,
         },
     ),
-    # Longer than a lease: who does not see its end is still at work when others begin.
-    Kind(
-        type="chaos.sleep",
-        weight=2,
-        inputs=lambda random: {"seconds": round(random.uniform(8, 14), 3), "stubborn": True},
-    ),
     Kind(type="chaos.compute", weight=5, inputs=_seconds(0.05, 0.5)),
     Kind(
         type="chaos.retry",
@@ -82,9 +76,16 @@ KINDS = (
     ),
     Kind(type="chaos.overrun", weight=1, inputs=lambda random: {}, ends=_STALE, overruns=True),
 )
+# Longer than a lease: who does not see its end is still at work when others begin.
+LONG = Kind(
+    type="chaos.sleep",
+    weight=2,
+    inputs=lambda random: {"seconds": round(random.uniform(12, 22), 3), "stubborn": True},
+)
 BY_TYPE = {kind.type: kind for kind in KINDS}
 
 
-def choose(random):
-    """Return a kind, each as often as its weight says."""
-    return random.choices(KINDS, [kind.weight for kind in KINDS])[0]
+def choose(random, *, with_long):
+    """Return a kind, each as often as its weight says; without LONG where time is short."""
+    kinds = (*KINDS, LONG) if with_long else KINDS
+    return random.choices(kinds, [kind.weight for kind in kinds])[0]

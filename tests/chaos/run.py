@@ -13,18 +13,23 @@ from .feed import Feed
 from .fleet import PROCESSES, START, Fleet
 from .timeline import Timeline
 
-# After the last daemon has joined, and before what the schedule says begins, in seconds.
-READY_WITHIN = 60.0
+# A run of so many minutes has tasks that outlast a lease.
+LONG_FROM = 1.0
 
 
 class Run:
-    """A run on the database that Django has been set up with. ``tell(line)`` is told everything."""
+    """A run on the database that Django has been set up with.
 
-    def __init__(self, *, folder, seed, minutes, actions, server, tell):
+    ``tell(line)`` is told everything. ``is_drawn`` says that the schedule follows from the
+    seed, and so has to be rough enough to show anything.
+    """
+
+    def __init__(self, *, folder, seed, minutes, actions, is_drawn, server, tell):
         self._folder = folder
         self._seed = seed
         self._minutes = minutes
         self._actions = actions
+        self._is_drawn = is_drawn
         self._server = server
         self._tell = tell
         self._path = folder / "record.jsonl"
@@ -37,7 +42,7 @@ class Run:
         call_command("migrate", verbosity=0)
         queue.register_all(by="chaos")
         begun = uptime()
-        feed = Feed(self._seed, self._path)
+        feed = Feed(self._seed, self._path, with_long=self._minutes >= LONG_FROM)
         try:
             for _ in range(START):
                 self._fleet.join()
@@ -85,10 +90,11 @@ class Run:
         for name, number in report.counts(found, self._fleet):
             self._tell(f"{number:8d} {name}")
         report.written(verdicts, found, self._tell)
+        has_server = self._server is not None
         gentle = list(
-            report.too_gentle(
-                self._fleet, minutes=self._minutes, has_server=self._server is not None
-            )
+            report.too_gentle(self._fleet, minutes=self._minutes, has_server=has_server)
+            if self._is_drawn
+            else ()
         )
         for words in gentle:
             self._tell(f"BROKEN the run was to be rougher: {words}")

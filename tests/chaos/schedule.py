@@ -46,7 +46,7 @@ DAEMONS = {
     "kill_supervisor": Pressure(often=1, spans=((0.0, 3.0),)),
     "kill_daemon": Pressure(often=0.7, spans=((0.0, 3.0),)),
     "stop_worker": Pressure(often=3, spans=((0.2, 4.0),)),
-    "stop_dispatcher": Pressure(often=1.5, spans=((0.2, 3.0), (3.0, 12.0))),
+    "stop_dispatcher": Pressure(often=2, spans=((0.2, 3.0), (3.0, 8.0), (9.0, 14.0))),
     "stop_supervisor": Pressure(often=1.2, spans=((0.2, 1.5),)),
     "stop_daemon": Pressure(often=0.6, spans=((0.2, 1.5),)),
     "join": Pressure(often=1),
