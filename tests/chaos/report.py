@@ -1,8 +1,8 @@
 """The report: what was done, what came of it, and which promises were kept."""
 
-from atp.states import Event, State
+from atp.states import Event, Reason, State
 
-from . import health
+from . import health, kinds
 from .feed import Fate
 
 # So many breaches of a promise are told in full, with the Instance's log and record.
@@ -27,6 +27,8 @@ def counts(evidence, fleet):
     yield "Instances finished", sum(s.state == State.FINISHED for s in evidence.stories)
     for reason in sorted({story.reason for story in evidence.stories} - {""}):
         yield f"Instances failed, {reason}", sum(s.reason == reason for s in evidence.stories)
+    hit = [s for s in evidence.stories if s.reason == Reason.STALE and not _is_its_own_doing(s)]
+    yield "  of those STALE, given up because they were hit", len(hit)
     yield "late writes refused", sum(fact["fact"] == "refused" for fact in facts)
     for name in ("lease_over", "dispatcher_hung", "database_slow", "rejoined"):
         yield f"told by daemons: {name}", sum(fact["fact"] == name for fact in facts)
@@ -39,6 +41,11 @@ def counts(evidence, fleet):
     for name, number in sorted(fleet.counts.items()):
         yield f"  {name}", number
     yield "daemons", len(fleet.members)
+
+
+def _is_its_own_doing(story):
+    kind = kinds.BY_TYPE[story.type]
+    return kind.overruns or kind.crashes(story.attempt)
 
 
 def kills(fleet):
