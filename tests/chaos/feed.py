@@ -96,6 +96,7 @@ class Feed(threading.Thread):
         try:
             self._is_full = Task.objects.count() >= BACKLOG
         except _FAILURES:
+            self._is_full = False
             connection.close()
 
     def _next(self):

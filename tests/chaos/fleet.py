@@ -6,12 +6,13 @@ import signal
 import threading
 import time
 from collections import Counter
-from dataclasses import dataclass, field
 
 import psutil
 
 from atp.daemon.processes import uptime
 from tests.daemon.harness import Atpd, is_alive
+
+from .member import Hit, Member
 
 # So many workers in each, so many daemons at the start, at least, and at most.
 PROCESSES, START, LEAST, MOST = 2, 3, 2, 5
@@ -23,55 +24,12 @@ LEAVES_WITHIN = 40.0
 NOBODY = "nobody was there to be hit"
 
 
-@dataclass(frozen=True, kw_only=True)
-class Hit:
-    """What was done to a process: of the daemon whose supervisor has the pid ``daemon``.
-
-    ``since`` and ``until`` are on the uptime clock. ``pid`` is the process itself.
-    """
-
-    name: str
-    daemon: int = 0
-    pid: int = 0
-    since: float
-    until: float
-
-
-@dataclass
-class Member:
-    """One daemon, and what has been done to it as a whole."""
-
-    atpd: Atpd
-    asked_to_leave: float | None = None
-    left: float | None = None
-    killed: float | None = None
-    resumed: float = 0.0
-    family: set = field(default_factory=set)
-
-    @property
-    def pid(self):
-        return self.atpd.pid
-
-    @property
-    def is_there(self):
-        """Whether it is to go on."""
-        return self.killed is None and self.asked_to_leave is None
-
-    @property
-    def status(self):
-        """Its exit status, None while it runs."""
-        return self.atpd.process.poll()
-
-    def look(self):
-        """Remember all its processes, so that none is overlooked when it is gone."""
-        self.family.update(self.atpd.family())
-
-
 class Fleet:
     """All daemons that there ever were. ``hits`` tells what was done to them."""
 
-    def __init__(self, folder):
+    def __init__(self, folder, server=None):
         self._folder = folder
+        self._server = server
         self._lock = threading.RLock()
         self.members = []
         self.hits = []
@@ -92,7 +50,10 @@ class Fleet:
         """Start another daemon."""
         with self._lock:
             options = ("--type", "chaos.*", "--grace", str(GRACE))
-            member = Member(Atpd(self._folder, *options, processes=PROCESSES))
+            way = self._server.new_way() if self._server else None
+            own = {"DATABASE_URL": way.url} if way else {}
+            atpd = Atpd(self._folder, *options, processes=PROCESSES, environment=own)
+            member = Member(atpd, way)
             self.members.append(member)
         return f"daemon {member.pid}"
 
@@ -114,6 +75,8 @@ class Fleet:
             return NOBODY
         if action.name == "leave":
             return self._leave(member, action)
+        if action.name == "cut_off":
+            return self._cut_off(member, action)
         verb, _, target = action.name.partition("_")
         if verb == "stop":
             return self._stop(member, target, action)
@@ -182,6 +145,15 @@ class Fleet:
         if target in ("supervisor", "daemon"):
             member.resumed = uptime()
         return f"{target} {pid} of daemon {member.pid} for {uptime() - since:.2f} s"
+
+    def _cut_off(self, member, action):
+        """Keep a daemon, and nobody else, from the database for a while."""
+        since = uptime()
+        ended = member.way.close()
+        time.sleep(action.span)
+        member.way.open()
+        self.note(action.name, since, member)
+        return f"daemon {member.pid}, {ended} connections, for {uptime() - since:.2f} s"
 
     def _leave(self, member, action):
         with self._lock:

@@ -6,8 +6,8 @@ from atp.states import Event, State
 
 from .evidence import DaemonStory, Entry, Evidence, Story
 from .feed import Enqueued, Fate
-from .fleet import Hit
 from .judge import CHECKS, judged
+from .member import Hit
 from .record import Line, executions
 
 HERE, THERE = 100, 200

@@ -33,7 +33,7 @@ class Run:
         self._server = server
         self._tell = tell
         self._path = folder / "record.jsonl"
-        self._fleet = Fleet(folder)
+        self._fleet = Fleet(folder, server)
         self._weaknesses = []
 
     def run(self):

@@ -59,6 +59,7 @@ SERVER = {
         hows=("SIGKILL", "immediate", "fast"),
     ),
     "terminate_backend": Pressure(often=5),
+    "cut_off": Pressure(often=1.5, spans=((0.2, 3.0), (5.0, 8.0), (9.0, 14.0))),
 }
 
 
@@ -108,6 +109,7 @@ def short(*, has_server):
             act(at=2.0, name="terminate_backend", member=0.2),
             act(at=3.5, name="restart_database", span=0.3, how="SIGKILL"),
             act(at=5.5, name="terminate_backend", member=0.7),
+            act(at=9.0, name="cut_off", span=1.0, daemon=0.1),
             act(at=7.0, name="restart_database", span=0.2, how="immediate"),
         ]
     return in_order(actions)

@@ -13,6 +13,8 @@ from atp.daemon.processes import uptime
 from tests.helpers import wait_for
 from tests.postgres import EmbeddedPostgres
 
+from .way import Way
+
 VERSION = 18
 _SIGNALS = {"SIGKILL": signal.SIGKILL, "immediate": signal.SIGQUIT, "fast": signal.SIGINT}
 
@@ -26,6 +28,7 @@ class Server(EmbeddedPostgres):
     def __init__(self, folder):
         super().__init__(folder, VERSION)
         self.outages = []
+        self._ways = 0
         self._process = None
         self._lock = threading.Lock()
 
@@ -61,7 +64,17 @@ class Server(EmbeddedPostgres):
         return subprocess.run([self.program("pg_isready"), *arguments], check=False).returncode == 0
 
     def url(self, database="postgres"):
-        return f"postgresql://postgres:@/{database}?host={self.folder}"
+        return self.url_at(self.folder, database)
+
+    @staticmethod
+    def url_at(folder, database="postgres"):
+        """Return the URL of a database whose server's socket is in a folder."""
+        return f"postgresql://postgres:@/{database}?host={folder}"
+
+    def new_way(self):
+        """Return another :class:`Way` to this server."""
+        self._ways += 1
+        return Way(self, self._ways)
 
     def stop(self, mode="fast"):
         if self._process is not None:

@@ -8,8 +8,8 @@ from atp.states import Event, Reason
 
 from . import health, judge
 from .evidence import DaemonStory
-from .fleet import Hit
 from .forged import HERE, THERE, Forger, evidence, found, only, spoilt, whole
+from .member import Hit
 
 # Late writes (G4)
 
