@@ -148,6 +148,8 @@ class Fleet:
 
     def _cut_off(self, member, action):
         """Keep a daemon, and nobody else, from the database for a while."""
+        if not member.way.is_open:
+            return "it is cut off already"
         since = uptime()
         ended = member.way.close()
         time.sleep(action.span)

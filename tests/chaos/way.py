@@ -20,11 +20,13 @@ class Way:
         self.url = f"{server.url_at(self._folder)}&application_name={self._name}"
 
     def open(self):
+        self.is_open = True
         with contextlib.suppress(FileExistsError):
             os.symlink(self._socket, self._folder / SOCKET)
 
     def close(self):
         """Let nobody pass any more, and end the connections that there are; returns how many."""
+        self.is_open = False
         (self._folder / SOCKET).unlink(missing_ok=True)
         try:
             with connection.cursor() as cursor:
