@@ -1,4 +1,4 @@
-"""The tables: the six of RFC 14, and Daemon.
+"""The tables: the six of RFC 14, and Daemon; what operators set: Gate and Limit.
 
 The store is the only code that writes Task, Instance.state or LogRecord;
 everybody else reads. House plan, section 3, says what each table is for.
@@ -17,7 +17,7 @@ from . import codec
 from .conf import settings
 from .exceptions import WaitInTransaction, WaitTimeout
 from .fields import InstantField
-from .options import MAX_IDENTIFIER, MAX_PRIORITY, MIN_PRIORITY
+from .options import MAX_IDENTIFIER, MAX_PRIORITY, MAX_SUBJECT, MIN_PRIORITY
 from .querysets import DaemonQuerySet, InstanceQuerySet, LogQuerySet, TaskQuerySet
 from .states import TERMINAL, Reason, State
 from .uuids import uuid7
@@ -352,18 +352,22 @@ class Task(models.Model):
 
     class Meta:
         indexes = [
-            # The claim: what of a Type is due, in claiming order.
+            # The claim: what is due in a lane, in claiming order; and the lanes of a Type.
             models.Index(
                 F("type"),
+                F("collection"),
                 F("priority").desc(),
                 F("due_at"),
                 F("instance"),
                 condition=Q(daemon__isnull=True),
                 name="atp_task_claim",
             ),
-            # What a daemon holds: expiry, reconciliation, requests.
+            # What a daemon holds: expiry, reconciliation, requests; and of which lane, for
+            # limits. It begins with the daemon, since there are few.
             models.Index(
-                fields=["daemon"], condition=Q(daemon__isnull=False), name="atp_task_held"
+                fields=["daemon", "type", "collection"],
+                condition=Q(daemon__isnull=False),
+                name="atp_task_held",
             ),
             # What has not been started in time.
             models.Index(
@@ -375,3 +379,55 @@ class Task(models.Model):
 
     def __str__(self):
         return f"task of {self.instance_id}"
+
+
+class Gate(models.Model):
+    """What keeps Tasks from being claimed: of a lane, of a Type, or of everything.
+
+    There is a row only where somebody has shut one. ``type`` null stands for
+    everything, ``collection`` null for all lanes of the Type.
+    """
+
+    subject = models.CharField(max_length=MAX_SUBJECT, unique=True)
+    type = models.ForeignKey(Type, models.CASCADE, null=True, db_index=False)
+    collection = models.CharField(max_length=MAX_IDENTIFIER, null=True)
+    mode = models.CharField(max_length=4, choices=[("hold", "hold"), ("drop", "drop")])
+    reason = models.CharField(max_length=200, blank=True, default="")
+    who = models.CharField(max_length=200, blank=True, default="")
+    since = InstantField()
+    until = InstantField(null=True, help_text="When it opens by itself.")
+
+    class Meta:
+        ordering = ["subject"]
+
+    def __str__(self):
+        return self.subject
+
+
+class Limit(models.Model):
+    """How much of a lane, or of a Type, all daemons may do; and a Type's weight.
+
+    There is a row only where something is limited, or weighted. ``tokens`` is what
+    was left of the rate at ``refilled``. What code has declared is written by
+    registration, as long as ``is_set`` does not say that an operator has set it.
+    """
+
+    subject = models.CharField(max_length=MAX_SUBJECT, unique=True)
+    type = models.ForeignKey(Type, models.CASCADE, db_index=False, related_name="limits")
+    collection = models.CharField(max_length=MAX_IDENTIFIER, null=True)
+    max_running = models.PositiveIntegerField(null=True, help_text="Claimed at any time.")
+    rate = models.CharField(max_length=32, blank=True, default="", help_text='As "100/m".')
+    per_second = models.FloatField(null=True, help_text="The rate in tasks a second.")
+    burst = models.PositiveIntegerField(default=1, help_text="At once, after a pause.")
+    weight = models.FloatField(default=1.0, help_text="Share beside other Types.")
+    tokens = models.FloatField(default=0.0)
+    refilled = InstantField(null=True)
+    is_set = models.BooleanField(default=False, help_text="By an operator.")
+    who = models.CharField(max_length=200, blank=True, default="")
+    since = InstantField()
+
+    class Meta:
+        ordering = ["subject"]
+
+    def __str__(self):
+        return self.subject

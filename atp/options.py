@@ -12,6 +12,8 @@ from .exceptions import InvalidOption
 MIN_PRIORITY = -100
 MAX_PRIORITY = 100
 MAX_IDENTIFIER = 200
+# "lane:", a Type, "/" and a collection.
+MAX_SUBJECT = 2 * MAX_IDENTIFIER + 8
 EXISTING = ("raise", "return", "redrive")
 _DAY = timedelta(days=1)
 

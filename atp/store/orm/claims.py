@@ -1,32 +1,131 @@
 """Claiming in the portable store."""
 
 import logging
+from itertools import zip_longest
 
-from django.db.models import Exists, F, OuterRef
+from django.db.models import F
+from django.utils.functional import cached_property
 
 from ...exceptions import LeaseLost
-from ...models import Daemon, Instance, LogRecord, Task, Type
+from ...models import Daemon, Instance, Limit, LogRecord, Task, Type
 from ...states import Actor, Event, Reason, State
+from ..rotation import Rotation, shares
 from ..values import Change, Claimed, Parameters
-from .base import ORMBase
+from .gates import Gates
+from .limited import LIMITING, Limited
 from .moves import Moves
 
 
-class Claims(ORMBase):
-    # Which Type the next claim starts with, so that none starves another.
-    _turn = 0
+class Claims(Limited, Gates):
+    # The Types of which something is limited, as far as is known.
+    _limited = ()
 
-    def claim(self, daemon, types, limit):
+    @cached_property
+    def rotation(self):
+        """Whose turn it is, in the claims of this store."""
+        return Rotation()
+
+    def claim(self, daemon, types, limit, *, free=None):
+        types, free = list(types), limit if free is None else min(free, limit)
+        early = self.rotation.behind([type for type in types if type in self._limited])
+        claimed = self._claim_limited(daemon, early, free)
+        free -= len(claimed)
+        if len(claimed) < limit or not limit:
+            claimed += self._claim_unlimited(daemon, types, limit - len(claimed))
+        late = [type for type in types if type in self._limited and type not in early]
+        free = min(free, limit - len(claimed))
+        if late and free > 0:
+            claimed += self._claim_limited(daemon, self.rotation.order(late), free)
+        return claimed
+
+    def _claim_unlimited(self, daemon, types, limit):
+        """Claim what is not limited; finds out of which Types something is."""
         with self.atomic():
-            row = self._leased(daemon)
-            now = self.now()
-            if not row.lock and row.lease_until <= now:
-                raise LeaseLost("The daemon's lease has run out.")
-            tasks = self._due(types, now, limit)
-            late = [task for task in tasks if task.start_before and task.start_before <= now]
-            self._fail_missed([task.pk for task in late], now, str(row))
-            in_time = [task for task in tasks if task not in late]
-            return self._take(in_time, row, now) if in_time else []
+            row, now = self._locked_row(daemon)
+            known = dict(self.rows(Type).filter(identifier__in=types).values_list("identifier", "pk"))
+            self._limited = self._limited_types(known)
+            closed = self._closed(now)
+            shut = closed.with_limits(self.rows(Limit).filter(LIMITING))
+            lanes = self._due_lanes(types, known, now, shut)
+            return self._pick(lanes, known, row, now, limit)
+
+    def _take_limited(self, daemon, type, rooms, wanted):
+        row, now = self._locked_row(daemon)
+        known = dict(self.rows(Type).filter(identifier=type).values_list("identifier", "pk"))
+        lanes = self._due_lanes([type], known, now, self._closed(now))
+        lanes = [lane for lane in lanes if rooms.lanes.get(lane, rooms.whole)]
+        return self._pick(lanes, known, row, now, wanted, rooms.lanes)
+
+    def _locked_row(self, daemon):
+        """Return the daemon's row, locked, and the time. Raises LeaseLost."""
+        row = self._leased(daemon)
+        now = self.now()
+        if not row.lock and row.lease_until <= now:
+            raise LeaseLost("The daemon's lease has run out.")
+        return row, now
+
+    def _limited_types(self, known):
+        limited = self.rows(Limit).filter(LIMITING, type__in=known.values())
+        return set(limited.values_list("type__identifier", flat=True))
+
+    def _due_lanes(self, types, known, now, closed):
+        """The lanes of which something is due, the first of each Type, then the second, …"""
+        due = self.rows(Task).due(now)
+        rows = []
+        for type in self.rotation.order(types):
+            if type in known and not closed.shuts(known[type]):
+                own = due.filter(type=known[type])
+                names = own.order_by("collection").values_list("collection", flat=True).distinct()
+                behind = self.rotation.after(type)
+                rows.append(
+                    [
+                        (type, name)
+                        for part in (names.filter(collection__gt=behind), names.filter(collection__lte=behind))
+                        for name in part
+                        if not closed.shuts(known[type], name)
+                    ]
+                )
+        return [lane for step in zip_longest(*rows) for lane in step if lane is not None]
+
+    def _pick(self, lanes, known, row, now, limit, caps=None):
+        """Claim an even share of each lane first, then whatever fits; no more than its cap."""
+        lanes = lanes[: max(limit, 0)]
+        weights = self._weights(known)
+        share = shares(limit, weights, lanes)
+        picked = {}
+        for further in (False, True):
+            for lane in lanes:
+                left = limit - sum(map(len, picked.values()))
+                wanted = left if further else min(left, share[lane], (caps or {}).get(lane, left))
+                taken = picked.get(lane, [])
+                if wanted <= 0 or further and (lane in (caps or ()) or len(taken) < share[lane]):
+                    continue
+                picked.setdefault(lane, []).extend(
+                    self._lock(known[lane[0]], lane[1], now, wanted, taken)
+                )
+        tasks = [task for lane in picked.values() for task in lane]
+        late = [task for task in tasks if task.start_before and task.start_before <= now]
+        self._fail_missed([task.pk for task in late], now, str(row))
+        in_time = [task for task in tasks if task not in late]
+        claimed = self._take(in_time, row, now) if in_time else []
+        by_lane = {lane: [] for lane in lanes}
+        for each in claimed:
+            by_lane[each.type, each.collection].append(each)
+        by_lane = {lane: own for lane, own in by_lane.items() if own}
+        counts = {lane: len(own) for lane, own in by_lane.items()}
+        self.rotation.took(counts, weights, apart=caps is not None)
+        return self.rotation.dealt(by_lane) if by_lane else []
+
+    def _lock(self, type_id, collection, now, wanted, taken):
+        """Lock due Tasks of a lane, in order, but for those that are taken."""
+        due = self.rows(Task).due(now).filter(type=type_id, collection=collection)
+        due = due.exclude(pk__in=[task.pk for task in taken])
+        return list(due.select_for_update(skip_locked=True).in_claiming_order()[:wanted])
+
+    def _weights(self, known):
+        rows = self.rows(Limit).filter(type__in=known.values(), collection=None)
+        weights = dict(rows.values_list("type__identifier", "weight"))
+        return {type: weights.get(type, 1.0) for type in known}
 
     def miss(self, *, who="", limit=500):
         now = self.now()
@@ -62,30 +161,6 @@ class Claims(ORMBase):
         if row is None:
             raise LeaseLost("The daemon's row is gone: its Tasks were taken away.")
         return row
-
-    def _due(self, types, now, limit):
-        """Lock due Tasks: an even share of each Type first, then whatever fits."""
-        due = self.rows(Task).due(now)
-        served = self.rows(Type).filter(identifier__in=types)
-        ready = list(
-            served.filter(Exists(due.filter(type=OuterRef("pk"))))
-            .order_by("pk")
-            .values_list("pk", flat=True)
-        )
-        if not ready:
-            return []
-        self._turn = (self._turn + 1) % len(ready)
-        ready = ready[self._turn :] + ready[: self._turn]
-        tasks = []
-        for share in (-(-limit // len(ready)), limit):
-            for type_id in ready:
-                wanted = min(share, limit - len(tasks))
-                if wanted <= 0:
-                    return tasks
-                lane = due.filter(type=type_id).exclude(pk__in=[task.pk for task in tasks])
-                locked = lane.select_for_update(skip_locked=True).in_claiming_order()[:wanted]
-                tasks.extend(locked)
-        return tasks
 
     def _take(self, tasks, row, now):
         keys = [task.pk for task in tasks]

@@ -10,12 +10,15 @@ from ..values import Claimed, Parameters
 from .arrays import array
 from .statements import FEW, execute
 
-# The columns of a claimed Task in a row; those before are of the claim.
+# The columns of a claimed Task in a row; those before are of the claim, those behind too.
 _OWN = slice(3, 14)
-_PARAMETERS, _DUE = 14, 15
-# A look from the beginning that took longer, in seconds, had to step over much that
-# is gone; for this time those that follow begin where it ended.
-SLOW, AGAIN = 0.03, 1.0
+_PARAMETERS, _DUE, _LOOKED, _STEPS, _LIMITED = range(14, 19)
+# To find what is due took so long, in seconds, that much was stepped over that is gone, or
+# waits. For so many times as long, and no longer than that, the next claims begin where
+# this one ended.
+SLOW, TIMES, AGAIN = 0.005, 20, 1.0
+# Who has looked at so many lanes and priorities does not look between those that are known.
+MANY = 100
 # What a time may lose on its way here and back, in seconds.
 _ROUNDING = 2e-6
 
@@ -23,16 +26,14 @@ _ROUNDING = 2e-6
 class Claims(ORMClaims):
     # How much the last claim found: there will be as much again.
     _found = 0
-    # Where it ended, by Type: priority and due time.
+    # Where it ended, by Type and collection: priority and due time.
     _ends = {}
     _from_the_end_until = 0.0
+    _looks_between = True
 
-    def claim(self, daemon, types, limit):
-        types = list(types)
-        self._turn = (self._turn + 1) % (len(types) or 1)
-        types = types[self._turn :] + types[: self._turn]
-        began = time.monotonic()
-        ends = self._ends if began < self._from_the_end_until else {}
+    def _claim_unlimited(self, daemon, types, limit):
+        types = self.rotation.order(types)
+        ends = self._ends if time.monotonic() < self._from_the_end_until else {}
         rows = self._rows(daemon, types, limit, ends)
         found = sum(row[3] is not None for row in rows)
         if ends and found < limit:
@@ -42,30 +43,71 @@ class Claims(ORMClaims):
             rows = [row for row in (*rows, *more) if row[3] is not None] or more
         if not rows:
             raise LeaseLost("The daemon's row is gone, or its lease has run out.")
-        if not ends:
-            is_slow = time.monotonic() - began > SLOW and len(rows) > FEW
-            self._from_the_end_until = time.monotonic() + AGAIN if is_slow else 0.0
-        epoch, name, late, instance, *_ = rows[0]
+        _, name, late, instance, *_ = rows[0]
+        self._limited = json.loads(rows[0][_LIMITED] or "[]")
         if late:
             self.miss(who=name)
-        if instance is None:
-            return []
-        now = datetime.fromtimestamp(epoch, UTC)
-        read = {text: _parameters(text) for text in {row[_PARAMETERS] for row in rows}}
-        claimed = [Claimed(*row[_OWN], read[row[_PARAMETERS]], now) for row in rows]
-        self._ends = {
-            task.type: (task.priority, row[_DUE] - _ROUNDING)
-            for task, row in zip(claimed, rows, strict=True)
-        }
-        return claimed
+        if not ends:
+            self._ends = {}
+            self._look_again(rows)
+        return [] if instance is None else self._claimed(rows)
 
-    def _rows(self, daemon, types, limit, ends):
-        ended = [ends.get(type, (None, None)) for type in types]
+    def _take_limited(self, daemon, type, rooms, wanted):
+        caps = {lane: room for lane, room in rooms.lanes.items() if room}
+        rows = self._rows(daemon, [type], wanted, walks=rooms.whole, caps=caps)
+        if not rows:
+            raise LeaseLost("The daemon's row is gone, or its lease has run out.")
+        return [] if rows[0][3] is None else self._claimed(rows, apart=True)
+
+    def _look_again(self, rows):
+        """Decide where the claims of the next moment begin: a look at everything was slow."""
+        looked = rows[0][_LOOKED] or 0.0
+        if looked > SLOW and len(rows) > FEW:
+            self._from_the_end_until = time.monotonic() + min(AGAIN, TIMES * looked)
+            self._looks_between = rows[0][_STEPS] < MANY
+        else:
+            self._from_the_end_until = 0.0
+
+    def _claimed(self, rows, *, apart=False):
+        now = datetime.fromtimestamp(rows[0][0], UTC)
+        read = {text: _parameters(text) for text in {row[_PARAMETERS] for row in rows}}
+        lanes, ends = {}, {}
+        for row in rows:
+            task = Claimed(*row[_OWN], read[row[_PARAMETERS]][0], now)
+            lane = task.type, task.collection
+            lanes.setdefault(lane, []).append(task)
+            ends[lane] = task.priority, row[_DUE] - _ROUNDING
+        if not apart:
+            for lane in ends:
+                # Where a claim has just ended comes last.
+                self._ends.pop(lane, None)
+            self._ends |= ends
+        self.rotation.took(
+            {lane: len(tasks) for lane, tasks in lanes.items()},
+            {parameters.type: weight for parameters, weight in read.values()},
+            apart=apart,
+        )
+        return self.rotation.dealt(lanes)
+
+    def _rows(self, daemon, types, limit, ends=None, *, walks=None, caps=None):
+        """Execute the statement. ``ends`` are where known lanes ended, ``caps`` their limits."""
+        known = {}
+        if ends:
+            known = {(type, ""): (None, None) for type in types} | ends
+        elif caps:
+            known = {lane: (None, None) for lane in caps}
         parameters = {
             "daemon": str(daemon),
             "types": types,
-            "floors": array([priority for priority, _ in ended]),
-            "dues": array([due for _, due in ended]),
+            "afters": [self.rotation.after(type) for type in types],
+            "walks": not ends if walks is None else walks,
+            "lane_types": [type for type, _ in known],
+            "lanes": [collection for _, collection in known],
+            "floors": array([priority for priority, _ in known.values()]),
+            "dues": array([due for _, due in known.values()]),
+            "caps": array([(caps or {}).get(lane) for lane in known]),
+            "gaps": bool(ends) and self._looks_between,
+            "limited": caps is not None,
             "limit": limit,
         }
         with self.connection.cursor() as cursor:
@@ -76,8 +118,11 @@ class Claims(ORMClaims):
 
 
 def _parameters(text):
-    type, timeout, max_retries, backoff, backoff_max, max_restarts, max_memory = json.loads(text)
-    return Parameters(
+    (
+        *(type, timeout, max_retries, backoff, backoff_max, max_restarts, max_memory),
+        weight,
+    ) = json.loads(text)
+    parameters = Parameters(
         type=type,
         timeout=None if timeout is None else timedelta(seconds=timeout),
         max_retries=max_retries,
@@ -86,3 +131,4 @@ def _parameters(text):
         max_restarts=max_restarts,
         max_memory=max_memory,
     )
+    return parameters, weight

@@ -1,18 +1,28 @@
--- Claim due Tasks: an even share of each Type that has some, then whatever fits.
+-- Claim due Tasks: of each Type a share by its weight, of that an even share of each of
+-- its lanes, then whatever fits.
 --
--- A look at a Type walks atp_task_claim (type, priority, due_at, instance; only
--- what waits) priority by priority. So what is dated in the future never lies
--- in front of what is due, whatever its priority. Where rows that are gone cannot
--- be forgotten, because another session still might see them, they lie in front of
--- what is due, and each look has to step over them. Then "floors" and "dues"
--- say for a Type at which priority and due time the last claim ended, and what comes
--- before that in this priority is left for a later look. Where a look is a scalar
--- subquery, it is so that the planner cannot make one join over all of them. Each
--- step hands on what the next ones need: two steps are never joined with each
--- other, which a plan that expects few rows would do in quadratic time. And where
--- rows are looked up, "= ANY (ARRAY[key])" is what an index serves and what no hash
--- or merge join can: whatever the planner believes of it, a table is never read
--- from end to end.
+-- "level" walks atp_task_claim (type, collection, priority, due_at, instance; only what
+-- waits) from lane to lane and from priority to priority: a step is one look at the
+-- index, at the first row of the next lane, or of the next lower priority. So neither
+-- what is dated in the future nor a lane that is held lies in front of what is due,
+-- however much it is. All Types step together; each begins behind the lane where the
+-- last claim ended ("after") and comes round to it. Steps are taken until there is
+-- enough.
+--
+-- Where rows that are gone cannot be forgotten, because another session still might see
+-- them, they lie in front of what is due, and each look has to step over them. Then
+-- "lanes" are those that are known, and "floors" and "dues" say at which priority and
+-- due time the last claim from them ended; what comes before that in this priority is
+-- left for a later look. Between the lanes that are known others are looked for if
+-- "gaps" says so. What is limited is claimed in this way too, from the lanes named and
+-- up to the "caps" of each: "limited" says that limits have been looked at.
+--
+-- Where a look is a scalar subquery, it is so that the planner cannot make one join
+-- over all of them. Each step hands on what the next ones need: two steps are never
+-- joined with each other, which a plan that expects few rows would do in quadratic
+-- time. And where rows are looked up, "= ANY (ARRAY[key])" is what an index serves and
+-- what no hash or merge join can: whatever the planner believes of it, a table is never
+-- read from end to end.
 WITH RECURSIVE
 daemon AS MATERIALIZED (
     -- Whoever ends this identity locks its row: afterwards this finds none.
@@ -21,77 +31,193 @@ daemon AS MATERIALIZED (
     WHERE uuid = %(daemon)s::uuid AND (lock <> '' OR lease_until > clock_timestamp())
     FOR KEY SHARE
 ),
-level (type_id, turn, priority, floor, due) AS (
-    SELECT type.id, served.turn, CASE
-        WHEN floor IS NULL THEN (
-            SELECT max(priority) FROM atp_task WHERE type_id = type.id AND daemon_id IS NULL
-        )
-        ELSE coalesce((
-            SELECT max(priority) FROM atp_task
-            WHERE type_id = type.id AND daemon_id IS NULL AND priority > served.floor
-        ), floor)
-    END, floor, to_timestamp(due)
+closed AS MATERIALIZED (
+    -- What is held or dropped; and what is limited, which is claimed apart.
+    SELECT type_id, collection, false AS is_limit FROM atp_gate CROSS JOIN daemon
+    WHERE until IS NULL OR until > daemon.now
+  UNION ALL
+    SELECT type_id, collection, true FROM atp_limit
+    WHERE max_running IS NOT NULL OR per_second IS NOT NULL
+),
+served AS MATERIALIZED (
+    SELECT type.id, served.identifier, served.after, served.turn
     FROM daemon
     CROSS JOIN unnest(
-        %(types)s::text[], %(floors)s::int[], %(dues)s::float8[]
-    ) WITH ORDINALITY AS served (identifier, floor, due, turn)
+        %(types)s::text[], %(afters)s::text[]
+    ) WITH ORDINALITY AS served (identifier, after, turn)
     JOIN atp_type type USING (identifier)
-  UNION ALL
-    SELECT type_id, turn, CASE
-        WHEN floor IS NULL OR priority <= floor THEN (
-            SELECT max(priority) FROM atp_task
-            WHERE type_id = level.type_id AND daemon_id IS NULL AND priority < level.priority
-        )
-        ELSE coalesce((
-            SELECT max(priority) FROM atp_task
-            WHERE type_id = level.type_id AND daemon_id IS NULL
-              AND priority < level.priority AND priority > level.floor
-        ), floor)
-    END, floor, due
-    FROM level WHERE priority IS NOT NULL
+    WHERE NOT EXISTS (
+        SELECT FROM closed
+        WHERE closed.collection IS NULL AND (closed.type_id IS NULL OR closed.type_id = type.id)
+          AND NOT (closed.is_limit AND %(limited)s)
+    )
+    ORDER BY served.turn
 ),
-bounded AS (
-    SELECT type_id, turn, priority,
-        CASE WHEN priority = floor THEN due ELSE '-infinity' END AS due
-    FROM level WHERE priority IS NOT NULL
+known AS MATERIALIZED (
+    SELECT served.id AS type_id, served.turn, lane.collection, lane.floor,
+        to_timestamp(lane.due) AS due, lane.cap,
+        lead(lane.collection) OVER (PARTITION BY served.id ORDER BY lane.collection) AS next
+    FROM unnest(
+        %(lane_types)s::text[], %(lanes)s::text[], %(floors)s::int[], %(dues)s::float8[],
+        %(caps)s::int[]
+    ) WITH ORDINALITY AS lane (identifier, collection, floor, due, cap, turn)
+    JOIN served USING (identifier)
+    ORDER BY served.turn, lane.turn
+),
+level (type_id, turn, way, bound, collection, priority, due_at, floor, due, cap) AS (
+    -- Ways: "all" goes on after the last lane and comes round to "bound"; "gap" goes up to
+    -- "bound", if there is one; "one" is a lane that is known. Where there is no
+    -- priority, a way begins.
+    (
+        SELECT id AS type_id, turn, 'all' AS way, after AS bound, after AS collection,
+            NULL::int AS priority, NULL::timestamptz AS due_at, NULL::int AS floor,
+            NULL::timestamptz AS due, NULL::int AS cap
+        FROM served WHERE %(walks)s
+      UNION ALL
+        SELECT type_id, turn, 'one', NULL, collection, 1000, NULL, floor, due, cap FROM known
+      UNION ALL
+        SELECT type_id, turn, 'gap', next, collection, NULL, NULL, NULL, NULL, NULL FROM known
+        WHERE %(gaps)s
+    )
+  UNION ALL
+    SELECT type_id, turn, way, bound, step.collection, step.priority, step.due_at, floor, due, cap
+    FROM level CROSS JOIN LATERAL (
+        -- The next lower priority: above that where the last claim ended, that, below it.
+        (
+            SELECT collection::text, priority::int, due_at FROM atp_task
+            WHERE type_id = level.type_id AND daemon_id IS NULL
+              AND collection = level.collection
+              AND priority < level.priority AND priority > level.floor
+            ORDER BY priority DESC, due_at LIMIT 1
+        )
+      UNION ALL
+        (
+            SELECT collection::text, priority::int, due_at FROM atp_task
+            WHERE level.priority > level.floor
+              AND type_id = level.type_id AND daemon_id IS NULL
+              AND collection = level.collection
+              AND priority = level.floor AND due_at >= level.due
+            ORDER BY due_at LIMIT 1
+        )
+      UNION ALL
+        (
+            SELECT collection::text, priority::int, due_at FROM atp_task
+            WHERE type_id = level.type_id AND daemon_id IS NULL
+              AND collection = level.collection
+              AND priority < least(level.priority, level.floor)
+            ORDER BY priority DESC, due_at LIMIT 1
+        )
+        -- The next lane.
+      UNION ALL
+        (
+            SELECT collection::text, priority::int, due_at FROM atp_task
+            WHERE CASE level.way
+                WHEN 'all' THEN level.priority IS NULL OR level.collection > level.bound
+                WHEN 'gap' THEN level.bound IS NULL
+              END
+              AND type_id = level.type_id AND daemon_id IS NULL
+              AND collection > level.collection
+            ORDER BY collection, priority DESC, due_at LIMIT 1
+        )
+      UNION ALL
+        (
+            SELECT collection::text, priority::int, due_at FROM atp_task
+            WHERE level.way = 'all' AND (level.priority IS NULL OR level.collection > level.bound)
+              AND type_id = level.type_id AND daemon_id IS NULL
+              AND collection <= level.bound
+            ORDER BY collection, priority DESC, due_at LIMIT 1
+        )
+      UNION ALL
+        (
+            SELECT collection::text, priority::int, due_at FROM atp_task
+            WHERE level.way = 'all' AND level.collection <= level.bound
+              AND type_id = level.type_id AND daemon_id IS NULL
+              AND collection > level.collection AND collection <= level.bound
+            ORDER BY collection, priority DESC, due_at LIMIT 1
+        )
+      UNION ALL
+        (
+            SELECT collection::text, priority::int, due_at FROM atp_task
+            WHERE level.way = 'gap'
+              AND type_id = level.type_id AND daemon_id IS NULL
+              AND collection > level.collection AND collection < level.bound
+            ORDER BY collection, priority DESC, due_at LIMIT 1
+        )
+        LIMIT 1
+    ) step
+),
+found AS MATERIALIZED (
+    SELECT *, row_number() OVER () AS place FROM (
+        SELECT type_id, turn, collection, priority, cap,
+            CASE WHEN priority = floor THEN due ELSE '-infinity' END AS due
+        FROM level
+        WHERE due_at <= (SELECT now FROM daemon)
+          AND (type_id, collection) NOT IN (
+              SELECT type_id, collection FROM closed
+              WHERE collection IS NOT NULL AND NOT is_limit
+          )
+          AND (way = 'one' AND %(limited)s OR (type_id, collection) NOT IN (
+              SELECT type_id, collection FROM closed WHERE collection IS NOT NULL AND is_limit
+          ))
+        LIMIT %(limit)s::int
+    ) first
 ),
 ready AS MATERIALIZED (
-    SELECT type_id, array_agg(priority ORDER BY priority DESC) AS priorities,
-        array_agg(due ORDER BY priority DESC) AS dues,
-        ceil(%(limit)s::numeric / count(*) OVER ())::int AS share,
-        row_number() OVER (ORDER BY min(turn)) AS turn,
+    SELECT type_id, turn, collection, cap, min(place) AS place,
+        array_agg(priority ORDER BY place) AS priorities, array_agg(due ORDER BY place) AS dues
+    FROM found GROUP BY type_id, turn, collection, cap
+),
+weighed AS MATERIALIZED (
+    SELECT *, sum(weight) OVER (ORDER BY turn) / sum(weight) OVER () AS until,
+        weight / sum(weight) OVER () AS part
+    FROM (
+        SELECT type_id, turn, coalesce((
+            SELECT weight FROM atp_limit WHERE type_id = ready.type_id AND collection IS NULL
+        ), 1) AS weight
+        FROM ready GROUP BY type_id, turn
+    ) types
+),
+entitled AS MATERIALIZED (
+    SELECT type_id,
+        ceil(%(limit)s::int * until - 1e-6) - ceil(%(limit)s::int * (until - part) - 1e-6)
+            AS share,
+        extract(epoch FROM clock_timestamp() - (SELECT now FROM daemon))::float8 AS looked,
         (
             SELECT json_build_array(
                 identifier, extract(epoch FROM timeout), max_retries, extract(epoch FROM backoff),
-                extract(epoch FROM backoff_max), max_restarts, max_memory
+                extract(epoch FROM backoff_max), max_restarts, max_memory, weight
             )::text
             FROM atp_type WHERE id = type_id
         ) AS parameters
-    FROM bounded
-    WHERE (
-        SELECT due_at FROM atp_task
-        WHERE type_id = bounded.type_id AND daemon_id IS NULL AND priority = bounded.priority
-          AND due_at >= bounded.due
-        ORDER BY due_at LIMIT 1
-    ) <= (SELECT now FROM daemon)
-    GROUP BY type_id
+    FROM weighed
+),
+lane AS MATERIALIZED (
+    SELECT ready.type_id, collection, place, cap, priorities, dues, looked, parameters,
+        least(cap, (
+            ceil(share * row_number() OVER own / count(*) OVER lanes - 1e-6)
+            - ceil(share * (row_number() OVER own - 1) / count(*) OVER lanes - 1e-6)
+        )::int) AS share
+    FROM ready JOIN entitled ON entitled.type_id = ready.type_id
+    WINDOW own AS (PARTITION BY ready.type_id ORDER BY place),
+        lanes AS (PARTITION BY ready.type_id)
+    ORDER BY place
 ),
 shared AS MATERIALIZED (
     SELECT found.*
-    FROM (SELECT * FROM ready ORDER BY turn) ready CROSS JOIN LATERAL (
-        SELECT task.instance_id, ready.turn, task.due_at, ready.parameters
-        FROM unnest(ready.priorities, ready.dues) AS level (priority, due)
+    FROM (SELECT * FROM lane WHERE share > 0 ORDER BY place) lane CROSS JOIN LATERAL (
+        SELECT task.instance_id, lane.place, task.due_at, lane.looked, lane.parameters
+        FROM unnest(lane.priorities, lane.dues) AS level (priority, due)
         CROSS JOIN LATERAL (
-            SELECT instance_id, priority, due_at FROM atp_task
-            WHERE type_id = ready.type_id AND daemon_id IS NULL
-              AND priority = level.priority
+            SELECT instance_id, due_at FROM atp_task
+            WHERE type_id = lane.type_id AND daemon_id IS NULL
+              AND collection = lane.collection AND priority = level.priority
               AND due_at BETWEEN level.due AND (SELECT now FROM daemon)
               AND (start_before IS NULL OR start_before > (SELECT now FROM daemon))
             ORDER BY due_at, instance_id
-            LIMIT ready.share
+            LIMIT lane.share
             FOR UPDATE SKIP LOCKED
         ) task
-        LIMIT ready.share
+        LIMIT lane.share
     ) found
     LIMIT %(limit)s::int
 ),
@@ -99,19 +225,21 @@ lacking AS MATERIALIZED (
     SELECT %(limit)s::int - count(*) AS number FROM shared
 ),
 further AS MATERIALIZED (
-    -- More of those that had more than their share.
+    -- More of those that had all of their share.
     SELECT found.*
     FROM (
-        SELECT * FROM ready
-        WHERE share <= (SELECT count(*) FROM shared WHERE shared.turn = ready.turn)
-        ORDER BY turn
-    ) ready CROSS JOIN LATERAL (
-        SELECT task.instance_id, ready.turn, task.due_at, ready.parameters
-        FROM unnest(ready.priorities, ready.dues) AS level (priority, due)
+        SELECT * FROM lane
+        WHERE cap IS NULL AND (share = 0 OR (place, share) IN (
+            SELECT place, count(*) FROM shared GROUP BY place
+        ))
+        ORDER BY place
+    ) lane CROSS JOIN LATERAL (
+        SELECT task.instance_id, lane.place, task.due_at, lane.looked, lane.parameters
+        FROM unnest(lane.priorities, lane.dues) AS level (priority, due)
         CROSS JOIN LATERAL (
-            SELECT instance_id, priority, due_at FROM atp_task
-            WHERE type_id = ready.type_id AND daemon_id IS NULL
-              AND priority = level.priority
+            SELECT instance_id, due_at FROM atp_task
+            WHERE type_id = lane.type_id AND daemon_id IS NULL
+              AND collection = lane.collection AND priority = level.priority
               AND due_at BETWEEN level.due AND (SELECT now FROM daemon)
               AND (start_before IS NULL OR start_before > (SELECT now FROM daemon))
               AND instance_id NOT IN (SELECT instance_id FROM shared)
@@ -132,7 +260,8 @@ taken AS (
     SET daemon_id = daemon.id, attempt = task.attempt + 1, request = ''
     FROM picked, daemon
     WHERE task.instance_id = ANY (ARRAY[picked.instance_id])
-    RETURNING task.instance_id, task.attempt, picked.turn, picked.due_at, picked.parameters
+    RETURNING task.instance_id, task.attempt, picked.place, picked.due_at, picked.looked,
+        picked.parameters
 ),
 moved AS (
     -- A Task that waits is that of an ACCEPTED Instance. Its state is not asked
@@ -144,7 +273,7 @@ moved AS (
     WHERE instance.id = ANY (ARRAY[taken.instance_id])
     RETURNING instance.id, instance.uuid, instance.attempt, instance.identifier,
         instance.collection, instance.priority, instance.retries, instance.restarts,
-        instance.lost, taken.turn, taken.due_at, taken.parameters
+        instance.lost, taken.place, taken.due_at, taken.looked, taken.parameters
 ),
 logged AS (
     INSERT INTO atp_logrecord
@@ -161,9 +290,17 @@ SELECT
     ) AS late,
     moved.id, moved.uuid::text, moved.attempt, inputs.format, inputs.data, moved.identifier,
     moved.collection, moved.priority, moved.retries, moved.restarts, moved.lost, moved.parameters,
-    extract(epoch FROM moved.due_at)::float8
+    extract(epoch FROM moved.due_at)::float8, moved.looked,
+    -- How far it looked, where it looked at everything.
+    CASE WHEN (SELECT count(*) FROM found) < %(limit)s::int
+        THEN (SELECT count(*) FROM level) ELSE 0
+    END AS steps,
+    (
+        SELECT json_agg(identifier)::text FROM atp_type
+        WHERE id = ANY (ARRAY(SELECT DISTINCT type_id FROM closed WHERE is_limit))
+    ) AS limited
 FROM daemon
 LEFT JOIN (
     moved JOIN atp_inputs inputs ON inputs.instance_id = ANY (ARRAY[moved.id])
 ) ON true
-ORDER BY moved.turn, moved.priority DESC, moved.due_at, moved.id
+ORDER BY moved.place, moved.priority DESC, moved.due_at, moved.id

@@ -1,0 +1,76 @@
+"""Gates in the portable store: what is shut, and dropping what waits there."""
+
+import logging
+from dataclasses import dataclass, replace
+
+from django.db.models import Q
+
+from ...models import Gate, Task
+from ...states import Actor, Event, Reason
+from ..values import Change
+from .base import ORMBase
+from .moves import Moves
+
+DROP, HOLD = "drop", "hold"
+
+
+@dataclass(frozen=True)
+class Closed:
+    """Pairs of Type and collection, by key, that nothing is claimed of; None stands for all."""
+
+    pairs: frozenset
+
+    def shuts(self, type_id, collection=None):
+        """Whether a Type is shut, or if a lane is given, that."""
+        return not self.pairs.isdisjoint(
+            ((None, None), (type_id, None), *([] if collection is None else [(type_id, collection)]))
+        )
+
+    def with_limits(self, limits):
+        """Return the same, and what is limited."""
+        return replace(self, pairs=self.pairs | set(limits.values_list("type", "collection")))
+
+
+class Gates(ORMBase):
+    def _closed(self, now):
+        """What is held or dropped."""
+        return Closed(frozenset(self._shut(now).values_list("type", "collection")))
+
+    def _shut(self, now):
+        return self.rows(Gate).filter(Q(until__isnull=True) | Q(until__gt=now))
+
+    def _dropped(self, now):
+        """Selections of Tasks, one for each gate, that wait where they are dropped."""
+        for gate in self._shut(now).filter(mode=DROP):
+            tasks = self.rows(Task).waiting()
+            if gate.type_id is not None:
+                tasks = tasks.filter(type=gate.type_id)
+            if gate.collection is not None:
+                tasks = tasks.filter(collection=gate.collection)
+            yield gate, tasks
+
+    def drop(self, *, who="", limit=500):
+        now, dropped = self.now(), 0
+        for gate, tasks in self._dropped(now):
+            if dropped < limit and tasks.exists():
+                with self.atomic():
+                    locked = tasks.select_for_update(skip_locked=True).order_by("pk")
+                    keys = list(locked.values_list("pk", flat=True)[: limit - dropped])
+                    moves = Moves(self, now).load(keys)
+                    for key in keys:
+                        moves.apply(_drop(key, gate, who), actor=Actor.ANYONE)
+                    moves.write()
+                    dropped += len(keys)
+        return dropped
+
+
+def _drop(key, gate, who):
+    told = f": {gate.reason}" if gate.reason else ""
+    return Change(
+        event=Event.FAIL,
+        instance=key,
+        who=who,
+        message=f"dropped by {gate.who or 'nobody'} ({gate.subject}){told}",
+        level=logging.WARNING,
+        reason=Reason.DROPPED,
+    )

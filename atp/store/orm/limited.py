@@ -1,0 +1,62 @@
+"""Claiming what is limited: one Type at a time, in a short transaction of its own.
+
+First its rows of Limit are locked, so that daemons take turns; then what is held is
+counted, by a statement that sees what whoever had the lock before has claimed.
+"""
+
+from django.db.models import Q
+
+from ...models import Daemon, Limit, Task
+from ..limits import Bucket, Rooms
+from .base import ORMBase
+
+LIMITING = Q(max_running__isnull=False) | Q(per_second__isnull=False)
+
+
+class Limited(ORMBase):
+    def _claim_limited(self, daemon, types, limit):
+        """Claim up to ``limit`` of these Types, as far as their limits allow."""
+        claimed = []
+        for type in types:
+            # A look without the lock first: most of the time there is no room.
+            if len(claimed) < limit and Rooms.of(self._buckets([type])).any:
+                with self.atomic():
+                    buckets = self._buckets([type], lock=True)
+                    rooms = Rooms.of(buckets)
+                    wanted = min(limit - len(claimed), rooms.total)
+                    if rooms.any and wanted > 0:
+                        tasks = self._take_limited(daemon, type, rooms, wanted)
+                        self._spend(buckets, tasks)
+                        claimed += tasks
+        return claimed
+
+    def _buckets(self, types, *, lock=False):
+        """Return the :class:`Bucket` of each limit of these Types."""
+        rows = self.rows(Limit).filter(LIMITING, type__identifier__in=types)
+        rows = rows.select_related("type").order_by("pk")
+        limits = list(rows.select_for_update(of=("self",)) if lock else rows)
+        if not limits:
+            return []
+        now = self.now()
+        return [
+            Bucket.of(limit, 0 if limit.max_running is None else self._held(limit), now)
+            for limit in limits
+        ]
+
+    def _held(self, limit):
+        """Return how many Tasks of a limit are claimed."""
+        # By daemon, of which there are few: so the index on what is held serves.
+        daemons = self.rows(Daemon).values("pk")
+        tasks = self.rows(Task).filter(daemon__in=daemons, type=limit.type_id)
+        if limit.collection is not None:
+            tasks = tasks.filter(collection=limit.collection)
+        return tasks.count()
+
+    def _spend(self, buckets, tasks):
+        """Take a token for each Task from the buckets that it comes out of."""
+        for bucket in buckets:
+            taken = sum(bucket.collection in (None, task.collection) for task in tasks)
+            if taken and bucket.per_second is not None:
+                self.rows(Limit).filter(pk=bucket.key).update(
+                    tokens=bucket.tokens - taken, refilled=bucket.now
+                )

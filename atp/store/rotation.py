@@ -1,0 +1,92 @@
+"""Whose turn it is: between Types by weight, between the lanes of a Type one after the other.
+
+A store remembers it between its claims, each for itself: all claims together are
+shared fairly if each daemon's are.
+"""
+
+
+class Rotation:
+    """The order of Types, and the lane behind which the next claim begins.
+
+    Each Type has a time of its own, which goes on by what was taken of it, divided by
+    its weight; the one that is furthest behind comes first. Who had nothing to do for a
+    while does not get back what it did not ask for (start-time fair queueing).
+    """
+
+    def __init__(self):
+        self._times = {}
+        self._now = 0.0
+        self._after = {}
+        # The lanes that the last claim took something from; the Types, where nothing is limited.
+        self._last = set()
+        self._rivals = set()
+
+    def order(self, types):
+        """Return the identifiers, whoever is furthest behind first."""
+        return sorted(types, key=lambda type: self._times.get(type, 0.0))
+
+    def behind(self, types):
+        """Return those of ``types``, which are limited, that are no further than any rival."""
+        others = [self._times[type] for type in self._rivals]
+        first = min(others, default=-1.0)
+        return [type for type in self.order(types) if self._times.get(type, 0.0) <= first]
+
+    def after(self, type):
+        """The collection behind which to begin."""
+        return self._after.get(type, "")
+
+    def took(self, counts, weights, *, apart=False):
+        """Remember a claim: how many by lane, in the order of looking, and Types' weights.
+
+        ``apart`` says that it was a claim of what is limited.
+        """
+        by_type = {}
+        for (type, collection), count in counts.items():
+            by_type[type] = by_type.get(type, 0) + count
+            self._after[type] = collection
+        if not apart:
+            self._rivals = set(by_type)
+        if by_type:
+            self._now = max(self._now, min(self._times.get(type, 0.0) for type in by_type))
+        for type, count in by_type.items():
+            began = max(self._times.get(type, 0.0), self._now)
+            self._times[type] = began + count / weights.get(type, 1.0)
+
+    def dealt(self, lanes):
+        """Return the Tasks of ``lanes`` (a dict) in turn: the first of each, then the second, …
+
+        Who was not in the last claim comes first.
+        """
+        if len(lanes) == 1:
+            self._last = set(lanes)
+            [tasks] = lanes.values()
+            return tasks
+        order = sorted(lanes, key=self._last.__contains__)
+        self._last = set(lanes)
+        rounds, hands = [], [lanes[lane] for lane in order]
+        for number in range(max(map(len, hands), default=0)):
+            rounds += [hand[number] for hand in hands if number < len(hand)]
+        return rounds
+
+
+def shares(limit, weights, lanes):
+    """Return how many each lane may give, where all have as many as it takes.
+
+    ``weights`` are of Types, ``lanes`` pairs of Type and collection, both in the order
+    in which they come: each Type gets its part of ``limit``, and of that each of its
+    lanes an even one. What cannot be divided goes to those that come first.
+    """
+    of_type = {}
+    for lane in lanes:
+        of_type.setdefault(lane[0], []).append(lane)
+    total, until, given = sum(weights[type] for type in of_type), 0.0, {}
+    for type, own in of_type.items():
+        before, until = until, until + weights[type]
+        part = _ceil(limit * until / total) - _ceil(limit * before / total)
+        for number, lane in enumerate(own):
+            given[lane] = -(-part * (number + 1) // len(own)) + (-part * number // len(own))
+    return given
+
+
+def _ceil(value):
+    return -int(-(value - 1e-6) // 1)
