@@ -23,6 +23,6 @@ def _register_types(using, apps=all_apps, **kwargs):
     from . import queue
     from .conf import settings
 
-    # Not after a migration back to nothing: then there is no such model.
-    if using == settings.DATABASE and "type" in apps.all_models["atp"]:
+    # Not after a migration back: then there is no such model.
+    if using == settings.DATABASE and "limit" in apps.all_models["atp"]:
         queue.register_all()

@@ -35,6 +35,14 @@ class InvalidOption(ATPError, ValueError):
     """An option of an enqueue is unknown or out of range."""
 
 
+class InvalidGate(ATPError, ValueError):
+    """A gate cannot be set so: its place, or the time at which it is to open, makes no sense."""
+
+
+class InvalidLimit(ATPError, ValueError):
+    """A limit or a weight is written wrongly, or out of range."""
+
+
 class InvalidInputs(ATPError, ValueError):
     """The inputs do not fit the handler's signature.
 

@@ -13,6 +13,16 @@ from django.db import transaction
 
 from .calls import Call, call_of, identifiers_of, request_of
 from .conf import did_you_mean, settings
+from .controls import (  # noqa: F401 (verbs on places, which have a module of their own)
+    declared_limits,
+    drop,
+    gates,
+    hold,
+    limit,
+    limits,
+    open_gate,
+    unlimit,
+)
 from .exceptions import (
     ATPError,
     IllegalTransition,
@@ -34,7 +44,9 @@ CHUNK = 1000
 
 def register(*task_types, by=""):
     """Write declared Types to the database; again is an update (RFC 14)."""
-    get_store().register([task_type.registration() for task_type in task_types], who=by)
+    store = get_store()
+    store.register([task_type.registration() for task_type in task_types], who=by)
+    store.declare({str(task_type): declared_limits(task_type) for task_type in task_types}, who=by)
 
 
 def register_all(by=""):

@@ -16,8 +16,9 @@ from django.db import DEFAULT_DB_ALIAS
 
 from . import binding, codec
 from .conf import did_you_mean, seconds, settings
-from .exceptions import InvalidOption, InvalidType, UnknownType, UnregisteredHandler
+from .exceptions import InvalidLimit, InvalidOption, InvalidType, UnknownType, UnregisteredHandler
 from .options import Options
+from .rates import check_limits
 from .store.values import Registration
 from .wording import read_size
 
@@ -54,6 +55,10 @@ class TaskType:
     serializer: str = codec.JSON
     transactional: bool | str = False
     keep_processes: bool = False
+    max_running: int | None = None
+    rate: str | None = None
+    burst: int | None = None
+    weight: float | None = None
     options: Options = field(default_factory=Options)
 
     # A template that is given a Type would otherwise run its handler.
@@ -150,7 +155,8 @@ _PARAMETERS = (*_DURATIONS, *_COUNTS, "max_memory")
 _parameters = attrgetter(*_PARAMETERS)
 _MAY_BE_NONE = ("timeout", "retention", "max_memory")
 _OPTIONS = ("priority", "collection")
-_KNOWN = (*_PARAMETERS, "serializer", "transactional", "keep_processes", *_OPTIONS)
+_LIMITS = ("max_running", "rate", "burst", "weight")
+_KNOWN = (*_PARAMETERS, "serializer", "transactional", "keep_processes", *_LIMITS, *_OPTIONS)
 _LONGEST = timedelta(days=3650).total_seconds()
 _MOST = 1_000_000
 _LEAST_MEMORY = 1024 * 1024
@@ -223,6 +229,9 @@ def task_type(identifier, **parameters):
     worker ends. ``priority`` and ``collection`` become the defaults of
     :class:`Options`.
 
+    ``max_running``, ``rate``, ``burst`` and ``weight`` are limits over all daemons, until an
+    operator sets others: see :func:`atp.queue.limit`.
+
     With ``transactional=True`` the handler runs in a transaction on the default
     database, and what it writes there is committed together with its Response and
     FINISHED, or not at all (G7); so the queue has to be in that database. Where
@@ -289,7 +298,8 @@ def _check_parameters(identifier, parameters):
         raise InvalidType(f"{told}: backoff={first!r} is longer than backoff_max={last!r}.")
     try:
         Options(**{name: parameters[name] for name in _OPTIONS if name in parameters}).check()
-    except InvalidOption as error:
+        check_limits(**{name: parameters[name] for name in _LIMITS if name in parameters})
+    except (InvalidOption, InvalidLimit) as error:
         raise InvalidType(f"{told}: {error}") from None
     codec.check_format(parameters.get("serializer", codec.JSON))
     alias = parameters.get("transactional", False)

@@ -22,6 +22,8 @@ from .tally import Tally
 TAKEN_AWAY = "its Task was taken away"
 # What sends an Instance back to the queue.
 PUT_BACK = frozenset({Event.RELEASE, Event.EXPIRE, Event.RETRY, Event.DEFER})
+# What ends an attempt.
+ENDS = PUT_BACK | {Event.FINISH, Event.FAIL}
 
 
 class Attempts:
@@ -45,6 +47,8 @@ class Attempts:
         self.news = 0
         self.more_waits = False
         self.stopping = ""
+        # Attempts that count for a limit, until their end is recorded.
+        self._limited = set()
         # Transactional attempts whose worker died, until it is known whether they concluded.
         self._undecided = {}
 
@@ -56,6 +60,24 @@ class Attempts:
         """Tell whether a worker has become free since the last call."""
         freed, self._freed = self._freed, False
         return freed
+
+    def add_limited(self, claimed):
+        """Some of what was claimed may count for limits."""
+        self._limited.update(task.key for task in claimed if task.limited)
+
+    def frees_limited(self, batch):
+        """Whether these changes end an attempt that counts for a limit."""
+        return bool(self._limited) and any(
+            change.event in ENDS and (change.instance, change.attempt) in self._limited
+            for change in batch
+            if isinstance(change, Change)
+        )
+
+    def freed_limited(self, batch):
+        """They are recorded: another may be started."""
+        ended = (change for change in batch if change.event in ENDS)
+        self._limited -= {(change.instance, change.attempt) for change in ended}
+        self.tell_news()
 
     def tell_news(self):
         """Something was put back into the queue."""
@@ -161,6 +183,8 @@ class Attempts:
                 self._identity.lose()
                 return None
             if outcome.kind is Kind.CONCLUDED:
+                if holding.claimed.limited:
+                    self.freed_limited([change])
                 return change
         self._ledger.add(change)
         return change
@@ -289,6 +313,7 @@ class Attempts:
     def reconcile(self, kept):
         """A new identity holds ``kept``: forget what is recorded, end what is not ours."""
         self._ledger.keep(kept)
+        self._limited &= set(kept)
         for holding in list(self._pool.holdings()):
             if holding.key not in kept:
                 self._forget(holding.key)

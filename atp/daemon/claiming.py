@@ -23,7 +23,7 @@ class Claiming:
         self._wait = FIRST_WAIT
         # What the last outlook said.
         self._due_at = None
-        self._lost = self._late = False
+        self._lost = self._late = self._drops = False
 
     def turn(self, claims):
         """Start the next call, if the thread is free; without ``claims`` only chores."""
@@ -46,11 +46,11 @@ class Claiming:
 
     def _claim(self, wanted):
         daemon, types = self._identity.current, self._identity.types
-        news = self._attempts.news
+        news, free = self._attempts.news, self._pool.free()
         self._empty_at = self._due_at = None
 
         def claim():
-            claimed = self._store.claim(daemon, types, wanted)
+            claimed = self._store.claim(daemon, types, wanted, free=free)
             # What is too late hides what is due behind it.
             missed = 0 if claimed else self._store.miss(who=self._identity.name)
             return claimed, missed
@@ -69,6 +69,7 @@ class Claiming:
             else:
                 self._wait = FIRST_WAIT
                 journal.claimed(count=len(tasks))
+                self._attempts.add_limited(tasks)
                 self._pool.put(tasks)
                 if self._attempts.stopping:
                     self._attempts.hand_back_unstarted(self._attempts.stopping)
@@ -103,12 +104,17 @@ class Claiming:
             self._thread.submit(
                 "looking for what was missed", lambda: self._store.miss(who=name), self._missed
             )
+        elif self._drops:
+            self._drops = False
+            self._thread.submit(
+                "dropping what a gate drops", lambda: self._store.drop(who=name), self._dropped
+            )
         elif self._timers.due("purge", settings.PURGE_EVERY):
             self._thread.submit("purging", self._store.purge, self._purged)
 
     def _looked(self, result, news):
         outlook = result.value
-        self._lost, self._late = outlook.lost, outlook.late
+        self._lost, self._late, self._drops = outlook.lost, outlook.late, outlook.drops
         self._due_at = None if outlook.due is None else result.sent + outlook.due
         if outlook.due is None or outlook.due > 0:
             self._empty_at = news
@@ -127,6 +133,11 @@ class Claiming:
         self._tell_missed(result.value)
         if result.value:
             self._late = True
+
+    def _dropped(self, result):
+        if result.value:
+            journal.dropped(count=result.value)
+            self._drops = True
 
     def _tell_missed(self, count):
         if count:

@@ -52,6 +52,7 @@ FACTS = {
     "supervisor_died": (_E, "the supervisor died: killing what is left of the workers"),
     "daemons_lost": (_W, "daemons lost: {daemons}; {expired} of their Tasks were taken away"),
     "missed": (_W, "{count} Instances were not started before their start_before"),
+    "dropped": (_W, "{count} Instances were dropped by a gate"),
     "purged": (_I, "{count} Instances removed after their retention"),
     "reloading": (_I, "{file} changed: starting anew"),
     "not_reloading": (_W, "{file} changed, but cannot be loaded: {error}"),

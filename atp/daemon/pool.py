@@ -128,6 +128,12 @@ class Pool:
             for link in self.links.values()
         )
 
+    def free(self):
+        """How many workers have nothing, or soon will, and nothing is there for them."""
+        now = uptime()
+        low = sum(self._load(link, now) < LOW for link in self.links.values())
+        return max(0, low - len(self.waiting))
+
     def put(self, claimed):
         """Take Tasks that have just been claimed."""
         now = uptime()

@@ -47,7 +47,7 @@ class Recording:
             self._thread.submit("registering Types", self._register, self._set_registered)
         elif self._ledger.is_ripe(more_comes=self._attempts.any()):
             batch = self._ledger.take()
-            write = self._store.record if isinstance(batch[0], Change) else self._store.note
+            write = self._record if isinstance(batch[0], Change) else self._store.note
             self._thread.submit(
                 RECORDING, lambda: (batch, write(batch, daemon=daemon)), self._recorded
             )
@@ -99,8 +99,17 @@ class Recording:
     def _set_registered(self, result):
         self.registered = True
 
+    def _record(self, batch, *, daemon):
+        refused = self._store.record(batch, daemon=daemon)
+        if self._attempts.frees_limited(batch):
+            # Whoever is idle may start another.
+            self._store.tell()
+        return refused
+
     def _recorded(self, result):
         batch, refused = result.value
+        if self._attempts.frees_limited(batch):
+            self._attempts.freed_limited(batch)
         changes = [entry for entry in refused if isinstance(entry, Change)]
         surprises = [change for change in changes if not self._ledger.is_doubtful(change)]
         self._attempts.recorded(batch, refused)

@@ -79,11 +79,45 @@ class Store(ABC):
         """Tell whether the lease of a Daemon row is over, by its lock or by the time."""
 
     @abstractmethod
-    def claim(self, daemon, types, limit):
+    def claim(self, daemon, types, limit, *, free=None):
         """Claim up to ``limit`` due Tasks of the Types named, in order within each lane.
+
+        Shared between Types by their weights, and between the lanes of each evenly, over
+        time too. What is held is left out. Of what is limited it takes no more than may
+        be started, and no more than ``free`` workers can start now.
 
         Returns a list of :class:`Claimed`. Raises LeaseLost. RFC 14's dequeue.
         """
+
+    @abstractmethod
+    def shut(self, place, mode, *, who="", reason="", until=None):
+        """Set the gate of a :class:`Place` to "hold" or "drop"; returns its row.
+
+        ``until`` is when it opens by itself, by the database's clock.
+        """
+
+    @abstractmethod
+    def open(self, place, *, who="", reason=""):
+        """Open the gate of a :class:`Place`; returns whether it was shut."""
+
+    @abstractmethod
+    def drop(self, *, who="", limit=500):
+        """Fail what waits where a gate drops it; returns how many."""
+
+    @abstractmethod
+    def limit(self, place, *, who="", **changes):
+        """Set what is named of a Limit's columns for a :class:`Place`, for an operator.
+
+        Returns its row.
+        """
+
+    @abstractmethod
+    def unlimit(self, place, *, who=""):
+        """Leave the limits of a :class:`Place` to the code; returns whether any were set."""
+
+    @abstractmethod
+    def declare(self, limits, *, who=""):
+        """Write the limits that code declares, columns by Type, where no operator has set any."""
 
     @abstractmethod
     def record(self, changes, *, daemon=None):
@@ -152,6 +186,10 @@ class Store(ABC):
         of one Type if ``type`` is given. Or those given by key. If somebody
         asked for it, ``who``, that is logged about the Type.
         """
+
+    @abstractmethod
+    def tell(self):
+        """Wake the daemons that are idle, where they listen: something may be started."""
 
     def listener(self):
         """Return what tells of commits by others, or None: then there is only polling.

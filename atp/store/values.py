@@ -17,6 +17,29 @@ from ..states import Event, Reason
 RELEASE = "release"
 
 
+@dataclass(frozen=True)
+class Place:
+    """What a gate or a limit is of: a lane, a Type, or with neither everything.
+
+    ``type`` is a row of Type; ``subject`` is what the log calls it.
+    """
+
+    type: object = None
+    collection: str | None = None
+
+    @property
+    def subject(self):
+        if self.type is None:
+            return "queue"
+        if self.collection is None:
+            return f"type:{self.type.identifier}"
+        return f"lane:{self.type.identifier}/{self.collection}"
+
+    @property
+    def columns(self):
+        return {"type": self.type, "collection": self.collection}
+
+
 @dataclass(frozen=True, kw_only=True)
 class Registration:
     """The parameters of a Type, as registration writes them."""
@@ -85,6 +108,8 @@ class Claimed(NamedTuple):
     lost: int
     parameters: Parameters
     time: datetime
+    # Whether it counts for a limit: then its end makes room for another.
+    limited: bool = False
 
     @property
     def uuid(self):
@@ -185,13 +210,16 @@ class Outlook:
     """What there is to do.
 
     ``due`` is in how many seconds a waiting Task is due, zero or less if one is
-    already, None if none waits. ``late`` says that one was not started before its
-    ``start_before``, ``lost`` that the lease of another daemon is over.
+    already, None if none waits; what is held does not count, nor what is limited while
+    that has no room. ``late`` says that one was not started before its ``start_before``,
+    ``lost`` that the lease of another daemon is over, ``drops`` that one waits where a
+    gate drops it.
     """
 
     due: float | None = None
     late: bool = False
     lost: bool = False
+    drops: bool = False
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

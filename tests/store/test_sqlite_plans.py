@@ -20,6 +20,8 @@ VERB = re.compile(r"\s*(SELECT|INSERT|UPDATE|DELETE|WITH)\b")
 # What may be read from end to end: what the statement was given, the recursion's
 # queue, and the few daemons.
 SHORT = ("SCAN json_each", "SCAN level", "SCAN CONSTANT ROW", "SCAN atp_daemon")
+# Tables that hold a row for what somebody has set.
+SHORT += ("SCAN atp_gate", "SCAN atp_limit")
 
 
 @pytest.fixture
@@ -100,4 +102,7 @@ def test_a_lane_is_walked_in_the_order_of_its_index(world, count):
     of_lanes = [step for step, sql in work(world, host) if "FROM atp_task task INDEXED" in sql]
     assert of_lanes
     assert all("TEMP B-TREE" not in step for step in of_lanes)
-    assert any("atp_task_claim (type_id=? AND priority=? AND due_at<?)" in s for s in of_lanes)
+    assert any(
+        "atp_task_claim (type_id=? AND collection=? AND priority=? AND due_at<?)" in s
+        for s in of_lanes
+    )

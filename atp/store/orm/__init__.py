@@ -5,6 +5,7 @@ applies the transition table in :mod:`.moves`.
 """
 
 from .claims import Claims
+from .controls import Controls
 from .daemons import Daemons
 from .enqueueing import Enqueueing
 from .records import Records
@@ -12,5 +13,5 @@ from .removal import Removal
 from .types import Types
 
 
-class ORMStore(Types, Enqueueing, Daemons, Claims, Records, Removal):
+class ORMStore(Types, Enqueueing, Daemons, Claims, Controls, Records, Removal):
     """The store contract in portable Django ORM."""

@@ -42,7 +42,9 @@ class Claims(Limited, Gates):
         """Claim what is not limited; finds out of which Types something is."""
         with self.atomic():
             row, now = self._locked_row(daemon)
-            known = dict(self.rows(Type).filter(identifier__in=types).values_list("identifier", "pk"))
+            known = dict(
+                self.rows(Type).filter(identifier__in=types).values_list("identifier", "pk")
+            )
             self._limited = self._limited_types(known)
             closed = self._closed(now)
             shut = closed.with_limits(self.rows(Limit).filter(LIMITING))
@@ -80,7 +82,10 @@ class Claims(Limited, Gates):
                 rows.append(
                     [
                         (type, name)
-                        for part in (names.filter(collection__gt=behind), names.filter(collection__lte=behind))
+                        for part in (
+                            names.filter(collection__gt=behind),
+                            names.filter(collection__lte=behind),
+                        )
                         for name in part
                         if not closed.shuts(known[type], name)
                     ]
@@ -98,7 +103,7 @@ class Claims(Limited, Gates):
                 left = limit - sum(map(len, picked.values()))
                 wanted = left if further else min(left, share[lane], (caps or {}).get(lane, left))
                 taken = picked.get(lane, [])
-                if wanted <= 0 or further and (lane in (caps or ()) or len(taken) < share[lane]):
+                if wanted <= 0 or (further and (lane in (caps or ()) or len(taken) < share[lane])):
                     continue
                 picked.setdefault(lane, []).extend(
                     self._lock(known[lane[0]], lane[1], now, wanted, taken)

@@ -9,14 +9,15 @@ from django.db.models import Min
 
 from ... import filelock
 from ...exceptions import LeaseLost
-from ...models import Daemon, Task
+from ...models import Daemon, Limit, Task
 from ...states import Actor, Event, State
 from ..values import Asked, Change, Lost, Outlook, Reconciled, Renewal, Swept
-from .base import ORMBase
+from .gates import Closed, Gates
+from .limited import LIMITING, Limited
 from .moves import Moves
 
 
-class Daemons(ORMBase):
+class Daemons(Limited, Gates):
     # The file that was joined, where the database is one.
     _file = None
 
@@ -99,13 +100,31 @@ class Daemons(ORMBase):
     def outlook(self, types, *, daemon=None):
         now = self.now()
         waiting = self.rows(Task).waiting()
-        first = waiting.filter(type__identifier__in=types).aggregate(due=Min("due_at"))["due"]
+        due, limited = self._first_due(types, now)
         others = self.rows(Daemon).exclude(uuid=daemon) if daemon else self.rows(Daemon).all()
         return Outlook(
-            due=None if first is None else (first - now).total_seconds(),
+            due=self._due_in(due, limited, self._opens(now)),
             late=waiting.filter(start_before__lte=now).exists(),
             lost=any(self.is_over(row, now) for row in others),
+            drops=self._drops(),
         )
+
+    def _first_due(self, types, now):
+        """In how many seconds the first is due of what is not limited; and of what is, by limit."""
+        rows = self.rows(Task).waiting().filter(type__identifier__in=types)
+        lanes = rows.values_list("type", "type__identifier", "collection").annotate(Min("due_at"))
+        closed = self._closed(now)
+        limits = Closed(frozenset()).with_limits(self.rows(Limit).filter(LIMITING))
+        first, limited = [], []
+        for key, type, collection, due in lanes:
+            seconds = (due - now).total_seconds()
+            if closed.shuts(key, collection):
+                continue
+            if limits.shuts(key, collection):
+                limited.append(((type, collection), seconds))
+            else:
+                first.append(seconds)
+        return min(first, default=None), limited
 
     def leave(self, daemon):
         with self.atomic():

@@ -3,7 +3,7 @@
 import logging
 from dataclasses import dataclass, replace
 
-from django.db.models import Q
+from django.db.models import Min, Q
 
 from ...models import Gate, Task
 from ...states import Actor, Event, Reason
@@ -23,7 +23,11 @@ class Closed:
     def shuts(self, type_id, collection=None):
         """Whether a Type is shut, or if a lane is given, that."""
         return not self.pairs.isdisjoint(
-            ((None, None), (type_id, None), *([] if collection is None else [(type_id, collection)]))
+            (
+                (None, None),
+                (type_id, None),
+                *([] if collection is None else [(type_id, collection)]),
+            )
         )
 
     def with_limits(self, limits):
@@ -48,6 +52,15 @@ class Gates(ORMBase):
             if gate.collection is not None:
                 tasks = tasks.filter(collection=gate.collection)
             yield gate, tasks
+
+    def _drops(self):
+        """Whether something waits where it is dropped."""
+        return any(tasks.exists() for _, tasks in self._dropped(self.now()))
+
+    def _opens(self, now):
+        """In how many seconds the first gate opens by itself; None if none does."""
+        first = self._shut(now).aggregate(first=Min("until"))["first"]
+        return None if first is None else (first - now).total_seconds()
 
     def drop(self, *, who="", limit=500):
         now, dropped = self.now(), 0

@@ -27,8 +27,23 @@ class Limited(ORMBase):
                     if rooms.any and wanted > 0:
                         tasks = self._take_limited(daemon, type, rooms, wanted)
                         self._spend(buckets, tasks)
-                        claimed += tasks
+                        claimed += [task._replace(limited=True) for task in tasks]
         return claimed
+
+    def _due_in(self, due, limited, opens=None):
+        """In how many seconds a Task may be started; None if none waits.
+
+        ``due`` is that of what is not limited. ``limited`` are pairs of a lane, or a Type
+        and None, and of its due time in seconds; ``opens`` is when a gate does.
+        """
+        times = [time for time in (due, opens) if time is not None]
+        buckets = self._buckets({type for (type, _), _ in limited}) if limited else []
+        for (type, collection), seconds in limited:
+            own = [b for b in buckets if b.type == type and b.collection in (None, collection)]
+            # Of what is full, its end will be told.
+            if not any(bucket.is_full for bucket in own):
+                times.append(max([seconds, *(bucket.seconds for bucket in own)]))
+        return min(times, default=None)
 
     def _buckets(self, types, *, lock=False):
         """Return the :class:`Bucket` of each limit of these Types."""

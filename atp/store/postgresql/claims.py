@@ -95,7 +95,7 @@ class Claims(ORMClaims):
         if ends:
             known = {(type, ""): (None, None) for type in types} | ends
         elif caps:
-            known = {lane: (None, None) for lane in caps}
+            known = dict.fromkeys(caps, (None, None))
         parameters = {
             "daemon": str(daemon),
             "types": types,

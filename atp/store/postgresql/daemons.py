@@ -32,5 +32,13 @@ class Daemons(ORMDaemons):
         with self.connection.cursor() as cursor:
             who = None if daemon is None else str(daemon)
             execute(cursor, "outlook", {"types": list(types), "daemon": who})
-            due, late, lost = cursor.fetchone()
-        return Outlook(due=due, late=late, lost=lost)
+            due, late, lost, limited, opens, drops = cursor.fetchone()
+        limited = [
+            ((type, collection), due) for type, collection, due in json.loads(limited or "[]")
+        ]
+        return Outlook(
+            due=self._due_in(due, limited, opens),
+            late=late,
+            lost=lost,
+            drops=drops and self._drops(),
+        )

@@ -5,20 +5,36 @@ from datetime import UTC, datetime
 from ...models import Daemon
 from ..orm.daemons import Daemons as ORMDaemons
 from ..values import Outlook
-from .base import as_json, as_text
+from .base import as_text
 from .waiting import Waiting
 
 
 class Daemons(Waiting, ORMDaemons):
     def outlook(self, types, *, daemon=None):
         now = self.now()
-        due = self._first_due(as_json(list(types)), as_text(now))
+        due, limited = self._first_due(list(types), now)
         others = self.rows(Daemon).exclude(uuid=daemon) if daemon else self.rows(Daemon).all()
         return Outlook(
-            due=None if due is None else (_time(due) - now).total_seconds(),
+            due=self._due_in(due, limited, self._opens(now)),
             late=self._is_late(as_text(now)),
             lost=any(self.is_over(row, now) for row in others),
+            drops=self._drops(),
         )
+
+    def _first_due(self, types, now):
+        gates, limits, _ = self._set(as_text(now))
+        names = {columns[0]: type for type, columns in self._served(types).items()}
+        keys = [key for key in names if not gates.shuts(key)]
+        first, limited = [], []
+        for key, collection, due in self._dues(keys, as_text(now)):
+            if due is None or gates.shuts(key, collection):
+                continue
+            seconds = (_time(due) - now).total_seconds()
+            if limits.shuts(key, collection):
+                limited.append(((names[key], collection), seconds))
+            else:
+                first.append(seconds)
+        return min(first, default=None), limited
 
 
 def _time(text):

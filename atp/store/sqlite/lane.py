@@ -1,4 +1,4 @@
-"""What waits of one Type, read as far as it is wanted."""
+"""What waits in one lane, read as far as it is wanted."""
 
 from ..values import Claimed
 from .base import as_text
@@ -16,28 +16,30 @@ _WAITING = """
     CROSS JOIN atp_inputs inputs INDEXED BY sqlite_autoindex_atp_inputs_1
         ON inputs.instance_id = task.instance_id
     WHERE task.type_id = %(type)s AND task.daemon_id IS NULL
-      AND task.priority = %(priority)s AND task.due_at <= %(now)s
+      AND task.collection = %(collection)s AND task.priority = %(priority)s AND task.due_at <= %(now)s
       AND (task.start_before IS NULL OR task.start_before > %(now)s)
     ORDER BY task.due_at, task.instance_id
     LIMIT %(wanted)s OFFSET %(taken)s
 """
 _LOWER = """
     SELECT priority, due_at <= %(now)s FROM atp_task INDEXED BY atp_task_claim
-    WHERE type_id = %(type)s AND daemon_id IS NULL AND priority < %(priority)s
+    WHERE type_id = %(type)s AND daemon_id IS NULL AND collection = %(collection)s
+      AND priority < %(priority)s
     ORDER BY priority DESC, due_at LIMIT 1
 """
 
 
 class Lane:
-    """The due Tasks of a Type in claiming order, priority by priority (G8).
+    """The due Tasks of a lane in claiming order, priority by priority (G8).
 
     ``priority`` is the highest of which something is due. Lanes may share the
     cursor. Nothing is written as long as more may be taken.
     """
 
-    def __init__(self, cursor, type_id, priority, parameters, time):
+    def __init__(self, cursor, type_id, collection, priority, parameters, time):
         self._cursor = cursor
         self._type = type_id
+        self._collection = collection
         self._priority = priority
         self._parameters = parameters
         self._time, self._now = time, as_text(time)
@@ -65,6 +67,7 @@ class Lane:
             self._priority, is_due = lower or (None, False)
 
     def _select(self, statement, **parameters):
-        parameters |= {"type": self._type, "priority": self._priority, "now": self._now}
+        parameters |= {"type": self._type, "collection": self._collection}
+        parameters |= {"priority": self._priority, "now": self._now}
         self._cursor.execute(statement, parameters)
         return self._cursor

@@ -1,6 +1,7 @@
 """What waits, by the first entries of indexes: what is ready, when something is due."""
 
-from .base import SQLiteBase
+from ..orm.gates import Closed
+from .base import SQLiteBase, as_json
 
 # Indexes are named, here and in lanes: statistics that were gathered while the
 # queue was empty, or full, would make other plans look better.
@@ -9,60 +10,106 @@ _LATE = """
     WHERE daemon_id IS NULL AND start_before IS NOT NULL AND start_before <= %(now)s
     LIMIT 1
 """
+_SERVED = """
+    SELECT identifier, id, timeout, max_retries, backoff, backoff_max, max_restarts, max_memory
+    FROM json_each(%(types)s) CROSS JOIN atp_type ON identifier = value
+"""
+_SET = """
+    SELECT type_id, collection, 'gate', NULL FROM atp_gate
+    WHERE until IS NULL OR until > %(now)s
+  UNION ALL
+    SELECT type_id, collection,
+        CASE WHEN max_running IS NULL AND per_second IS NULL THEN 'weight' ELSE 'limit' END, weight
+    FROM atp_limit
+"""
 
-# The priorities of each Type, from the highest down to the first at which
-# something is due. What is first of a priority in atp_task_claim (type, priority,
-# due_at, instance; only what waits) is due first. So a priority of which all is
-# dated in the future takes two steps in the index, however much it is.
+# From lane to lane, all Types in turn, each from the lane behind "bound" on and round to
+# it; and in a lane from the highest priority down to the first at which something is due.
+# A step is one look at atp_task_claim (type, collection, priority, due_at, instance; only
+# what waits), at what is first there. So a priority, or a lane, of which all is dated in
+# the future takes one step, however much it is. Where there is no priority, a Type begins.
 _LEVELS = """
-    WITH RECURSIVE level (type_id, priority) AS (
-        SELECT id, (
-            SELECT priority FROM atp_task INDEXED BY atp_task_claim
-            WHERE type_id = atp_type.id AND daemon_id IS NULL
-            ORDER BY priority DESC LIMIT 1
-        )
-        FROM atp_type WHERE identifier IN (SELECT value FROM json_each(%(types)s))
+    WITH RECURSIVE level (type_id, bound, collection, priority, due_at) AS (
+        SELECT value ->> 0, value ->> 1, value ->> 1, NULL, NULL FROM json_each(%(served)s)
       UNION ALL
-        SELECT type_id, (
-            SELECT priority FROM atp_task INDEXED BY atp_task_claim
-            WHERE type_id = level.type_id AND daemon_id IS NULL AND priority < level.priority
-            ORDER BY priority DESC LIMIT 1
+        SELECT level.type_id, bound, task.collection, task.priority, task.due_at
+        FROM level CROSS JOIN atp_task task ON task.instance_id = coalesce(
+            (
+                SELECT instance_id FROM atp_task INDEXED BY atp_task_claim
+                WHERE level.due_at > %(now)s
+                  AND type_id = level.type_id AND daemon_id IS NULL
+                  AND collection = level.collection AND priority < level.priority
+                ORDER BY priority DESC, due_at LIMIT 1
+            ),
+            (
+                SELECT instance_id FROM atp_task INDEXED BY atp_task_claim
+                WHERE (level.priority IS NULL OR level.collection > bound)
+                  AND type_id = level.type_id AND daemon_id IS NULL
+                  AND collection > level.collection
+                ORDER BY collection, priority DESC, due_at LIMIT 1
+            ),
+            (
+                SELECT instance_id FROM atp_task INDEXED BY atp_task_claim
+                WHERE (level.priority IS NULL OR level.collection > bound)
+                  AND type_id = level.type_id AND daemon_id IS NULL
+                  AND collection <= bound
+                ORDER BY collection, priority DESC, due_at LIMIT 1
+            ),
+            (
+                SELECT instance_id FROM atp_task INDEXED BY atp_task_claim
+                WHERE level.priority IS NOT NULL AND level.collection <= bound
+                  AND type_id = level.type_id AND daemon_id IS NULL
+                  AND collection > level.collection AND collection <= bound
+                ORDER BY collection, priority DESC, due_at LIMIT 1
+            )
         )
-        FROM level WHERE (
-            SELECT due_at FROM atp_task INDEXED BY atp_task_claim
-            WHERE type_id = level.type_id AND daemon_id IS NULL AND priority = level.priority
-            ORDER BY due_at LIMIT 1
-        ) > %(now)s
-    ),
-    first (type_id, priority, due_at) AS (
-        SELECT type_id, priority, (
-            SELECT due_at FROM atp_task INDEXED BY atp_task_claim
-            WHERE type_id = level.type_id AND daemon_id IS NULL AND priority = level.priority
-            ORDER BY due_at LIMIT 1
-        )
-        FROM level
     )
 """
 _READY = """
-    SELECT type.id, first.priority, type.identifier, type.timeout, type.max_retries,
-        type.backoff, type.backoff_max, type.max_restarts, type.max_memory
-    FROM first CROSS JOIN atp_type type ON type.id = first.type_id
-    WHERE first.due_at <= %(now)s
-    ORDER BY type.id
+    SELECT type_id, collection, priority FROM level
+    WHERE due_at <= %(now)s AND (type_id, collection) NOT IN (
+        SELECT value ->> 0, value ->> 1 FROM json_each(%(closed)s)
+    )
+    LIMIT %(limit)s
 """
-_DUE = "SELECT min(due_at) FROM first"
+_DUE = "SELECT type_id, collection, min(due_at) FROM level WHERE due_at NOT NULL GROUP BY 1, 2"
 
 
 class Waiting(SQLiteBase):
-    """``types`` are identifiers as JSON, ``now`` and what is returned are texts."""
+    """``now`` and what is returned of times are texts."""
 
-    def _ready(self, types, now):
-        """The Types that have something due, each with the highest priority at which it has."""
-        return self.run(_LEVELS + _READY, types=types, now=now).fetchall()
+    def _served(self, types):
+        """The columns of these Types by identifier, the key first."""
+        rows = self.run(_SERVED, types=as_json(types)).fetchall()
+        found = {identifier: columns for identifier, *columns in rows}
+        return {type: found[type] for type in types if type in found}
 
-    def _first_due(self, types, now):
-        """When the next Task is due, or some time at which one was; None if none waits."""
-        return self.run(_LEVELS + _DUE, types=types, now=now).fetchone()[0]
+    def _set(self, now):
+        """What operators have set: what gates shut, what is limited, and weights of Types."""
+        pairs, weights = {"gate": set(), "limit": set(), "weight": set()}, {}
+        for type_id, collection, kind, weight in self.run(_SET, now=now).fetchall():
+            pairs[kind].add((type_id, collection))
+            if collection is None and weight is not None:
+                weights[type_id] = weight
+        return Closed(frozenset(pairs["gate"])), Closed(frozenset(pairs["limit"])), weights
+
+    def _ready(self, served, now, closed, limit):
+        """The lanes that have something due, each with the highest priority at which it has.
+
+        ``served`` are pairs of the key of a Type and the collection to begin behind.
+        """
+        return self.run(
+            _LEVELS + _READY,
+            served=as_json([pair for pair in served if not closed.shuts(pair[0])]),
+            closed=as_json([pair for pair in closed.pairs if None not in pair]),
+            now=now,
+            limit=limit,
+        ).fetchall()
+
+    def _dues(self, served, now):
+        """When the next Task of each lane is due, or some time at which one was."""
+        pairs = as_json([(key, "") for key in served])
+        return self.run(_LEVELS + _DUE, served=pairs, now=now).fetchall()
 
     def _is_late(self, now):
         """Whether something waits that was to be started earlier."""

@@ -1,31 +1,70 @@
--- What there is to do, and when: walks atp_task_claim priority by priority, like
--- a claim, and takes nothing.
+-- What there is to do, and when: walks atp_task_claim from lane to lane and from priority
+-- to priority, like a claim, and takes nothing. What is limited is told apart, by Type, and
+-- by lane where that has a limit of its own.
 WITH RECURSIVE
 clock AS MATERIALIZED (
     SELECT clock_timestamp() AS now
 ),
-level (type_id, priority) AS (
-    SELECT type.id, (
-        SELECT max(priority) FROM atp_task WHERE type_id = type.id AND daemon_id IS NULL
+gate AS MATERIALIZED (
+    SELECT type_id, collection, mode, until FROM atp_gate CROSS JOIN clock
+    WHERE until IS NULL OR until > now
+),
+limited AS MATERIALIZED (
+    SELECT type_id, collection FROM atp_limit
+    WHERE max_running IS NOT NULL OR per_second IS NOT NULL
+),
+level (type_id, collection, priority, due_at) AS (
+    SELECT type.id, NULL::text, NULL::int, NULL::timestamptz
+    FROM atp_type type
+    WHERE identifier = ANY (%(types)s::text[]) AND NOT EXISTS (
+        SELECT FROM gate
+        WHERE gate.collection IS NULL AND (gate.type_id IS NULL OR gate.type_id = type.id)
     )
-    FROM atp_type type WHERE identifier = ANY (%(types)s::text[])
   UNION ALL
-    SELECT type_id, (
-        SELECT max(priority) FROM atp_task
-        WHERE type_id = level.type_id AND daemon_id IS NULL AND priority < level.priority
+    SELECT type_id, step.collection, step.priority, step.due_at
+    FROM level CROSS JOIN LATERAL (
+        (
+            SELECT collection::text, priority::int, due_at FROM atp_task
+            WHERE level.due_at > (SELECT now FROM clock)
+              AND type_id = level.type_id AND daemon_id IS NULL
+              AND collection = level.collection AND priority < level.priority
+            ORDER BY priority DESC, due_at LIMIT 1
+        )
+      UNION ALL
+        (
+            SELECT collection::text, priority::int, due_at FROM atp_task
+            WHERE type_id = level.type_id AND daemon_id IS NULL AND collection > level.collection
+            ORDER BY collection, priority DESC, due_at LIMIT 1
+        )
+      UNION ALL
+        (
+            SELECT collection::text, priority::int, due_at FROM atp_task
+            WHERE level.collection IS NULL
+              AND type_id = level.type_id AND daemon_id IS NULL
+            ORDER BY collection, priority DESC, due_at LIMIT 1
+        )
+        LIMIT 1
+    ) step
+),
+lane AS MATERIALIZED (
+    -- By what limits it: the lane, its Type, or nothing.
+    SELECT type_id, CASE WHEN own.is_limited THEN collection END AS collection,
+        own.is_limited OR type_id IN (
+            SELECT type_id FROM limited WHERE collection IS NULL
+        ) AS is_limited,
+        extract(epoch FROM min(due_at) - (SELECT now FROM clock))::float8 AS due
+    FROM level CROSS JOIN LATERAL (
+        SELECT (type_id, collection) IN (
+            SELECT type_id, collection FROM limited WHERE collection IS NOT NULL
+        ) AS is_limited OFFSET 0
+    ) own
+    WHERE priority IS NOT NULL AND (type_id, collection) NOT IN (
+        SELECT type_id, collection FROM gate WHERE collection IS NOT NULL
     )
-    FROM level WHERE priority IS NOT NULL
+    GROUP BY 1, 2, 3
 )
 SELECT
-    (
-        SELECT extract(epoch FROM min(first.due_at) - (SELECT now FROM clock))::float8
-        FROM level CROSS JOIN LATERAL (
-            SELECT due_at FROM atp_task
-            WHERE type_id = level.type_id AND daemon_id IS NULL AND priority = level.priority
-            ORDER BY due_at LIMIT 1
-        ) first
-        WHERE priority IS NOT NULL
-    ),
+    (SELECT min(due) FROM lane WHERE NOT is_limited),
     coalesce((
         SELECT start_before <= now FROM atp_task
         WHERE daemon_id IS NULL AND start_before IS NOT NULL
@@ -34,5 +73,14 @@ SELECT
     EXISTS (
         SELECT FROM atp_daemon
         WHERE lock = '' AND lease_until <= now AND uuid IS DISTINCT FROM %(daemon)s::uuid
-    )
+    ),
+    -- What is limited and waits, and when it is due but for that.
+    (
+        SELECT json_agg(json_build_array(identifier, collection, due))::text
+        FROM lane JOIN atp_type type ON type.id = lane.type_id
+        WHERE is_limited
+    ),
+    -- When the first gate opens by itself, and whether something is dropped.
+    (SELECT extract(epoch FROM min(until) - now)::float8 FROM gate),
+    EXISTS (SELECT FROM gate WHERE mode = 'drop')
 FROM clock

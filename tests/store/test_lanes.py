@@ -1,0 +1,301 @@
+"""The store contract: lanes, and how claims are shared between them (G9)."""
+
+from collections import Counter
+from datetime import timedelta
+
+import pytest
+
+from atp.models import LogRecord, Type
+from atp.states import Event
+from atp.store.values import Place
+
+from .world import ONE, SECOND, THREE, TWO
+
+
+def place(type=None, collection=None):
+    return Place(None if type is None else Type.objects.get(identifier=type), collection)
+
+
+def lanes(claimed):
+    return Counter((each.type, each.collection) for each in claimed)
+
+
+class TestShares:
+    def test_lanes_of_a_type_get_even_shares(self, world):
+        world.enqueue(50, collection="a", priority=100)
+        world.enqueue(50, collection="b")
+        world.enqueue(50)
+        assert lanes(world.host().claim(30)) == {(ONE, "a"): 10, (ONE, "b"): 10, (ONE, ""): 10}
+
+    def test_what_one_lane_leaves_another_takes(self, world):
+        world.enqueue(2, collection="a")
+        world.enqueue(50, collection="b")
+        assert lanes(world.host().claim(20)) == {(ONE, "a"): 2, (ONE, "b"): 18}
+
+    def test_a_type_has_its_share_however_many_lanes_another_has(self, world):
+        for number in range(12):
+            world.enqueue(5, collection=f"c{number}")
+        world.enqueue(50, type=TWO)
+        found = Counter(each.type for each in world.host().claim(24))
+        assert found == {ONE: 12, TWO: 12}
+
+    @pytest.mark.parametrize("limit", [1, 2, 3])
+    def test_small_claims_take_turns(self, world, limit):
+        for collection in ("", "a", "b", "c"):
+            world.enqueue(30, collection=collection)
+        world.enqueue(60, type=TWO)
+        host = world.host()
+        found = Counter()
+        for _ in range(24 // limit):
+            found += lanes(host.claim(limit))
+        assert found[TWO, ""] == 12
+        assert all(found[ONE, name] == 3 for name in ("", "a", "b", "c"))
+
+    def test_by_weight(self, world):
+        for type in (ONE, TWO, THREE):
+            world.enqueue(100, type=type)
+        world.store.limit(place(ONE), weight=3.0)
+        found = Counter(each.type for each in world.host().claim(50))
+        assert found == {ONE: 30, TWO: 10, THREE: 10}
+
+    def test_small_claims_by_weight_too(self, world):
+        for type in (ONE, TWO):
+            world.enqueue(100, type=type)
+        world.store.limit(place(TWO), weight=3.0)
+        host = world.host()
+        found = Counter(host.claim(1)[0].type for _ in range(40))
+        assert found == {ONE: 10, TWO: 30}
+
+    def test_who_was_idle_does_not_get_back_what_it_did_not_ask_for(self, world):
+        world.enqueue(100)
+        host = world.host()
+        for _ in range(20):
+            host.claim(1)
+        world.enqueue(100, type=TWO)
+        found = Counter(host.claim(1)[0].type for _ in range(20))
+        assert abs(found[ONE] - found[TWO]) <= 1
+
+    def test_who_comes_seldom_comes_first(self, world):
+        """What waits behind a burst waits for no more than is in hand already."""
+        world.enqueue(50, collection="burst")
+        host = world.host()
+        host.claim(10)
+        [key] = world.enqueue(collection="seldom")
+        assert host.claim(10)[0].instance == key
+        [key] = world.enqueue(type=TWO)
+        assert host.claim(10)[0].instance == key
+
+
+class TestMany:
+    def test_all_lanes_are_claimed_from(self, world):
+        keys = [key for n in range(40) for key in world.enqueue(collection=f"lane {n}")]
+        host = world.host()
+        claimed = [each.instance for _ in range(8) for each in host.claim(5)]
+        assert sorted(claimed) == sorted(keys)
+
+    def test_all_at_once(self, world):
+        keys = [key for n in range(40) for key in world.enqueue(collection=f"lane {n}")]
+        assert sorted(each.instance for each in world.host().claim(100)) == sorted(keys)
+
+    @pytest.mark.parametrize("limit", [1, 100])
+    def test_what_is_dated_in_the_future_hides_no_lane(self, world, limit):
+        later = world.store.now() + timedelta(hours=1)
+        for n in range(20):
+            world.enqueue(2, collection=f"lane {n}", due=later, priority=5)
+        keys = [*world.enqueue(collection="lane 0"), *world.enqueue(collection="zuletzt")]
+        keys += world.enqueue()
+        host = world.host()
+        claimed = [each.instance for _ in range(3) for each in host.claim(limit)]
+        assert sorted(claimed) == sorted(keys)
+
+    def test_names_of_all_sorts(self, world):
+        names = ["", "é", "Z", "a'b", 'a"b', "a\\b", "{a,b}", "NULL", "日本", " ", "a" * 200]
+        keys = [key for name in names for key in world.enqueue(2, collection=name)]
+        host = world.host()
+        claimed = [each.instance for _ in range(2 * len(names)) for each in host.claim(1)]
+        assert sorted(claimed) == sorted(keys)
+
+
+class TestGates:
+    @pytest.mark.parametrize("of", [(), (ONE,), (ONE, "a")])
+    @pytest.mark.parametrize("mode", ["hold", "drop"])
+    def test_nothing_is_claimed_of_what_is_shut(self, world, of, mode):
+        made = {(ONE, "a"): world.enqueue(3, collection="a"), (ONE, ""): world.enqueue(3)}
+        made[TWO, ""] = world.enqueue(3, type=TWO)
+        world.store.shut(place(*of), mode)
+        expected = [key for lane, keys in made.items() if lane[: len(of)] != of for key in keys]
+        host = world.host()
+        assert sorted(each.instance for each in host.claim()) == sorted(expected)
+        assert world.store.open(place(*of))
+        assert len(host.claim()) == 9 - len(expected)
+        assert not world.store.open(place(*of))
+
+    def test_it_opens_by_itself(self, world):
+        world.enqueue(2)
+        gate = world.store.shut(place(ONE), "hold", until=world.store.now() + timedelta(hours=1))
+        host = world.host()
+        assert host.claim() == []
+        gate.until = world.store.now() - SECOND
+        gate.save()
+        assert len(host.claim()) == 2
+
+    def test_the_outlook_sees_what_is_not_held(self, world):
+        now = world.store.now()
+        world.enqueue(2)
+        world.enqueue(collection="a", due=now + timedelta(minutes=5))
+        world.enqueue(type=TWO, due=now + timedelta(minutes=9))
+        look = world.store.outlook
+        assert look([ONE, TWO]).due <= 0
+        world.store.shut(place(ONE, ""), "hold")
+        assert look([ONE, TWO]).due == pytest.approx(300, abs=5)
+        world.store.shut(place(ONE), "hold")
+        assert look([ONE, TWO]).due == pytest.approx(540, abs=5)
+        world.store.shut(place(), "hold", until=now + timedelta(minutes=1))
+        assert look([ONE, TWO]).due == pytest.approx(60, abs=5)
+        world.store.shut(place(), "hold")
+        assert look([ONE, TWO]).due is None
+        assert not look([ONE, TWO]).drops
+
+    def test_what_waits_where_it_is_dropped_fails(self, world):
+        """G6: with the reason, and who it was."""
+        dropped, others = world.enqueue(5, collection="a"), world.enqueue(2)
+        host = world.host()
+        claimed = {each.instance for each in host.claim(2) if each.collection == "a"}
+        world.store.shut(place(ONE, "a"), "drop", who="tests", reason="spam")
+        assert world.store.outlook([ONE]).drops
+        counts = [world.store.drop(who="host", limit=2) for _ in range(4)]
+        assert sum(counts) == len(dropped) - len(claimed) and max(counts) == 2
+        for key in set(dropped) - claimed:
+            instance = world.get(key)
+            assert (instance.state, instance.reason) == ("FAILED", "DROPPED")
+            assert "tests" in world.log(key)[-1].message and "spam" in world.log(key)[-1].message
+        assert world.state(others[1]) in ("ACCEPTED", "SCHEDULED")
+        assert not world.store.outlook([ONE]).drops
+
+    def test_it_is_logged(self, world):
+        world.enqueue()
+        world.store.shut(place(ONE, "a"), "hold", who="me", reason="why")
+        world.store.open(place(ONE, "a"), who="you")
+        told = [(r.who, r.message) for r in LogRecord.objects.about(f"lane:{ONE}/a")]
+        assert told == [("me", "gate: hold: why"), ("you", "gate: open")]
+
+
+class TestLimits:
+    def test_no_more_are_held_than_may_run(self, world):
+        world.enqueue(10)
+        world.enqueue(3, type=TWO)
+        world.store.limit(place(ONE), max_running=2)
+        first, second = world.host(), world.host()
+        found = [*first.claim(), *second.claim()]
+        assert lanes(found) == {(ONE, ""): 2, (TWO, ""): 3}
+        assert [each.type for each in found if each.limited] == [ONE, ONE]
+        [one, _] = [each for each in found if each.type == ONE]
+        holder = first if one.instance in first.holds() else second
+        holder.move(one, Event.START, Event.FINISH)
+        assert lanes(second.claim()) == {(ONE, ""): 1}
+        assert first.claim() == []
+
+    def test_what_was_held_before_counts(self, world):
+        world.enqueue(10)
+        host = world.host()
+        host.claim(3)
+        world.store.limit(place(ONE), max_running=4)
+        assert len(host.claim()) == 1
+
+    def test_of_a_lane_only(self, world):
+        world.enqueue(5, collection="a")
+        world.enqueue(5)
+        world.store.limit(place(ONE, "a"), max_running=1)
+        host = world.host()
+        assert lanes(host.claim()) == {(ONE, ""): 5, (ONE, "a"): 1}
+        assert host.claim() == []
+
+    def test_of_a_type_and_a_lane_of_it(self, world):
+        world.enqueue(5, collection="a")
+        world.enqueue(5, collection="b")
+        world.store.limit(place(ONE), max_running=4)
+        world.store.limit(place(ONE, "a"), max_running=1)
+        host = world.host()
+        claimed = host.claim()
+        claimed += host.claim()
+        assert lanes(claimed) == {(ONE, "a"): 1, (ONE, "b"): 3}
+
+    def test_lanes_of_a_limited_type_take_turns(self, world):
+        for name in ("a", "b", "c"):
+            world.enqueue(5, collection=name)
+        world.store.limit(place(ONE), max_running=1)
+        host = world.host()
+        found = Counter()
+        for _ in range(6):
+            [task] = host.claim()
+            found[task.collection] += 1
+            host.move(task, Event.START, Event.FINISH)
+        assert found == {"a": 2, "b": 2, "c": 2}
+
+    def test_no_more_than_workers_are_free(self, world):
+        world.enqueue(10)
+        world.enqueue(10, type=TWO)
+        world.store.limit(place(ONE), max_running=8)
+        claimed = world.store.claim(world.host().uuid, [ONE, TWO], 20, free=3)
+        assert lanes(claimed) == {(ONE, ""): 3, (TWO, ""): 10}
+        assert world.store.claim(world.host().uuid, [ONE, TWO], 20, free=0) == []
+
+    def test_a_limited_type_has_its_turn_beside_a_burst(self, world):
+        world.enqueue(100)
+        world.enqueue(20, type=TWO)
+        world.store.limit(place(TWO), max_running=50)
+        host = world.host()
+        found = Counter(each.type for _ in range(20) for each in host.claim(1))
+        assert 8 <= found[TWO] <= 12
+
+    def test_a_held_lane_of_a_limited_type_stays_held(self, world):
+        world.enqueue(5, collection="a")
+        world.enqueue(5, collection="b")
+        world.store.limit(place(ONE), max_running=4)
+        world.store.limit(place(ONE, "a"), max_running=4)
+        world.store.shut(place(ONE, "a"), "hold")
+        assert lanes(world.host().claim()) == {(ONE, "b"): 4}
+        world.store.shut(place(ONE), "hold")
+        assert world.host().claim() == []
+
+    def test_a_rate_lets_go_what_came_together(self, world):
+        world.enqueue(10)
+        limit = world.store.limit(place(ONE), per_second=0.001, burst=4, rate="1/1000s")
+        host = world.host()
+        assert len(host.claim()) == 4
+        assert host.claim() == []
+        assert world.store.outlook([ONE]).due == pytest.approx(1000, abs=20)
+        limit.refresh_from_db()
+        limit.refilled -= timedelta(seconds=2500)
+        limit.save()
+        assert len(host.claim()) == 2
+
+    def test_the_outlook_does_not_wait_for_what_is_full(self, world):
+        world.enqueue(3)
+        world.store.limit(place(ONE), max_running=1)
+        assert world.store.outlook([ONE]).due <= 0
+        host = world.host()
+        [task] = host.claim()
+        assert world.store.outlook([ONE]).due is None
+        host.move(task, Event.RELEASE)
+        assert world.store.outlook([ONE]).due <= 0
+
+    def test_what_an_operator_has_set_stays(self, world):
+        world.enqueue()
+        world.store.declare({ONE: {"max_running": 3}})
+        world.store.declare({ONE: {"max_running": 4}})
+        [limit] = Type.objects.get(identifier=ONE).limits.all()
+        assert (limit.max_running, limit.is_set) == (4, False)
+        world.store.limit(place(ONE), weight=2.0)
+        world.store.declare({ONE: {"max_running": 5}})
+        limit.refresh_from_db()
+        assert (limit.max_running, limit.weight, limit.is_set) == (4, 2.0, True)
+        assert world.store.unlimit(place(ONE))
+        world.store.declare({ONE: {}})
+        assert not Type.objects.get(identifier=ONE).limits.exists()
+
+    def test_what_the_code_does_not_declare_any_more_goes(self, world):
+        world.enqueue()
+        world.store.declare({ONE: {"max_running": 3}})
+        world.store.declare({ONE: {}})
+        assert not Type.objects.get(identifier=ONE).limits.exists()
