@@ -77,9 +77,9 @@ def enqueue_many(task_type, inputs, *, identifiers=None):
     store = get_store()
     # One look at the options, however many there are.
     options = task_type.options.checked(store.now)
-    limit = settings.MAX_INPUTS_SIZE
+    most = settings.MAX_INPUTS_SIZE
     requests = [
-        request_of(call, options, name, limit=limit)
+        request_of(call, options, name, limit=most)
         for call, name in zip(calls, names, strict=True)
     ]
     return store.enqueue(task_type.registration(), requests)
@@ -93,13 +93,13 @@ def enqueue_calls(calls):
     two together, has its place among them as ``call``.
     """
     store = get_store()
-    limit = settings.MAX_INPUTS_SIZE
+    most = settings.MAX_INPUTS_SIZE
     of_type = defaultdict(list)
     for number, call in enumerate(calls):
         try:
             options = call.task_type.options.checked(store.now)
             [name] = identifiers_of(call.task_type, 1, None)
-            request = request_of(call, options, name, limit=limit)
+            request = request_of(call, options, name, limit=most)
         except ATPError as error:
             error.call = number
             raise

@@ -11,8 +11,8 @@ PLAN = {
     1: "atp.fields atp.querysets atp.models atp.router",
     2: "atp.store",
     3: "atp.registry",
-    4: """atp.queue atp.controls atp.calls atp.context atp.overview atp.paging atp.documents atp.timeline
-          atp.health""",
+    4: """atp.queue atp.controls atp.calls atp.context atp.overview atp.paging atp.documents
+          atp.timeline atp.health""",
     5: "atp.daemon",
     6: """atp atp.management atp.web atp.views atp.urls atp.api atp.admin atp.checks atp.apps
           atp.testing atp.templatetags""",

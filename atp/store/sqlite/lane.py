@@ -16,7 +16,8 @@ _WAITING = """
     CROSS JOIN atp_inputs inputs INDEXED BY sqlite_autoindex_atp_inputs_1
         ON inputs.instance_id = task.instance_id
     WHERE task.type_id = %(type)s AND task.daemon_id IS NULL
-      AND task.collection = %(collection)s AND task.priority = %(priority)s AND task.due_at <= %(now)s
+      AND task.collection = %(collection)s AND task.priority = %(priority)s
+      AND task.due_at <= %(now)s
       AND (task.start_before IS NULL OR task.start_before > %(now)s)
     ORDER BY task.due_at, task.instance_id
     LIMIT %(wanted)s OFFSET %(taken)s
