@@ -35,6 +35,22 @@ def stamp(context, *, number):
     tell(number, time.monotonic())
 
 
+BURST_MS = int(os.environ.get("BENCHMARK_BURST_MS", "20"))
+
+
+@task_type("benchmarks.burst")
+def burst(context, *, number, milliseconds=BURST_MS):
+    """Take a time, and tell that it is over."""
+    time.sleep(milliseconds / 1000)
+    tell(number, 0.0)
+
+
+@task_type("benchmarks.seldom")
+def seldom(context, *, number, milliseconds=BURST_MS):
+    """As what comes in bursts, of a Type of its own."""
+    burst(context, number=number, milliseconds=milliseconds)
+
+
 @task_type("benchmarks.long")
 def long(context, *, number, ms):
     """Take a time, and tell all the while that this attempt is at it."""

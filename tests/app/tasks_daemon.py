@@ -5,6 +5,7 @@ happened can be held against what the database says.
 """
 
 import ctypes
+import fcntl
 import json
 import logging
 import os
@@ -291,3 +292,18 @@ def nap(context, *, path, number=0, seconds=0.1):
     """Sleep a little, and leave a line."""
     time.sleep(seconds)
     record(path, event="end", number=number, attempt=context.attempt)
+
+
+@task_type("daemon.alone", max_restarts=50)
+def alone(context, *, path, seconds=0.02):
+    """Leave a line, and say whether another is at it: the kernel frees the lock of the dead."""
+    descriptor = os.open(f"{path}.lock", os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        is_alone = True
+    except BlockingIOError:
+        is_alone = False
+    record(path, event="start", alone=is_alone)
+    time.sleep(seconds)
+    record(path, event="end")
+    os.close(descriptor)

@@ -1,0 +1,103 @@
+"""Gates, limits and shares as real daemons keep them."""
+
+import os
+import random
+import signal
+import statistics
+import time
+from datetime import timedelta
+
+from atp import queue
+from atp.models import Instance, LogRecord, Task
+from atp.states import Reason, State
+from tests.app import tasks_daemon as types
+from tests.helpers import stays, wait_for
+
+PROCESSES = 2
+
+
+def kill_a_worker(daemon):
+    for pid in random.sample(daemon.workers(), 1):
+        try:
+            os.kill(pid, signal.SIGKILL)
+        except ProcessLookupError:
+            pass
+
+
+def test_one_at_a_time_whatever_dies(atpd, record):
+    """G3: ``max_running=1`` over three daemons, with workers and a daemon killed."""
+    queue.limit("daemon.alone", max_running=1)
+    count = 150
+    types.alone.enqueue_many({"path": str(record)} for _ in range(count))
+    daemons = [atpd(processes=PROCESSES).ready(workers=PROCESSES) for _ in range(3)]
+    for done in range(20, count - 30, 15):
+        record.wait_for("end", done, timeout=60)
+        kill_a_worker(random.choice(daemons))
+    daemons[0].signal(signal.SIGKILL)
+    wait_for(lambda: not Task.objects.exists(), timeout=90, what="an empty queue")
+    starts = record.lines("start")
+    assert len(starts) >= count
+    assert all(line["alone"] for line in starts)
+    assert [daemon.stop() for daemon in daemons[1:]] == [0, 0]
+
+
+def test_no_more_at_a_time_than_may_run_and_no_fewer_for_long(atpd, record):
+    """G15: whoever is idle hears when there is room again."""
+    queue.limit("daemon.alone", max_running=1)
+    types.alone.enqueue_many({"path": str(record), "seconds": 0.1} for _ in range(30))
+    daemons = [atpd(processes=1).ready(workers=1) for _ in range(2)]
+    wait_for(lambda: not Task.objects.exists(), timeout=60, what="an empty queue")
+    times = [line["time"] for line in record.lines("start")]
+    pauses = [after - before for before, after in zip(times, times[1:], strict=False)]
+    assert statistics.median(pauses) < 0.3
+    assert all(line["alone"] for line in record.lines("start"))
+    assert [daemon.stop() for daemon in daemons] == [0, 0]
+
+
+def test_a_rate_over_all_daemons(atpd, record):
+    queue.limit("daemon.note", rate="20/s", burst=2)
+    daemons = [atpd(processes=1).ready(workers=1) for _ in range(2)]
+    types.note.enqueue_many({"path": str(record)} for _ in range(400))
+    record.wait_for("ran", 1)
+    began = time.monotonic()
+    record.wait_for("ran", 100, timeout=60)
+    queue.hold("daemon.note")
+    passed = time.monotonic() - began
+    assert len(record.lines("ran")) <= 2 + 20 * (passed + 1)
+    assert passed < 100 / 20 * 2
+    assert [daemon.stop() for daemon in daemons] == [0, 0]
+
+
+def test_what_is_held_waits_until_it_is_opened(atpd, record):
+    """G9: and nothing beside it does."""
+    queue.hold("daemon.note", "a", reason="maintenance")
+    held = types.note.using(collection="a").enqueue_many({"path": str(record)} for _ in range(50))
+    daemon = atpd(processes=1).ready(workers=1)
+    types.note.enqueue(path=str(record), number=7).wait(20)
+    stays(lambda: Task.objects.waiting().count() == len(held), 1.5)
+    queue.open_gate("daemon.note", "a")
+    wait_for(lambda: not Task.objects.exists(), timeout=20, what="an empty queue")
+    assert daemon.stop() == 0
+
+
+def test_a_gate_opens_by_itself(atpd, record):
+    gate = queue.hold(until=timedelta(seconds=2))
+    daemon = atpd(processes=1).ready(workers=1)
+    one = types.note.enqueue(path=str(record)).wait(20)
+    assert one.started >= gate.until
+    assert daemon.stop() == 0
+
+
+def test_what_is_dropped_fails(atpd, record):
+    queue.drop("daemon.note", "spam", by="tests")
+    spam = types.note.using(collection="spam")
+    spam.enqueue_many({"path": str(record)} for _ in range(1200))
+    daemon = atpd(processes=1).ready(workers=1)
+    wait_for(lambda: not Task.objects.exists(), timeout=60, what="an empty queue")
+    late = spam.enqueue(path=str(record)).wait(20)
+    assert (late.state, late.reason) == (State.FAILED, Reason.DROPPED)
+    assert Instance.objects.filter(reason=Reason.DROPPED).count() == 1201
+    assert record.lines() == []
+    assert daemon.facts("dropped")
+    assert daemon.stop() == 0
+    assert LogRecord.objects.about("lane:daemon.note/spam").get().who == "tests"
