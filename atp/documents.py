@@ -59,6 +59,17 @@ DAEMON_FIELDS = (
     "started",
     "seen",
 )
+GATE_FIELDS = ("collection", "mode", "reason", "who", "since", "until")
+LIMIT_FIELDS = (
+    "collection",
+    "max_running",
+    "rate",
+    "burst",
+    "weight",
+    "is_set",
+    "who",
+    "since",
+)
 FILE_FIELDS = {"name": str, "path": str, "content_type": str, "size": int, "attempt": int}
 WORKER_FIELDS = ("worker", "pid", "type", "instance", "since")
 
@@ -103,6 +114,18 @@ def unregistered_type(task_type):
     parameters = task_type.registration()
     document = {name: getattr(parameters, name) for name in TYPE_FIELDS}
     return document | {"late_writes": 0, "registered": None, "declared": True}
+
+
+def gate(row):
+    """A gate that is shut; without a Type it is that over everything."""
+    document = {name: getattr(row, name) for name in GATE_FIELDS}
+    return {"type": None if row.type is None else row.type.identifier} | document
+
+
+def limit(row):
+    """What is limited of a Type, or of a lane of it."""
+    document = {name: getattr(row, name) for name in LIMIT_FIELDS}
+    return {"type": row.type.identifier} | document
 
 
 def instance(row):

@@ -79,8 +79,7 @@ def enqueue_many(task_type, inputs, *, identifiers=None):
     options = task_type.options.checked(store.now)
     most = settings.MAX_INPUTS_SIZE
     requests = [
-        request_of(call, options, name, limit=most)
-        for call, name in zip(calls, names, strict=True)
+        request_of(call, options, name, limit=most) for call, name in zip(calls, names, strict=True)
     ]
     return store.enqueue(task_type.registration(), requests)
 

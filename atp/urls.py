@@ -10,6 +10,7 @@ if not apps.is_installed("django_htmx"):
     )
 
 from .views.acting import ActionPage
+from .views.controls import GatePage, LimitPage
 from .views.daemons import DaemonPage, DaemonsPage
 from .views.enqueueing import EnqueuePage
 from .views.instances import InstancePage, InstancesPage, LogPage, PublishedFile, ResponseBody
@@ -20,6 +21,7 @@ app_name = "atp"
 
 urlpatterns = [
     path("", OverviewPage.as_view(), name="overview"),
+    path("gate/", GatePage.as_view(), name="gate"),
     path("instances/", InstancesPage.as_view(), name="instances"),
     path("instances/<str:uuid>/", InstancePage.as_view(), name="instance"),
     path("instances/<str:uuid>/log/", LogPage.as_view(), name="log"),
@@ -29,6 +31,8 @@ urlpatterns = [
     path("types/", TypesPage.as_view(), name="types"),
     path("types/<str:identifier>/", TypePage.as_view(), name="type"),
     path("types/<str:identifier>/enqueue/", EnqueuePage.as_view(), name="enqueue"),
+    path("types/<str:identifier>/gate/", GatePage.as_view(), name="type-gate"),
+    path("types/<str:identifier>/limit/", LimitPage.as_view(), name="type-limit"),
     path("daemons/", DaemonsPage.as_view(), name="daemons"),
     path("daemons/<str:uuid>/", DaemonPage.as_view(), name="daemon"),
 ]

@@ -117,6 +117,11 @@ def indented(text):
         return text
 
 
+def plain_number(value):
+    """Return a number without decimals that say nothing."""
+    return int(value) if value == int(value) else value
+
+
 def percent(fraction):
     """Return progress, from 0 to 1, as a percentage that is 100 only when all is done."""
     return "" if fraction is None else f"{math.floor(fraction * 100)}%"

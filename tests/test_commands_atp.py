@@ -77,6 +77,8 @@ def calls(full):
         "purge": ["purge"],
         "delete": ["delete", str(full[State.FINISHED].uuid)],
         "daemons": ["daemons"],
+        "gate": ["gate", "hold", "--type", "tests.echo"],
+        "limit": ["limit", "--type", "tests.echo", "--rate", "100/m"],
     }
 
 
@@ -699,3 +701,70 @@ def test_tables_align_numbers_to_the_right():
         "a       1",
         "bcdef  10",
     ]
+
+
+class TestGate:
+    def test_hold_drop_and_open(self, full):
+        assert run("gate").strip() == "All gates are open."
+        told = run("gate", "hold", "--type", "tests.echo", "--reason", "why", "--until", "1h")
+        assert "tests.echo  hold" in told
+        assert "why" in told
+        run("gate", "drop", "--type", "tests.echo", "--collection", "a")
+        run("gate", "hold")
+        found = {(row["type"], row["collection"]): row for row in document("gate")["gates"]}
+        assert found[None, None]["mode"] == "hold"
+        assert found["tests.echo", "a"]["mode"] == "drop"
+        assert found["tests.echo", None]["who"] == actor()
+        run("gate", "open", "--type", "tests.echo")
+        assert ("tests.echo", None) not in {
+            (row["type"], row["collection"]) for row in document("gate")["gates"]
+        }
+
+    @pytest.mark.parametrize(
+        "wrong",
+        [
+            ("hold", "--type", "tests.ecko"),
+            ("hold", "--collection", "a"),
+            ("hold", "--until", "soon"),
+            ("hold", "--until", "2000-01-01"),
+            ("open", "--until", "1h"),
+            ("--type", "tests.echo"),
+            ("shut",),
+        ],
+    )
+    def test_what_makes_no_sense(self, full, wrong):
+        """G13."""
+        with pytest.raises(CommandError):
+            run("gate", *wrong)
+        assert queue.gates() == []
+
+
+class TestLimit:
+    def test_set_and_leave(self, full):
+        assert run("limit").strip() == "Nothing is limited."
+        run("limit", "--type", "tests.echo", "--max-running", "3", "--weight", "0.5")
+        told = run("limit", "--type", "tests.echo", "--rate", "100/m")
+        assert "100/m" in told
+        [found] = document("limit")["limits"]
+        assert (found["max_running"], found["rate"], found["weight"]) == (3, "100/m", 0.5)
+        [found] = document("limit", "--type", "tests.echo", "--max-running", "none")["limits"]
+        assert found["max_running"] is None
+        assert document("limit", "--type", "tests.echo", "--default")["limits"] == []
+
+    @pytest.mark.parametrize(
+        "wrong",
+        [
+            ("--rate", "1/s"),
+            ("--type", "tests.ecko", "--rate", "1/s"),
+            ("--type", "tests.echo", "--rate", "fast"),
+            ("--type", "tests.echo", "--burst", "3"),
+            ("--type", "tests.echo", "--weight", "0"),
+            ("--type", "tests.echo", "--max-running", "0"),
+            ("--type", "tests.echo", "--default", "--rate", "1/s"),
+        ],
+    )
+    def test_what_makes_no_sense(self, full, wrong):
+        """G13."""
+        with pytest.raises(CommandError):
+            run("limit", *wrong)
+        assert queue.limits() == []

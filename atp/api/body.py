@@ -151,7 +151,7 @@ class _Reader:
 
     def _moment(self, name, value):
         if isinstance(value, str):
-            return _time(name, value)
+            return read_time(name, value)
         if isinstance(value, bool) or not isinstance(value, (int, float)):
             raise InvalidOption(f"{name} must be a time as text, or a number of seconds from now.")
         if not 0 <= value <= LONGEST_DELAY:
@@ -159,10 +159,11 @@ class _Reader:
         return self._now() + timedelta(seconds=value)
 
 
-def _time(name, text):
+def read_time(name, text):
+    """Return a time that is written with its offset. Raises InvalidOption."""
     try:
         time = datetime.fromisoformat(text)
-    except ValueError:
+    except (TypeError, ValueError):
         time = None
     if time is None or time.tzinfo is None:
         raise InvalidOption(

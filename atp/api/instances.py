@@ -35,6 +35,7 @@ class InstancesView(View):
             "all of them or none. The answer is an Instance or an array accordingly.",
             permissions=(permissions.VIEW_INSTANCE, permissions.OPERATE),
             body=EnqueueSerializer,
+            takes_many=True,
             answers={
                 201: Answer(
                     description="Enqueued; of many, at least one.",

@@ -14,6 +14,7 @@ from django.urls import path, re_path
 from ..conf import settings
 from ..web.actions import ACTIONS
 from .acting import ActionView
+from .controls import GatesView, LimitsView
 from .daemons import DaemonsView, DaemonView
 from .health import HealthView
 from .instances import InstancesView, InstanceView
@@ -47,6 +48,8 @@ _resources = [
         for name, action in ACTIONS.items()
     ),
     path("tasks", TasksView.as_view(), name="tasks"),
+    path("gates", GatesView.as_view(), name="gates"),
+    path("limits", LimitsView.as_view(), name="limits"),
     path("daemons", DaemonsView.as_view(), name="daemons"),
     path("daemons/<str:uuid>", DaemonView.as_view(), name="daemon"),
     path("health", _unwrapped(HealthView.as_view()), name="health"),

@@ -23,13 +23,16 @@ class Rotation:
 
     def order(self, types):
         """Return the identifiers, whoever is furthest behind first."""
-        return sorted(types, key=lambda type: self._times.get(type, 0.0))
+        return sorted(types, key=self._time)
 
     def behind(self, types):
         """Return those of ``types``, which are limited, that are no further than any rival."""
         others = [self._times[type] for type in self._rivals]
         first = min(others, default=-1.0)
-        return [type for type in self.order(types) if self._times.get(type, 0.0) <= first]
+        return [type for type in self.order(types) if self._time(type) <= first]
+
+    def _time(self, type):
+        return self._times.get(type, 0.0)
 
     def after(self, type):
         """The collection behind which to begin."""
@@ -47,9 +50,9 @@ class Rotation:
         if not apart:
             self._rivals = set(by_type)
         if by_type:
-            self._now = max(self._now, min(self._times.get(type, 0.0) for type in by_type))
+            self._now = max(self._now, min(self._time(type) for type in by_type))
         for type, count in by_type.items():
-            began = max(self._times.get(type, 0.0), self._now)
+            began = max(self._time(type), self._now)
             self._times[type] = began + count / weights.get(type, 1.0)
 
     def dealt(self, lanes):

@@ -21,7 +21,7 @@ from .base import Page
 _OPTIONS = ("identifier", "existing", "priority", "collection", "run_after", "start_before")
 
 
-class _MomentField(forms.CharField):
+class MomentField(forms.CharField):
     """A time, or a delay from now."""
 
     def clean(self, value):
@@ -59,10 +59,10 @@ class EnqueueForm(forms.Form):
     collection = forms.CharField(
         required=False, max_length=MAX_IDENTIFIER, help_text="label of a subset of the Type"
     )
-    run_after = _MomentField(
+    run_after = MomentField(
         required=False, label="Not before", help_text="2030-01-31T18:00, or a delay as 1h30m"
     )
-    start_before = _MomentField(
+    start_before = MomentField(
         required=False, label="Start before", help_text="else it is FAILED, MISSED"
     )
 

@@ -1,6 +1,7 @@
 """The overview: what waits, runs and failed, and who works on it."""
 
 from .. import health, overview
+from .. import queue as verbs
 from ..web import permissions
 from .base import Page
 from .daemons import daemon_rows
@@ -17,6 +18,7 @@ class OverviewPage(Page):
         return self.show(
             queue=queue,
             now=queue.time,
+            gates=verbs.gates(now=queue.time),
             problems=health.complaints([row.daemon for row in rows], queue.time),
             daemons=rows if may_see_daemons else None,
         )

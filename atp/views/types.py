@@ -29,6 +29,8 @@ class TypePage(Page):
         may_see_log = request.user.has_perm(permissions.VIEW_LOG)
         return self.show(
             type=documents.type(row),
+            gates=[gate for gate in queue.gates() if gate.type_id in (None, row.pk)],
+            limits=queue.limits(identifier),
             declared=registry.get(identifier) if identifier in registry else None,
             log=_log(identifier) if may_see_log else None,
         )

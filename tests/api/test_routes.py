@@ -26,6 +26,10 @@ NEEDED = {
     "redrive": ["view_instance", "operate"],
     "release": ["view_instance", "operate"],
     "list_tasks": ["view_task"],
+    "list_gates": ["view_type"],
+    "set_gate": ["view_type", "operate"],
+    "list_limits": ["view_type"],
+    "set_limit": ["view_type", "operate"],
     "list_daemons": ["view_daemon"],
     "get_daemon": ["view_daemon"],
 }
@@ -46,7 +50,11 @@ def address(name, full):
 
 
 def body_of(name):
-    return b'{"type": "tests.echo"}' if name == "enqueue" else b""
+    return {
+        "enqueue": b'{"type": "tests.echo"}',
+        "set_gate": b'{"type": "tests.echo", "mode": "hold"}',
+        "set_limit": b'{"type": "tests.echo", "max_running": 1}',
+    }.get(name, b"")
 
 
 def test_every_operation_is_in_the_table():

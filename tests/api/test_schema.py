@@ -31,6 +31,8 @@ def test_it_validates_without_a_warning(version, tmp_path):
         (serializers.LogRecordSerializer, documents.LOG_FIELDS, set()),
         (serializers.TaskSerializer, documents.TASK_FIELDS, {"instance", "type", "daemon"}),
         (serializers.DaemonSerializer, documents.DAEMON_FIELDS, {"condition"}),
+        (serializers.GateSerializer, documents.GATE_FIELDS, {"type"}),
+        (serializers.LimitSerializer, documents.LIMIT_FIELDS, {"type"}),
         (serializers.WorkerSerializer, documents.WORKER_FIELDS, set()),
     ],
 )

@@ -6,6 +6,7 @@ import signal
 import statistics
 import time
 from datetime import timedelta
+from itertools import pairwise
 
 from atp import queue
 from atp.models import Instance, LogRecord, Task
@@ -48,7 +49,7 @@ def test_no_more_at_a_time_than_may_run_and_no_fewer_for_long(atpd, record):
     daemons = [atpd(processes=1).ready(workers=1) for _ in range(2)]
     wait_for(lambda: not Task.objects.exists(), timeout=60, what="an empty queue")
     times = [line["time"] for line in record.lines("start")]
-    pauses = [after - before for before, after in zip(times, times[1:], strict=False)]
+    pauses = [after - before for before, after in pairwise(times)]
     assert statistics.median(pauses) < 0.3
     assert all(line["alone"] for line in record.lines("start"))
     assert [daemon.stop() for daemon in daemons] == [0, 0]

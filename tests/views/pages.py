@@ -28,6 +28,7 @@ class PageCase:
 
 PAGES = (
     PageCase("overview", "/atp/", (INSTANCE,)),
+    PageCase("gate", "/atp/gate/", (TYPE, OPERATE)),
     PageCase("instances", "/atp/instances/", (INSTANCE,)),
     PageCase("instance", "/atp/instances/{finished}/", (INSTANCE,)),
     PageCase("log", "/atp/instances/{finished}/log/", (INSTANCE, LOG)),
@@ -39,6 +40,8 @@ PAGES = (
     PageCase("types", "/atp/types/", (TYPE,)),
     PageCase("type", "/atp/types/tests.add/", (TYPE,)),
     PageCase("enqueue", "/atp/types/tests.add/enqueue/", (TYPE, OPERATE)),
+    PageCase("type-gate", "/atp/types/tests.add/gate/", (TYPE, OPERATE)),
+    PageCase("type-limit", "/atp/types/tests.add/limit/", (TYPE, OPERATE)),
     PageCase("daemons", "/atp/daemons/", (DAEMON,)),
     PageCase("daemon", "/atp/daemons/{daemon}/", (DAEMON,)),
 )

@@ -11,7 +11,8 @@ _LATE = """
     LIMIT 1
 """
 _SERVED = """
-    SELECT identifier, atp_type.id, timeout, max_retries, backoff, backoff_max, max_restarts, max_memory
+    SELECT identifier, atp_type.id, timeout, max_retries, backoff, backoff_max, max_restarts,
+        max_memory
     FROM json_each(%(types)s) CROSS JOIN atp_type ON identifier = value
 """
 _SET = """
