@@ -14,7 +14,9 @@ from django.db.models import Min, OuterRef, Subquery
 
 from . import documents, overview
 from .conf import settings
+from .controls import gates
 from .models import Task, Type
+from .querysets import LANES_ORDER
 
 OK, FAILING = "ok", "failing"
 _APP = "atp"
@@ -107,10 +109,17 @@ def _due_besides(served, time):
     """Identifiers of the Types of which work is due, but those in ``served``."""
     due = Task.objects.using(settings.DATABASE).due(time).filter(type=OuterRef("pk"))
     types = Type.objects.using(settings.DATABASE).exclude(identifier__in=served)
+    for gate in gates(now=time):
+        # What is held is not to be worked on.
+        if gate.type_id is None:
+            return []
+        if gate.collection is None:
+            types = types.exclude(pk=gate.type_id)
+        else:
+            due = due.exclude(type=gate.type_id, collection=gate.collection)
     # One look for each Type instead of one at all that is due.
-    waiting = types.annotate(first=Subquery(due.in_claiming_order().values("pk")[:1])).filter(
-        first__isnull=False
-    )
+    first = due.order_by(*LANES_ORDER).values("pk")[:1]
+    waiting = types.annotate(first=Subquery(first)).filter(first__isnull=False)
     return list(waiting.values_list("identifier", flat=True))
 
 

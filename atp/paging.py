@@ -10,9 +10,10 @@ import json
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from django.db.models import DateTimeField
+from django.db.models import CharField, DateTimeField
 
 from .exceptions import InvalidPageKey
+from .options import check_text
 
 _AFTER, _BEFORE = "a", "b"
 _LARGEST = 2**63 - 1
@@ -137,6 +138,9 @@ def _value(field, value):
         if time.tzinfo is None:
             raise ValueError(f"{value} has no offset")
         return time.astimezone(UTC)
+    if isinstance(field, CharField):
+        check_text(field.name, value)
+        return value
     if isinstance(value, bool) or not isinstance(value, int) or abs(value) > _LARGEST:
         raise ValueError(f"{value!r} is no key")
     return value

@@ -9,6 +9,8 @@ from .states import CLAIMED, DEAD_LETTER, LIVE, TERMINAL, State
 
 # Within a lane (G8).
 CLAIMING_ORDER = ("-priority", "due_at", "instance_id")
+# Lane by lane: the order of the index on what waits.
+LANES_ORDER = ("type_id", "collection", *CLAIMING_ORDER)
 # Terminal rows, in the words of the partial indexes on them: the state itself
 # is in no index, since it changes while the Instance is live.
 _FINISHED = Q(finished__isnull=False, reason="")

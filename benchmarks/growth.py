@@ -4,7 +4,8 @@ Each case has a database of its own, which is filled once; then all take turns.
 Most are measured as ``drain`` is, with other Instances in the database: that wait,
 of a Type that no daemon serves; that have FINISHED, of the same Type; that wait, of
 the same Type and of higher priority, but are dated in the future. One has tasks of
-many Types.
+many Types. Lanes of the same Type are held, or limited to one at a time, or many that
+have one task each, due or dated in the future.
 
 Where what waits is due and of the same Type, a daemon begins with it as soon as it
 starts. There the first tasks warm it up, and the rate is that of those which finish
@@ -31,6 +32,8 @@ def add_arguments(add):
     add("--waiting", type=int, default=1_000_000, help="Instances that wait, where many do")
     add("--finished", type=int, default=1_000_000, help="Instances that have FINISHED")
     add("--dated", type=int, default=100_000, help="Instances dated in the future")
+    add("--held", type=int, default=100_000, help="Instances in a lane that is held, or limited")
+    add("--lanes", type=int, default=1_000, help="lanes of one task each")
     add("--types", type=int, default=100, help="Types that the tasks are of")
 
 
@@ -49,6 +52,10 @@ class Case:
     finished: int = 0
     dated: int = 0
     behind: int = 0
+    held: int = 0
+    limited: int = 0
+    lanes: int = 0
+    later_lanes: int = 0
     base: str = ""
 
     @property
@@ -66,8 +73,25 @@ class Case:
         filling.fill_waiting(connection, OTHER, self.others, epoch=PAST)
         filling.fill_finished(connection, self.type, self.finished, epoch=PAST)
         filling.fill_waiting(connection, self.type, self.dated, epoch=FUTURE, priority=10)
+        self._fill_lanes(connection)
         self.refill(connection)
         vacuum(connection)
+
+    def _fill_lanes(self, connection):
+        from atp import queue
+
+        def fill(count, name, *, epoch=PAST, lanes=1):
+            filling.fill_waiting(
+                connection, self.type, count, epoch=epoch, collection=name, lanes=lanes
+            )
+
+        fill(self.held, "held")
+        fill(self.limited, "limited")
+        fill(self.later_lanes, "later ", epoch=FUTURE, lanes=max(1, self.later_lanes))
+        if self.held:
+            queue.hold(self.type, "held")
+        if self.limited:
+            queue.limit(self.type, "limited", max_running=1, rate="1/d")
 
     def refill(self, connection):
         """Write what of the same Type earlier runs have taken, the tasks included."""
@@ -80,6 +104,14 @@ class Case:
 
     def rate(self, connection, directory):
         """Run daemons once, and return how many tasks a second they get through."""
+        filling.fill_waiting(
+            connection,
+            self.type,
+            self.lanes,
+            epoch=PAST,
+            collection="due ",
+            lanes=max(1, self.lanes),
+        )
         if not self.behind:
             return draining.run(self.load, directory).rate
         self.refill(connection)
@@ -113,12 +145,18 @@ def _cases(options):
     waiting, own = f"{options.waiting:,} waiting", f"{options.waiting:,} waiting, of the same Type"
     finished, dated = f"{options.finished:,} FINISHED", f"{options.dated:,} dated in the future"
     types = f"{options.types:,} Types"
+    held, limited = f"{options.held:,} in a held lane", f"{options.held:,} in a limited lane"
+    lanes, later = f"{options.lanes:,} lanes of one", f"{options.lanes:,} lanes, of the future"
     return [
         Case(name=few, load=load, others=FEW),
         Case(name=waiting, load=load, others=options.waiting, base=few),
         Case(name=finished, load=load, others=FEW, finished=options.finished, base=few),
         Case(name=dated, load=load, others=FEW, dated=options.dated, base=few),
         Case(name=types, load=many, others=FEW, base=few),
+        Case(name=held, load=load, others=FEW, held=options.held, base=few),
+        Case(name=limited, load=load, others=FEW, limited=options.held, base=few),
+        Case(name=lanes, load=load, others=FEW, lanes=options.lanes, base=few),
+        Case(name=later, load=load, others=FEW, later_lanes=options.lanes, base=few),
         Case(name=few_own, load=load, behind=FEW),
         Case(name=own, load=load, behind=options.waiting, base=few_own),
     ]

@@ -169,7 +169,7 @@ def _tasks():
             path=f"{API}tasks",
             query=query,
             rows=_selected("TaskFilter", Task.objects.all(), query),
-            order=("type_id", "-priority", "due_at", "instance_id"),
+            order=("type_id", "collection", "-priority", "due_at", "instance_id"),
         )
 
 

@@ -6,7 +6,7 @@ import pytest
 from django.db import OperationalError, connection
 from django.db.migrations.recorder import MigrationRecorder
 
-from atp import health, overview
+from atp import health, overview, queue
 
 from .app.tasks import add, echo
 
@@ -116,3 +116,13 @@ def test_no_daemon_at_all(world):
     echo.enqueue()
     add.enqueue(1)
     assert health.health().problems == ("Work is due, and no daemon is alive.",)
+
+
+def test_what_is_held_is_nobody_s_fault(world):
+    """Somebody holds it on purpose."""
+    echo.using(collection="a").enqueue()
+    assert health.health().problems
+    for place in ({"type": "tests.echo", "collection": "a"}, {"type": "tests.echo"}, {}):
+        queue.hold(**place)
+        assert not health.health().problems
+        queue.open_gate(**place)

@@ -109,13 +109,14 @@ class TestIndexes:
             assert partial or not names & changing, index.name
 
     def test_a_claim_walks_its_index(self):
+        lane = Task.objects.due(now()).filter(type=1, collection="")
         if connection.vendor != "postgresql":
-            plan = Task.objects.due(now()).filter(type=1).in_claiming_order()[:5].explain()
+            plan = lane.in_claiming_order()[:5].explain()
             assert "atp_task_claim" in plan
             return
         with transaction.atomic(), connection.cursor() as cursor:
             cursor.execute("SET LOCAL enable_seqscan = off; SET LOCAL enable_bitmapscan = off")
-            plan = Task.objects.due(now()).filter(type=1).in_claiming_order()[:5].explain()
+            plan = lane.in_claiming_order()[:5].explain()
         assert "atp_task_claim" in plan
         assert "Sort" not in plan
 

@@ -1,9 +1,9 @@
-"""The queue: Tasks of each Type in the order in which they are claimed."""
+"""The queue: Tasks of each lane in the order in which they are claimed."""
 
 from .. import documents
 from ..conf import settings
 from ..models import Task
-from ..querysets import CLAIMING_ORDER
+from ..querysets import LANES_ORDER
 from ..web import permissions
 from ..web.filters import TaskFilter, selected
 from .base import View
@@ -11,15 +11,13 @@ from .filtering import parameters
 from .operation import LIMIT, PAGE, Answer, Operation
 from .serializers import TaskSerializer, page_of
 
-_ORDER = ("type_id", *CLAIMING_ORDER)
-
 
 class TasksView(View):
     tag = "tasks"
     operations = {
         "GET": Operation(
             id="list_tasks",
-            summary="The queue: what waits, by Type in claiming order",
+            summary="The queue: what waits, lane by lane in claiming order",
             description="With `claimed=true` what daemons hold instead.",
             permissions=(permissions.VIEW_TASK,),
             parameters=(*parameters(TaskFilter), PAGE, LIMIT),
@@ -30,4 +28,4 @@ class TasksView(View):
     def get(self, request):
         rows = Task.objects.using(settings.DATABASE).select_related("instance", "type", "daemon")
         chosen = selected(TaskFilter, request.query_params, rows, others=("page", "limit"))
-        return self.page(chosen.qs, _ORDER, documents.queued_task)
+        return self.page(chosen.qs, LANES_ORDER, documents.queued_task)

@@ -44,14 +44,19 @@ _NUMBERS = """(
 ) AS numbers"""
 
 
-def fill_waiting(connection, identifier, count, *, epoch, priority=0):
-    """Write Instances of a Type that wait, due a millisecond after each other from a time on."""
+def fill_waiting(connection, identifier, count, *, epoch, priority=0, collection="", lanes=1):
+    """Write Instances of a Type that wait, due a millisecond after each other from a time on.
+
+    All in one collection; or in so many ``lanes``, whose names begin with it.
+    """
     dialect = _DIALECTS[connection.vendor]
+    named = "%(collection)s" if lanes == 1 else f"%(collection)s || (number %% {lanes})"
     task = f"""INSERT INTO atp_task
         (instance_id, type_id, collection, priority, due_at, attempt, request)
-        SELECT number, %(type)s, '', %(priority)s, {dialect.time}, 0, '' FROM {_NUMBERS}"""
-    statements = [*_statements(dialect, "ACCEPTED", _ENQUEUED), task]
-    _fill(connection, identifier, count, statements, {"epoch": epoch, "priority": priority})
+        SELECT number, %(type)s, {named}, %(priority)s, {dialect.time}, 0, '' FROM {_NUMBERS}"""
+    statements = [*_statements(dialect, "ACCEPTED", _ENQUEUED, named), task]
+    parameters = {"epoch": epoch, "priority": priority, "collection": collection}
+    _fill(connection, identifier, count, statements, parameters)
 
 
 def fill_finished(connection, identifier, count, *, epoch):
@@ -60,7 +65,7 @@ def fill_finished(connection, identifier, count, *, epoch):
     _fill(connection, identifier, count, statements, {"epoch": epoch, "priority": 0})
 
 
-def _statements(dialect, state, events):
+def _statements(dialect, state, events, collection="''"):
     """Return those that write Instances in a state, their Inputs and their log."""
     attempt = events[-1][2]
     ended = dialect.time if state == "FINISHED" else "NULL"
@@ -69,7 +74,7 @@ def _statements(dialect, state, events):
             lost, progress, progress_message, created_by, created, started, finished
         )
         SELECT
-            number, %(type)s, {dialect.uuid}, '{state}', '', '', %(priority)s, {attempt}, 0, 0,
+            number, %(type)s, {dialect.uuid}, '{state}', '', {collection}, %(priority)s, {attempt}, 0, 0,
             0, NULL, '', '', {dialect.time}, {ended}, {ended}
         FROM {_NUMBERS}"""
     inputs = f"""INSERT INTO atp_inputs (instance_id, format, data)

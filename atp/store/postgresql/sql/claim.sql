@@ -88,7 +88,7 @@ level (type_id, turn, way, bound, collection, priority, due_at, floor, due, cap)
             WHERE type_id = level.type_id AND daemon_id IS NULL
               AND collection = level.collection
               AND priority < level.priority AND priority > level.floor
-            ORDER BY priority DESC, due_at LIMIT 1
+            ORDER BY atp_task.priority DESC, due_at LIMIT 1
         )
       UNION ALL
         (
@@ -105,7 +105,7 @@ level (type_id, turn, way, bound, collection, priority, due_at, floor, due, cap)
             WHERE type_id = level.type_id AND daemon_id IS NULL
               AND collection = level.collection
               AND priority < least(level.priority, level.floor)
-            ORDER BY priority DESC, due_at LIMIT 1
+            ORDER BY atp_task.priority DESC, due_at LIMIT 1
         )
         -- The next lane.
       UNION ALL
@@ -117,7 +117,7 @@ level (type_id, turn, way, bound, collection, priority, due_at, floor, due, cap)
               END
               AND type_id = level.type_id AND daemon_id IS NULL
               AND collection > level.collection
-            ORDER BY collection, priority DESC, due_at LIMIT 1
+            ORDER BY atp_task.collection, atp_task.priority DESC, due_at LIMIT 1
         )
       UNION ALL
         (
@@ -125,7 +125,7 @@ level (type_id, turn, way, bound, collection, priority, due_at, floor, due, cap)
             WHERE level.way = 'all' AND (level.priority IS NULL OR level.collection > level.bound)
               AND type_id = level.type_id AND daemon_id IS NULL
               AND collection <= level.bound
-            ORDER BY collection, priority DESC, due_at LIMIT 1
+            ORDER BY atp_task.collection, atp_task.priority DESC, due_at LIMIT 1
         )
       UNION ALL
         (
@@ -133,7 +133,7 @@ level (type_id, turn, way, bound, collection, priority, due_at, floor, due, cap)
             WHERE level.way = 'all' AND level.collection <= level.bound
               AND type_id = level.type_id AND daemon_id IS NULL
               AND collection > level.collection AND collection <= level.bound
-            ORDER BY collection, priority DESC, due_at LIMIT 1
+            ORDER BY atp_task.collection, atp_task.priority DESC, due_at LIMIT 1
         )
       UNION ALL
         (
@@ -141,7 +141,7 @@ level (type_id, turn, way, bound, collection, priority, due_at, floor, due, cap)
             WHERE level.way = 'gap'
               AND type_id = level.type_id AND daemon_id IS NULL
               AND collection > level.collection AND collection < level.bound
-            ORDER BY collection, priority DESC, due_at LIMIT 1
+            ORDER BY atp_task.collection, atp_task.priority DESC, due_at LIMIT 1
         )
         LIMIT 1
     ) step

@@ -28,20 +28,20 @@ level (type_id, collection, priority, due_at) AS (
             WHERE level.due_at > (SELECT now FROM clock)
               AND type_id = level.type_id AND daemon_id IS NULL
               AND collection = level.collection AND priority < level.priority
-            ORDER BY priority DESC, due_at LIMIT 1
+            ORDER BY atp_task.priority DESC, due_at LIMIT 1
         )
       UNION ALL
         (
             SELECT collection::text, priority::int, due_at FROM atp_task
             WHERE type_id = level.type_id AND daemon_id IS NULL AND collection > level.collection
-            ORDER BY collection, priority DESC, due_at LIMIT 1
+            ORDER BY atp_task.collection, atp_task.priority DESC, due_at LIMIT 1
         )
       UNION ALL
         (
             SELECT collection::text, priority::int, due_at FROM atp_task
             WHERE level.collection IS NULL
               AND type_id = level.type_id AND daemon_id IS NULL
-            ORDER BY collection, priority DESC, due_at LIMIT 1
+            ORDER BY atp_task.collection, atp_task.priority DESC, due_at LIMIT 1
         )
         LIMIT 1
     ) step
