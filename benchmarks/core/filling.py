@@ -74,8 +74,8 @@ def _statements(dialect, state, events, collection="''"):
             lost, progress, progress_message, created_by, created, started, finished
         )
         SELECT
-            number, %(type)s, {dialect.uuid}, '{state}', '', {collection}, %(priority)s, {attempt}, 0, 0,
-            0, NULL, '', '', {dialect.time}, {ended}, {ended}
+            number, %(type)s, {dialect.uuid}, '{state}', '', {collection}, %(priority)s, {attempt},
+            0, 0, 0, NULL, '', '', {dialect.time}, {ended}, {ended}
         FROM {_NUMBERS}"""
     inputs = f"""INSERT INTO atp_inputs (instance_id, format, data)
         SELECT number, 'json', '{{"number":' || number || '}}' FROM {_NUMBERS}"""
