@@ -27,7 +27,8 @@ class Claims(Limited, Gates):
 
     def claim(self, daemon, types, limit, *, free=None):
         types, free = list(types), limit if free is None else min(free, limit)
-        early = self.rotation.behind([type for type in types if type in self._limited])
+        limited = [type for type in types if type in self._limited]
+        early = self._not_full_lately(self.rotation.behind(limited))
         claimed = self._claim_limited(daemon, early, free)
         free -= len(claimed)
         if len(claimed) < limit or not limit:

@@ -4,31 +4,57 @@ First its rows of Limit are locked, so that daemons take turns; then what is hel
 counted, by a statement that sees what whoever had the lock before has claimed.
 """
 
+import time
+
 from django.db.models import Q
+from django.utils.functional import cached_property
 
 from ...models import Daemon, Limit, Task
 from ..limits import Bucket, Rooms
 from .base import ORMBase
 
+# While there is other work, what had nothing to claim is left alone for so long, in seconds.
+FULL_FOR = 0.05
 LIMITING = Q(max_running__isnull=False) | Q(per_second__isnull=False)
 
 
 class Limited(ORMBase):
+    @cached_property
+    def _full_at(self):
+        """When nothing could be claimed of limited Types, on the monotonic clock."""
+        return {}
+
     def _claim_limited(self, daemon, types, limit):
         """Claim up to ``limit`` of these Types, as far as their limits allow."""
         claimed = []
         for type in types:
+            if len(claimed) >= limit:
+                break
             # A look without the lock first: most of the time there is no room.
-            if len(claimed) < limit and Rooms.of(self._buckets([type])).any:
-                with self.atomic():
-                    buckets = self._buckets([type], lock=True)
-                    rooms = Rooms.of(buckets)
-                    wanted = min(limit - len(claimed), rooms.total)
-                    if rooms.any and wanted > 0:
-                        tasks = self._take_limited(daemon, type, rooms, wanted)
-                        self._spend(buckets, tasks)
-                        claimed += [task._replace(limited=True) for task in tasks]
+            has_room = Rooms.of(self._buckets([type])).any
+            tasks = self._claim_of(daemon, type, limit - len(claimed)) if has_room else []
+            if not tasks:
+                self._full_at[type] = time.monotonic()
+            claimed += [task._replace(limited=True) for task in tasks]
         return claimed
+
+    def _claim_of(self, daemon, type, limit):
+        with self.atomic():
+            buckets = self._buckets([type], lock=True)
+            rooms = Rooms.of(buckets)
+            if not rooms.any:
+                return []
+            tasks = self._take_limited(daemon, type, rooms, min(limit, rooms.total))
+            self._spend(buckets, tasks)
+            return tasks
+
+    def _not_full_lately(self, types):
+        """Return the Types of which it was not found a moment ago that nothing can be claimed.
+
+        Others are looked at when there is nothing else to be done.
+        """
+        before = time.monotonic() - FULL_FOR
+        return [type for type in types if self._full_at.get(type, 0.0) < before]
 
     def _due_in(self, due, limited, opens=None):
         """In how many seconds a Task may be started; None if none waits.
