@@ -22,8 +22,8 @@ class Bucket:
     now: datetime
 
     @classmethod
-    def of(cls, limit, held, now):
-        """Look at a row of Limit, of whose Tasks so many are held."""
+    def of(cls, limit, type, held, now):
+        """Look at a row of Limit of the Type of this identifier; so many Tasks are held."""
         tokens = 0.0
         if limit.per_second is not None:
             passed = (now - limit.refilled).total_seconds() if limit.refilled else 0.0
@@ -31,7 +31,7 @@ class Bucket:
             tokens = min(limit.burst, had + max(0.0, passed) * limit.per_second)
         return cls(
             key=limit.pk,
-            type=limit.type.identifier,
+            type=type,
             collection=limit.collection,
             weight=limit.weight,
             max_running=limit.max_running,

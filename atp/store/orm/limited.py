@@ -80,7 +80,12 @@ class Limited(ORMBase):
             return []
         now = self.now()
         return [
-            Bucket.of(limit, 0 if limit.max_running is None else self._held(limit), now)
+            Bucket.of(
+                limit,
+                limit.type.identifier,
+                0 if limit.max_running is None else self._held(limit),
+                now,
+            )
             for limit in limits
         ]
 
