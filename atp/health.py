@@ -78,23 +78,27 @@ def _health():
     )
 
 
-def complaints(daemons, time):
-    """Return sentences about what nobody works on, of all daemons as they are at a time."""
+def complaints(daemons, time, shut=None):
+    """Return sentences about what nobody works on, of all daemons as they are at a time.
+
+    ``shut`` are the gates that are, if they are known already.
+    """
+    shut = gates(now=time) if shut is None else shut
     told = [documents.daemon(row, time) for row in daemons]
     living = [daemon for daemon in told if daemon["condition"] != overview.LOST]
     if not living:
-        return _without_daemons(told, time)
+        return _without_daemons(told, time, shut)
     served = {identifier for daemon in living for identifier in daemon["types"]}
     return tuple(
         f"Work of Type {identifier!r} is due, and no daemon serves it."
-        for identifier in _due_besides(served, time)
+        for identifier in _due_besides(served, time, shut)
     )
 
 
-def _without_daemons(lost, time):
+def _without_daemons(lost, time, shut):
     """What nobody works on where there is no daemon with a lease at all."""
     found = []
-    if _due_besides((), time):
+    if _due_besides((), time, shut):
         found.append("Work is due, and no daemon is alive.")
     held = Task.objects.using(settings.DATABASE).claimed().values_list("daemon__uuid", flat=True)
     holders = set(held.distinct())
@@ -105,11 +109,11 @@ def _without_daemons(lost, time):
     return tuple(found)
 
 
-def _due_besides(served, time):
+def _due_besides(served, time, shut):
     """Identifiers of the Types of which work is due, but those in ``served``."""
     due = Task.objects.using(settings.DATABASE).due(time).filter(type=OuterRef("pk"))
     types = Type.objects.using(settings.DATABASE).exclude(identifier__in=served)
-    for gate in gates(now=time):
+    for gate in shut:
         # What is held is not to be worked on.
         if gate.type_id is None:
             return []

@@ -5,14 +5,14 @@ import re
 from .exceptions import InvalidLimit
 
 SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
-_RATE = re.compile(r"([1-9]\d{0,8})\s*/\s*([1-9]\d{0,4})?\s*([smhd])")
+_RATE = re.compile(r"([1-9]\d{0,8})/([1-9]\d{0,4})?([smhd])", re.ASCII)
 # What comes in this time may be started at once, if nothing else is said, in seconds.
 BURST = 0.1
 
 
 def per_second(rate):
     """Return a rate in tasks a second. Raises InvalidLimit."""
-    found = _RATE.fullmatch(rate.strip()) if isinstance(rate, str) else None
+    found = _RATE.fullmatch(rate) if isinstance(rate, str) else None
     if found is None:
         raise InvalidLimit(
             f"rate={rate!r}: must be a number, '/' and a time, as '50/s', '100/m' or '5/10s'; "

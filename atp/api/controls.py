@@ -6,6 +6,7 @@ from rest_framework.exceptions import ParseError
 
 from .. import documents, queue
 from ..conf import did_you_mean
+from ..exceptions import LONGEST_DELAY
 from ..web import permissions
 from ..web.actor import API, actor
 from .base import View
@@ -54,7 +55,7 @@ class GatesView(View):
         given = _object(request, (*_PLACE, "mode", "reason", "until"))
         mode = given.pop("mode", None)
         errors = _texts(given, ("type", "collection", "reason"))
-        if mode not in _VERBS:
+        if not isinstance(mode, str) or mode not in _VERBS:
             errors.append(("mode", f"It must be one of {', '.join(_VERBS)}."))
         if given.get("until") is None:
             given.pop("until", None)
@@ -141,11 +142,10 @@ def _texts(given, names):
 def _moment(errors, value):
     """A time with an offset as text, or a number of seconds from now."""
     if isinstance(value, (int, float)) and not isinstance(value, bool):
-        try:
+        if 0 <= value <= LONGEST_DELAY:
             return timedelta(seconds=value)
-        except (OverflowError, ValueError):
-            errors.append(("until", "That is longer than any time is."))
-            return None
+        errors.append(("until", f"until must be from 0 to {LONGEST_DELAY:.0f} seconds from now."))
+        return None
     try:
         return read_time("until", value)
     except ValueError as error:

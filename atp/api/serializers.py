@@ -194,7 +194,12 @@ class SetLimitSerializer(rest.Serializer):
     max_running = rest.IntegerField(
         min_value=1, max_value=1_000_000, required=False, allow_null=True
     )
-    rate = fields.text("As `50/s`, `100/m` or `5/10s`.", required=False, allow_null=True)
+    rate = rest.RegexField(
+        r"^[1-9][0-9]{0,8}/([1-9][0-9]{0,4})?[smhd]$",
+        required=False,
+        allow_null=True,
+        help_text="As `50/s`, `100/m` or `5/10s`.",
+    )
     burst = rest.IntegerField(min_value=1, max_value=1_000_000, required=False, allow_null=True)
     weight = rest.FloatField(min_value=0.001, max_value=1000, required=False, allow_null=True)
     default = rest.BooleanField(

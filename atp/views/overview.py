@@ -14,11 +14,12 @@ class OverviewPage(Page):
     def get(self, request):
         queue = overview.overview(history=False)
         rows = daemon_rows(queue.time)
+        shut = verbs.gates(now=queue.time)
         may_see_daemons = request.user.has_perm(permissions.VIEW_DAEMON)
         return self.show(
             queue=queue,
             now=queue.time,
-            gates=verbs.gates(now=queue.time),
-            problems=health.complaints([row.daemon for row in rows], queue.time),
+            gates=shut,
+            problems=health.complaints([row.daemon for row in rows], queue.time, shut),
             daemons=rows if may_see_daemons else None,
         )

@@ -61,7 +61,7 @@ def _plausible(item):
     if _is_identifier(item.get("type")):
         # Always, or nothing else of the body would matter.
         item["type"] = _known("types", item["type"], always=True)
-    for name in ("identifier", "collection"):
+    for name in ("identifier", "collection", "reason"):
         text = item.get(name)
         if isinstance(text, str) and 1 <= len(text) <= 200:
             item[name] = "".join(c for c in text if c.isprintable()) or "x"

@@ -48,6 +48,7 @@ def test_limits(full, api):
     ("path", "body", "status", "name"),
     [
         ("gates", {"mode": "shut"}, 422, "invalid-body"),
+        ("gates", {"mode": {}}, 422, "invalid-body"),
         ("gates", {}, 422, "invalid-body"),
         ("gates", [], 422, "invalid-body"),
         ("gates", {"mode": "hold", "typ": "tests.echo"}, 422, "invalid-body"),
@@ -56,7 +57,8 @@ def test_limits(full, api):
         ("gates", {"mode": "hold", "until": True}, 422, "invalid-body"),
         ("gates", {"mode": "open", "until": 5}, 422, "invalid-body"),
         ("gates", {"mode": "hold", "until": "2000-01-31T18:00:00Z"}, 422, "invalid-gate"),
-        ("gates", {"mode": "hold", "until": -5}, 422, "invalid-gate"),
+        ("gates", {"mode": "hold", "until": -5}, 422, "invalid-body"),
+        ("gates", {"mode": "hold", "until": 0}, 422, "invalid-gate"),
         ("gates", {"mode": "hold", "until": 1e15}, 422, "invalid-body"),
         ("gates", {"mode": "hold", "collection": "a"}, 422, "invalid-gate"),
         ("gates", {"mode": "hold", "reason": "a\nb"}, 422, "invalid-gate"),
