@@ -20,6 +20,8 @@ from django.conf import settings as project
 from django.core.exceptions import ImproperlyConfigured
 from django.utils.module_loading import import_string
 
+from .wording import read_size
+
 
 class InvalidSetting(ImproperlyConfigured):
     """A value in ``settings.ATP`` is of the wrong kind."""
@@ -46,6 +48,9 @@ class Settings:
     MAX_RETRIES: int = 0
     """Attempts that may raise and be tried again, for Types that state none."""
 
+    MAX_MEMORY: int | str | None = None
+    """What an attempt may take of memory, as "2GiB", if its Type says nothing; None: no limit."""
+
     BACKOFF: timedelta | float = timedelta(seconds=5)
     """Delay before the first retry; each further one waits twice as long."""
 
@@ -66,6 +71,9 @@ class Settings:
 
     MAX_LOG_MESSAGE: int = 8 * 1024
     """Longest message kept, in characters; longer ones are cut in the middle."""
+
+    MAX_FILES: int = 1000
+    """Files that an attempt may publish."""
 
     LOG_LEVEL: str = "INFO"
     """Lowest level of standard logging that is captured from handlers."""
@@ -142,6 +150,11 @@ def problems():
 def _value_problems():
     """Values of the right kind that cannot be used."""
     found = []
+    if settings.MAX_MEMORY is not None:
+        try:
+            read_size(settings.MAX_MEMORY)
+        except ValueError as error:
+            found.append(f"ATP['MAX_MEMORY']: {error}.")
     levels = logging.getLevelNamesMapping()
     if settings.LOG_LEVEL not in levels:
         found.append(

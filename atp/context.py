@@ -17,7 +17,7 @@ from django.core.files.base import ContentFile
 from django.core.files.storage import storages
 
 from .conf import settings
-from .exceptions import Interrupted
+from .exceptions import Interrupted, TooLarge
 
 # Progress is sent at most this often, in seconds.
 PROGRESS_EVERY = 0.1
@@ -74,6 +74,7 @@ class Context:
         self._progress_sent = 0.0
         self._unsent_progress = None
         self._records = 0
+        self._files = 0
 
     @property
     def uuid(self):
@@ -161,8 +162,11 @@ class Context:
 
         ``file`` is a path, bytes, or a binary file object. The description is
         a dict with ``name``, ``path`` (in Django's storage), ``content_type``,
-        ``size`` (bytes) and ``attempt``.
+        ``size`` (bytes) and ``attempt``. Raises TooLarge beyond
+        ``ATP["MAX_FILES"]`` files.
         """
+        if self._files >= settings.MAX_FILES:
+            raise TooLarge(f"publish(): one attempt may publish {settings.MAX_FILES} files.")
         if content_type:
             _check_content_type(content_type)
         if isinstance(file, (bytes, bytearray, memoryview)):
@@ -190,6 +194,7 @@ class Context:
             "size": size,
             "attempt": self.attempt,
         }
+        self._files += 1
         self._report("file", description)
         return description
 

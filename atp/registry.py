@@ -12,12 +12,14 @@ from functools import cache
 from operator import attrgetter
 
 from django.core.signals import setting_changed
+from django.db import DEFAULT_DB_ALIAS
 
 from . import binding, codec
 from .conf import did_you_mean, seconds, settings
 from .exceptions import InvalidOption, InvalidType, UnknownType, UnregisteredHandler
 from .options import Options
 from .store.values import Registration
+from .wording import read_size
 
 # What the identifier of a Type looks like.
 IDENTIFIER = r"[A-Za-z0-9_][A-Za-z0-9_.:\-]{0,199}"
@@ -48,7 +50,10 @@ class TaskType:
     backoff: object = _Setting("BACKOFF")
     backoff_max: object = _Setting("BACKOFF_MAX")
     retention: object = _Setting("RETENTION")
+    max_memory: object = _Setting("MAX_MEMORY")
     serializer: str = codec.JSON
+    transactional: bool | str = False
+    keep_processes: bool = False
     options: Options = field(default_factory=Options)
 
     # A template that is given a Type would otherwise run its handler.
@@ -69,6 +74,11 @@ class TaskType:
     def plain(self):
         """The names of its parameters, if each can be given by its name: see :mod:`.binding`."""
         return _signature(self.handler)[1]
+
+    @property
+    def database(self):
+        """The alias of the database that a transactional handler writes to; None for others."""
+        return DEFAULT_DB_ALIAS if self.transactional is True else self.transactional or None
 
     @property
     def handler_path(self):
@@ -119,6 +129,8 @@ def _registration(identifier, handler, serializer, *values):
     }
     for name in _DURATIONS:
         given[name] = seconds(given[name])
+    if given["max_memory"] is not None:
+        given["max_memory"] = read_size(given["max_memory"])
     return Registration(
         identifier=identifier, handler=handler[-255:], serializer=serializer, **given
     )
@@ -134,13 +146,14 @@ setting_changed.connect(_forget_settings)
 
 _DURATIONS = ("timeout", "backoff", "backoff_max", "retention")
 _COUNTS = ("max_restarts", "max_retries")
-_PARAMETERS = (*_DURATIONS, *_COUNTS)
+_PARAMETERS = (*_DURATIONS, *_COUNTS, "max_memory")
 _parameters = attrgetter(*_PARAMETERS)
-_MAY_BE_NONE = ("timeout", "retention")
+_MAY_BE_NONE = ("timeout", "retention", "max_memory")
 _OPTIONS = ("priority", "collection")
-_KNOWN = (*_PARAMETERS, "serializer", *_OPTIONS)
+_KNOWN = (*_PARAMETERS, "serializer", "transactional", "keep_processes", *_OPTIONS)
 _LONGEST = timedelta(days=3650).total_seconds()
 _MOST = 1_000_000
+_LEAST_MEMORY = 1024 * 1024
 
 
 class Registry:
@@ -178,6 +191,10 @@ class Registry:
                 f"No Type {identifier!r} is declared.{did_you_mean(identifier, self._types)}"
             ) from None
 
+    def is_transactional(self, identifier):
+        """Whether what the Type's handler writes is committed together with its end."""
+        return identifier in self._types and bool(self._types[identifier].transactional)
+
     def handler_of(self, identifier):
         """Return the Type to run. Raises UnregisteredHandler."""
         if identifier not in self._types:
@@ -199,9 +216,17 @@ def task_type(identifier, **parameters):
     Parameters (RFC 14's, and the retries of Dropbox ATF): ``timeout``,
     ``max_restarts``, ``max_retries``, ``backoff``, ``backoff_max``,
     ``retention`` and ``serializer``; times in seconds or as timedeltas,
-    ``timeout`` and ``retention`` may be None, for never and for ever. What is
-    not given comes from ``settings.ATP``. ``priority`` and ``collection``
-    become the defaults of :class:`Options`.
+    ``timeout`` and ``retention`` may be None, for never and for ever.
+    ``max_memory`` is what an attempt may have in memory, as "512MiB" or in
+    bytes, None for no limit. What is not given comes from ``settings.ATP``.
+    With ``keep_processes`` what an attempt leaves running lives on until its
+    worker ends. ``priority`` and ``collection`` become the defaults of
+    :class:`Options`.
+
+    With ``transactional=True`` the handler runs in a transaction on the default
+    database, and what it writes there is committed together with its Response and
+    FINISHED, or not at all (G7); so the queue has to be in that database. Where
+    both have another, name it: ``transactional="alias"``.
 
     Raises InvalidType.
     """
@@ -255,6 +280,10 @@ def _check_parameters(identifier, parameters):
             _check_duration(told, name, value)
         elif name in _COUNTS:
             _check_count(told, name, value)
+        elif name == "max_memory":
+            _check_memory(told, value)
+        elif name == "keep_processes" and not isinstance(value, bool):
+            raise InvalidType(f"{told}: keep_processes must be True or False, not {value!r}.")
     first, last = parameters.get("backoff"), parameters.get("backoff_max")
     if first is not None and last is not None and seconds(first) > seconds(last):
         raise InvalidType(f"{told}: backoff={first!r} is longer than backoff_max={last!r}.")
@@ -263,6 +292,11 @@ def _check_parameters(identifier, parameters):
     except InvalidOption as error:
         raise InvalidType(f"{told}: {error}") from None
     codec.check_format(parameters.get("serializer", codec.JSON))
+    alias = parameters.get("transactional", False)
+    if not isinstance(alias, bool) and not (isinstance(alias, str) and alias):
+        raise InvalidType(
+            f"{told}: transactional must be True, False or the alias of a database, not {alias!r}."
+        )
 
 
 def _check_duration(told, name, value):
@@ -271,6 +305,18 @@ def _check_duration(told, name, value):
         raise InvalidType(f"{told}: {name} must be seconds or a timedelta, not {value!r}.")
     if not 0 <= number < _LONGEST or (name == "timeout" and number == 0):
         raise InvalidType(f"{told}: {name}={value!r} is out of range.")
+
+
+def _check_memory(told, value):
+    try:
+        size = read_size(value)
+    except ValueError as error:
+        raise InvalidType(f"{told}: max_memory: {error}.") from None
+    if size < _LEAST_MEMORY:
+        raise InvalidType(
+            f"{told}: max_memory={value!r} is less than any process has; say '{value}MiB' if "
+            "that is what is meant."
+        )
 
 
 def _check_count(told, name, value):

@@ -11,6 +11,8 @@ _MINUTE, _HOUR, _DAY = 60, 3600, 86400
 _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 _DELAY = re.compile(r"(?:\d+[smhdw])+")
 _LONGEST = timedelta(days=3650)
+_SIZE = re.compile(r"(\d+) ?(?:([KMGT])i?)?B?", re.ASCII | re.IGNORECASE)
+_SHIFTS = {"": 0, "K": 10, "M": 20, "G": 30, "T": 40}
 
 
 def read_moment(given):
@@ -93,6 +95,18 @@ def size(count):
             return f"{count:.0f} {unit}" if unit == "bytes" else f"{count:.1f} {unit}"
         count /= 1024
     return f"{count:.1f} GiB"
+
+
+def read_size(given):
+    """Read a size as "512MiB", "512M" or a number of bytes. Raises ValueError."""
+    if isinstance(given, int) and not isinstance(given, bool):
+        count = given
+    else:
+        match = _SIZE.fullmatch(given) if isinstance(given, str) else None
+        count = int(match[1]) << _SHIFTS[(match[2] or "").upper()] if match else 0
+    if not 0 < count < 1 << 60:
+        raise ValueError(f"{given!r} is not a size, as in '512MiB' or '2G'")
+    return count
 
 
 def indented(text):

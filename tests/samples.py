@@ -35,6 +35,7 @@ def parameters(type="short", **given):
             "backoff": timedelta(0),
             "backoff_max": timedelta(0),
             "max_restarts": 3,
+            "max_memory": None,
             **given,
         }
     )

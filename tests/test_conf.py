@@ -155,3 +155,10 @@ def test_did_you_mean():
     assert did_you_mean("PRIORITY", ["priority"]) == " Did you mean 'priority'?"
     assert did_you_mean("xyz", ["priority"]) == ""
     assert did_you_mean("x", []) == ""
+
+
+@pytest.mark.parametrize("value", [0, "lots", "", "512MiBs"])
+def test_a_size_that_is_none(settings, value):
+    settings.ATP = {"MAX_MEMORY": value}
+    [problem] = problems()
+    assert problem.startswith("ATP['MAX_MEMORY']")

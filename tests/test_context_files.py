@@ -6,6 +6,7 @@ import pytest
 from django.core.files.storage import default_storage
 
 from atp.context import Output, storage_path
+from atp.exceptions import TooLarge
 
 
 class TestScratch:
@@ -53,6 +54,15 @@ class TestPublish:
         first, second = context.publish(b"1", "a"), context.publish(b"2", "a")
         assert first["path"] != second["path"]
         assert first["name"] == second["name"] == "a"
+
+    def test_not_without_end(self, context, said, media, settings):
+        """G5."""
+        settings.ATP = {**settings.ATP, "MAX_FILES": 2}
+        context.publish(b"x", "a")
+        context.publish(b"x", "a")
+        with pytest.raises(TooLarge, match="2 files"):
+            context.publish(b"x", "a")
+        assert len(said) == 2
 
     @pytest.mark.parametrize("name", ["../../etc/passwd", "/etc/passwd", "a/../../b", "ä b?.png"])
     def test_a_name_does_not_lead_out_of_the_instances_folder(self, context, media, name):

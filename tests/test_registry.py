@@ -86,6 +86,13 @@ class TestDeclaring:
     def test_priority_and_collection_are_defaults_of_the_options(self):
         assert keyword.options == Options(priority=5, collection="books")
 
+    @pytest.mark.parametrize(
+        ("given", "database"), [(True, "default"), (False, None), ("queue", "queue")]
+    )
+    def test_transactional(self, given, database):
+        assert declare(transactional=given).database == database
+        assert registry.is_transactional("tests.declared") is bool(given)
+
     def test_the_same_function_may_be_declared_again(self):
         """As when its module is loaded once more."""
         declare()
@@ -117,6 +124,16 @@ class TestBadDeclarations:
             ("timeout", 0),
             ("timeout", -1),
             ("timeout", "60"),
+            ("max_memory", 0),
+            ("max_memory", -1),
+            ("max_memory", 512),
+            ("max_memory", "512"),
+            ("max_memory", "lots"),
+            ("max_memory", "1.5G"),
+            ("max_memory", True),
+            ("max_memory", 2.5),
+            ("max_memory", "9" * 30),
+            ("keep_processes", 1),
             ("timeout", True),
             ("timeout", float("nan")),
             ("timeout", float("inf")),
@@ -132,11 +149,23 @@ class TestBadDeclarations:
             ("max_retries", 10**9),
             ("serializer", "yaml"),
             ("serializer", "pickle"),
+            ("transactional", ""),
+            ("transactional", None),
+            ("transactional", 1),
         ],
     )
     def test_parameter_out_of_range(self, name, value):
         with pytest.raises(InvalidType, match=name):
             declare(**{name: value})
+
+    @pytest.mark.parametrize(
+        ("given", "count"),
+        [("512MiB", 2**29), ("512M", 2**29), ("2 GB", 2**31), (2**29, 2**29), (None, None)],
+    )
+    def test_a_limit_on_memory(self, settings, given, count):
+        assert declare(max_memory=given).registration().max_memory == count
+        settings.ATP = {"MAX_MEMORY": given}
+        assert declare("tests.other").registration().max_memory == count
 
     def test_nothing_is_declared_by_a_bad_declaration(self):
         with pytest.raises(InvalidType):

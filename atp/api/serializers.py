@@ -46,7 +46,12 @@ class TypeSerializer(rest.Serializer):
     retention = fields.seconds(
         "Ended Instances are kept so long; null is for ever.", allow_null=True
     )
+    max_memory = fields.count(
+        "An attempt is killed when it has more in memory, in bytes; null is no limit.",
+        allow_null=True,
+    )
     serializer = fields.text("How inputs are stored.")
+    late_writes = fields.count("Results refused so far, because their Task had been taken away.")
     registered = fields.time(
         "When its parameters were last changed; null if never.", allow_null=True
     )

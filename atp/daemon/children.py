@@ -1,9 +1,12 @@
 """What the supervisor's children do first. What they return is their exit status."""
 
+import faulthandler
+import io
 import os
 import signal
+import sys
 
-from . import processes, worker
+from . import descendants, processes, worker
 from .dispatcher import ORPHANED, Dispatcher
 
 
@@ -22,11 +25,26 @@ def be_dispatcher(parent, control, page, options, folders, previous):
     return status
 
 
-def be_worker(parent, channel, tokens, page, options, folders, slot):
+def be_worker(parent, channel, tokens, output, page, options, folders, slot):
     """Be the worker of this slot."""
     processes.title(f"atpd-worker-{slot}")
     processes.adopt_descendants()
-    os.environ[processes.MARK] = folders.mark
+    processes.go_first()
+    _print_to(output)
+    os.environ[descendants.MARK] = folders.mark
     if not processes.die_with_parent(parent, signal.SIGKILL):
         return ORPHANED
     return worker.main(slot, channel, tokens, page, folders.scratch, options)
+
+
+def _print_to(output):
+    """Have what this process prints go there, and the programs that it starts too."""
+    for stream in (1, 2):
+        os.dup2(output, stream)
+    if output > 2:
+        os.close(output)
+    for file in (sys.stdout, sys.stderr):
+        if isinstance(file, io.TextIOWrapper):
+            file.reconfigure(line_buffering=True)
+    # Where it was, if it crashes.
+    faulthandler.enable(2, all_threads=False)

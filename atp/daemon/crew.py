@@ -7,6 +7,8 @@ import time
 from dataclasses import dataclass, field
 
 from . import journal, processes
+from .memory import MemoryWatch
+from .page import NOTHING
 from .processes import uptime
 
 # A worker that dies this soon without having run anything cannot start at all.
@@ -33,6 +35,7 @@ class Crew:
         self._page = page
         self._size = size
         self._workers = {}
+        self._memory = MemoryWatch()
         self._quick_deaths = 0
         self._next_start = 0.0
 
@@ -69,18 +72,29 @@ class Crew:
             self._next_start = uptime() + pause
             journal.worker_failing(worker=process.slot, seconds=pause)
 
-    def overdue(self):
-        """Pairs of worker and what it runs, past its deadline."""
+    def enforce_limits(self):
+        """Kill what is past its time-out or over its memory.
+
+        Returns whether a limit on memory has to be looked at soon again.
+        """
         now = uptime()
-        found = []
-        for process in self._workers.values():
+        limited = {}
+        for process in list(self._workers.values()):
             running = self._page.read(process.slot)
-            if running is not None and now >= running.deadline and not process.why:
-                found.append((process, running))
-        return found
+            if running is None or process.why:
+                continue
+            if now >= running.deadline:
+                why = f"its time-out of {running.deadline - running.started:g} s has passed"
+                self.kill_if_running(process.slot, process.pid, running.key, why)
+            elif running.memory and processes.LINUX:
+                limited[process.pid] = process.slot, running
+        for pid, why in self._memory.excesses({p: r for p, (_, r) in limited.items()}):
+            slot, running = limited[pid]
+            self.kill_if_running(slot, pid, running.key, why)
+        return bool(limited)
 
     def kill_if_running(self, slot, pid, key, why):
-        """Kill a worker, but only if it is still running this Instance and attempt.
+        """Kill a worker, but only if it is still running this Instance and attempt, or NOTHING.
 
         It is stopped first and looked at again, so that a task which has
         begun meanwhile is not hit.
@@ -91,7 +105,7 @@ class Crew:
         processes.kill(pid, signal.SIGSTOP)
         _wait_until_stopped(pid)
         running = self._page.read(slot)
-        if running is not None and running.key == key:
+        if key == (NOTHING if running is None else running.key):
             process.why = why
             processes.kill(pid)
         else:

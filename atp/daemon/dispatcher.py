@@ -15,12 +15,13 @@ from ..conf import settings
 from ..registry import registry
 from ..states import Event
 from ..store import get_store
-from . import journal, processes
+from . import descendants, journal, processes
 from .attempts import Attempts
 from .channel import Channel, Closed
 from .claiming import Claiming
 from .database import DatabaseThread, bound_connecting
 from .hand import Link
+from .hearing import Hearing
 from .identity import Identity
 from .ledger import LINGER, Ledger
 from .listening import Listening
@@ -28,6 +29,7 @@ from .membership import Membership
 from .pool import Pool
 from .processes import uptime
 from .recording import Recording
+from .stuck import Stuck
 from .timers import Timers
 from .tokens import Tokens
 
@@ -73,13 +75,15 @@ class Dispatcher:
         bound_connecting(settings.STATEMENT_TIMEOUT)
         processes.allow_descriptors(3 * self._options.processes + 64)
         self._timers = timers = Timers()
-        self._pool = pool = Pool()
+        self._pool = pool = Pool(filter(registry.is_transactional, self._identity.types))
         self._ledger = ledger = Ledger()
         self._claimer = DatabaseThread("atp-claim", self._results, self._wake)
         self._recorder = DatabaseThread("atp-record", self._results, self._wake)
         identity, store = self._identity, get_store()
         self._listening = Listening(store, self._ring)
         self._attempts = Attempts(pool, ledger, self._page, identity, self._tell)
+        self._hearing = Hearing(self._selector, ledger, self._attempts)
+        self._stuck = Stuck(pool, self._page, self._attempts.endings.kill)
         self._claiming = Claiming(self._claimer, store, identity, pool, self._attempts, timers)
         self._recording = Recording(
             self._recorder,
@@ -158,16 +162,17 @@ class Dispatcher:
         if self._timers.due("summary", SUMMARY_EVERY):
             self._attempts.tally.summarize(SUMMARY_EVERY)
         self._attempts.endings.kill_overdue()
+        self._hearing.turn()
+        self._stuck.turn()
         for link in self._pool.links.values():
-            if link.ring.has_news:
-                self._attempts.collect(link)
             if link.hand:
                 self._attempts.look(link)
         if self._identity.current is not None:
             if self._stop_at is None and self._identity.leased:
                 self._hand_out()
             self._recording.turn()
-            self._claiming.turn(self._stop_at is None and self._recording.registered)
+            is_ready = self._recording.registered and not self._hearing.is_behind
+            self._claiming.turn(self._stop_at is None and is_ready)
         elif not self._claimer.busy and not self._recorder.busy:
             # Nothing is on its way under the old identity from here.
             self._membership.rejoin(self._joined)
@@ -201,7 +206,7 @@ class Dispatcher:
     def _end_orphaned(self):
         """The supervisor is dead: nothing of this daemon may go on."""
         journal.supervisor_died()
-        processes.kill_sessions(self._sessions, self._mark)
+        descendants.kill_sessions(self._sessions, self._mark)
         return ORPHANED
 
     # What the supervisor says
@@ -229,7 +234,7 @@ class Dispatcher:
         link.ring.skip()
         self._sessions.add(pid)
         self._pool.add(link)
-        self._selector.register(channel, selectors.EVENT_READ, lambda: self._attempts.collect(link))
+        self._hearing.add(link)
         # Whoever looks at the daemon's row sees its workers from the start.
         self._timers.now("renew")
 
@@ -237,8 +242,7 @@ class Dispatcher:
         link = self._pool.links.get(slot)
         if link is None or link.pid != pid:
             return
-        self._attempts.collect(link)
-        self._selector.unregister(link.channel)
+        self._hearing.remove(link)
         self._pool.remove(slot)
         self._sessions.discard(pid)
         self._attempts.bury(link, running, why or f"its worker {how}")

@@ -1,6 +1,6 @@
 """The daemon's log: facts, turned into text or JSON in one place.
 
-Code says ``journal.worker_died(worker=2, pid=77, how="died by SIGKILL")``;
+Code says ``journal.worker_died(worker=2, pid=77, how="was ended by SIGKILL")``;
 the table below has the level and the words of each fact.
 """
 
@@ -45,6 +45,7 @@ FACTS = {
     "worker_failing": (_E, "worker {worker} dies as soon as it starts: next try in {seconds:g} s"),
     "listening_ended": (_W, "no more notices of what waits, the queue is polled: {error}"),
     "left_behind": (_W, "processes that worker {worker} had left behind, killed: {count}"),
+    "prints_dropped": (_W, "worker {worker} printed too much: {size} of it were dropped"),
     "cannot_fork": (_E, "a process cannot be started: {error}; next try in {seconds:g} s"),
     "dispatcher_died": (_E, "the dispatcher, pid {pid}, {how}: starting another in {seconds:g} s"),
     "dispatcher_hung": (_E, "the dispatcher, pid {pid}, gave no sign of life for {seconds:.0f} s"),

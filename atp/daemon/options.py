@@ -9,7 +9,11 @@ from functools import lru_cache
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """The options of ``manage.py atpd``. ``grace`` is in seconds, ``max_memory`` in bytes."""
+    """The options of ``manage.py atpd``. ``grace`` is in seconds.
+
+    ``max_memory_per_worker`` is in bytes: what a worker may have before it is replaced.
+    It limits no attempt: that is what a Type's ``max_memory`` does.
+    """
 
     processes: int = field(default_factory=lambda: os.cpu_count() or 1)
     types: tuple[str, ...] = ()
@@ -17,7 +21,7 @@ class Options:
     drain: bool = False
     grace: float = 30.0
     max_tasks_per_worker: int | None = None
-    max_memory: int | None = None
+    max_memory_per_worker: int | None = None
     reload: bool = False
 
     def served(self, identifiers):

@@ -13,26 +13,35 @@ from dataclasses import dataclass
 
 from .ring import Ring
 
-# What runs: Instance (0 if nothing), attempt, deadline and start on the uptime clock.
-_RUNNING = struct.Struct("=qqdd")
+# What runs: Instance (0 if nothing), attempt, deadline and start on the uptime clock,
+# what it may take of memory (0 for no limit) and what was taken before it, in bytes.
+_RUNNING = struct.Struct("=qqddqq")
 _INSTANCE = struct.Struct("=q")
-_TAIL = struct.Struct("=qdd")
+_TAIL = struct.Struct("=qddqq")
 # What is asked: Instance, attempt.
 _ASKED = struct.Struct("=qq")
 _HEAD = 64
 _SLOT = 128 * 1024
 
 NEVER = float("inf")
+# The Instance and attempt of a worker that runs none.
+NOTHING = (0, 0)
 
 
 @dataclass(frozen=True, slots=True)
 class Running:
-    """What a worker is running."""
+    """What a worker is running.
+
+    ``memory`` is what it may take, in bytes, beyond what the worker had
+    ``before``; 0 is no limit.
+    """
 
     instance: int
     attempt: int
     deadline: float
     started: float
+    memory: int = 0
+    before: int = 0
 
     @property
     def key(self):
@@ -45,11 +54,12 @@ class Page:
     def __init__(self, slots):
         self._memory = mmap.mmap(-1, _SLOT * slots)
 
-    def enter(self, slot, instance, attempt, *, started, deadline=NEVER):
+    def enter(self, slot, instance, attempt, *, started, deadline=NEVER, memory=0, before=0):
         """Write what the slot's worker is about to run."""
         at = slot * _SLOT
         # The Instance comes last: until then the slot reads as empty.
-        _TAIL.pack_into(self._memory, at + _INSTANCE.size, attempt, deadline, started)
+        tail = (attempt, deadline, started, memory, before)
+        _TAIL.pack_into(self._memory, at + _INSTANCE.size, *tail)
         _INSTANCE.pack_into(self._memory, at, instance)
 
     def leave(self, slot):

@@ -1,4 +1,4 @@
-"""What the daemon needs of the operating system: clocks, deaths and descendants."""
+"""What the daemon needs of the operating system: clocks, forks and deaths."""
 
 import contextlib
 import ctypes
@@ -76,81 +76,10 @@ def ignore(signum, frame):
     """Handle a signal by doing nothing. Unlike SIG_IGN it is not inherited by programs."""
 
 
-def _table():
-    """Yield ``(pid, parent, session)`` of every process; nothing where there is no /proc."""
-    for entry in Path("/proc").glob("[0-9]*/stat"):
-        with contextlib.suppress(OSError):
-            # The name, in parentheses, may hold anything: what follows its end is regular.
-            _, _, rest = entry.read_text().rpartition(")")
-            state, parent, _group, session = rest.split()[:4]
-            if state not in "ZX":
-                yield int(entry.parent.name), int(parent), int(session)
-
-
-def children(pid):
-    """Return the living children of a process."""
-    return [child for child, parent, _ in _table() if parent == pid]
-
-
 def kill(pid, signum=signal.SIGKILL):
     """Send a signal; no error if the process is gone."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.kill(pid, signum)
-
-
-# Programs that a handler starts inherit this, with the name of their daemon.
-MARK = "ATP_DAEMON"
-
-
-def _is_marked(pid, mark):
-    with contextlib.suppress(OSError):
-        return f"{MARK}={mark}".encode() in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
-    return False
-
-
-def kill_sessions(sessions, mark=""):
-    """Kill every process of these sessions, or with this mark, until none is left.
-
-    Gives up after a second: what is in an uninterruptible sleep dies when it wakes.
-    """
-    sessions = set(sessions)
-    if not LINUX:
-        for session in sessions:
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.killpg(session, signal.SIGKILL)
-    deadline = time.monotonic() + 1
-    while time.monotonic() < deadline:
-        members = [
-            pid
-            for pid, _, session in _table()
-            if session in sessions or (mark and _is_marked(pid, mark))
-        ]
-        if not members:
-            return
-        for pid in members:
-            kill(pid)
-        time.sleep(0.005)
-
-
-def kill_unknown_children(known, reaped):
-    """Kill and reap every child of this process that is not ``known``.
-
-    They are what a dead worker has left behind: as a subreaper this process
-    has inherited them. Those of ours that end meanwhile are reported to
-    ``reaped(pid, status)``. Returns how many were killed; gives up after a second.
-    """
-    killed = set()
-    deadline = time.monotonic() + 1
-    while time.monotonic() < deadline:
-        strangers = [pid for pid in children(os.getpid()) if pid not in known]
-        if not strangers:
-            break
-        for pid in strangers:
-            kill(pid)
-            killed.add(pid)
-        time.sleep(0.002)
-        reap(reaped)
-    return len(killed)
 
 
 def reap(reaped):
@@ -166,14 +95,25 @@ def reap(reaped):
 
 
 def describe_status(status):
-    """Say how a process ended: "died by SIGKILL", "exited with status 3"."""
+    """Say how a process ended: "was ended by SIGSEGV", "exited with status 3"."""
     code = os.waitstatus_to_exitcode(status)
     if code >= 0:
         return f"exited with status {code}"
     try:
-        return f"died by {signal.Signals(-code).name}"
+        name = signal.Signals(-code).name
     except ValueError:
-        return f"died by signal {-code}"
+        name = f"signal {-code}"
+    return f"was ended by {name}{_MEANINGS.get(-code, '')}"
+
+
+_MEANINGS = {
+    signal.SIGKILL: ", sent by another process or, when memory ran out, by the kernel",
+    signal.SIGSEGV: " (invalid memory access)",
+    signal.SIGBUS: " (invalid memory access)",
+    signal.SIGABRT: " (abort)",
+    signal.SIGFPE: " (arithmetic error)",
+    signal.SIGILL: " (illegal instruction)",
+}
 
 
 def resident_bytes():
@@ -191,6 +131,17 @@ def allow_descriptors(number):
     if soft != resource.RLIM_INFINITY and soft < number:
         wanted = number if hard == resource.RLIM_INFINITY else min(number, hard)
         resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, wanted), hard))
+
+
+# Of the kernel's score, which goes up to 1000 by what a process has in memory.
+_RATHER_THAN_OTHERS = 500
+
+
+def go_first():
+    """Have the kernel kill this process and its children first when memory runs out (Linux)."""
+    score = Path("/proc/self/oom_score_adj")
+    with contextlib.suppress(OSError, ValueError):
+        score.write_text(str(min(int(score.read_text()) + _RATHER_THAN_OTHERS, 1000)))
 
 
 def title(name):

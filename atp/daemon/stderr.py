@@ -10,18 +10,21 @@ import select
 import socket
 import stat
 
+# In characters: an exception may have any text.
+LONGEST_LINE = 64 * 1024
+
 
 class NonBlockingHandler(logging.Handler):
     """Writes lines to standard error; never blocks, never raises."""
 
     def __init__(self, descriptor=2):
         super().__init__()
-        self._write = _writer(descriptor)
+        self._write = writer(descriptor)
         self._dropped = 0
 
     def emit(self, record):
         try:
-            line = self.format(record) + "\n"
+            line = _shortened(self.format(record)) + "\n"
             if self._dropped:
                 line = f"{self._dropped} lines of the log were dropped: nobody read it\n{line}"
             self._write(line.encode("utf-8", "backslashreplace"))
@@ -32,12 +35,23 @@ class NonBlockingHandler(logging.Handler):
             self.handleError(record)
 
 
-def _writer(descriptor):
-    """Return a function that writes bytes at once, or raises OSError."""
+def _shortened(line):
+    """Cut a line in the middle that is longer than anybody reads."""
+    if len(line) <= LONGEST_LINE:
+        return line
+    half = LONGEST_LINE // 2
+    return f"{line[:half]} … {len(line) - 2 * half} characters … {line[-half:]}"
+
+
+def writer(descriptor):
+    """Return a function that writes bytes at once, or raises OSError.
+
+    It returns how many it has written.
+    """
     try:
         mode = os.fstat(descriptor).st_mode
     except OSError:
-        return lambda data: None  # closed: there is no log
+        return len  # closed: there is no log
     if stat.S_ISSOCK(mode):
         link = socket.socket(fileno=os.dup(descriptor))
         return lambda data: link.send(data, socket.MSG_DONTWAIT)
@@ -58,4 +72,4 @@ def _write_if_ready(descriptor, data):
     _, ready, _ = select.select([], [descriptor], [], 0)
     if not ready:
         raise BlockingIOError
-    os.write(descriptor, data[: select.PIPE_BUF])
+    return os.write(descriptor, data[: select.PIPE_BUF])

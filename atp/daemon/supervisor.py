@@ -5,7 +5,6 @@ kills; so a hanging database never stops a kill, and nothing is ever forked
 from a process that holds a connection.
 """
 
-import contextlib
 import gc
 import os
 import selectors
@@ -13,23 +12,22 @@ import selectors
 from .. import __version__
 from ..conf import settings
 from ..registry import registry
-from . import children, journal, processes
-from .channel import Channel
-from .crew import Crew, WorkerProcess
+from . import descendants, journal, memory, processes
+from .crew import Crew
 from .database import close_connections
+from .descendants import Strays
 from .dispatcher import DONE, UNDELIVERED
 from .folders import DaemonFolders
 from .liaison import Liaison
 from .page import Page
+from .prints import Prints
 from .processes import uptime
 from .reload import Watcher
 from .signals import Signals
-from .tokens import Tokens
+from .starts import Starts
 
 # Deadlines and deaths are looked for at least this often, in seconds.
 TURN = 0.25
-# After a fork that failed the next try waits this long, in seconds, and ever longer.
-FIRST_PAUSE, LONGEST_PAUSE = 0.25, 10.0
 
 
 class Supervisor:
@@ -44,18 +42,22 @@ class Supervisor:
         self._deaths = []
         self._stops = 0
         self._status = None
+        self._pause = TURN
         self._watcher = Watcher() if options.reload else None
         self._reloading = False
-        self._next_start, self._start_pause = 0.0, FIRST_PAUSE
 
     def run(self):
         """Run until told to stop and everything has ended."""
         processes.title("atpd")
         processes.adopt_descendants()
         # What a start script has left running is not ours to kill.
-        self._strangers = set(processes.children(os.getpid()))
+        self._strays = Strays()
         self._folders.make()
         self._signals = Signals()
+        self._prints = Prints()
+        processes.allow_descriptors(2 * self._options.processes + 64)
+        shared = (self._page, self._options, self._folders)
+        self._starts = Starts(self._crew, self._dispatcher, self._prints, self._signals, shared)
         # Forked children share this process's memory for as long as nobody writes to it.
         close_connections()
         gc.collect()
@@ -83,29 +85,31 @@ class Supervisor:
             selector.register(self._signals, selectors.EVENT_READ)
             if self._dispatcher.channel is not None:
                 selector.register(self._dispatcher.channel, selectors.EVENT_READ)
-            selector.select(TURN)
+            for descriptor in self._prints.descriptors():
+                selector.register(descriptor, selectors.EVENT_READ)
+            selector.select(self._prints.pause(self._pause))
         self._signals.clear()
 
     def _turn(self):
         for why in self._signals.take_stops():
             self._reloading = False  # whoever stops a daemon means it
             self._stop(why)
-        processes.reap(self._note_death)
+        self._prints.forward()
+        self._reap()
         self._hear()
         while self._deaths:
             self._bury(*self._deaths.pop(0))
         if self._status is not None:
             return
-        for process, running in self._crew.overdue():
-            why = f"its time-out of {running.deadline - running.started:g} s has passed"
-            self._crew.kill_if_running(process.slot, process.pid, running.key, why)
+        self._pause = memory.LOOK_EVERY if self._crew.enforce_limits() else TURN
         self._enforce_lease()
         self._reload_if_changed()
-        self._start_what_is_missing()
+        if self._starts.start_missing(stopping=self._stops > 0) and self._stops:
+            self._tell_to_stop()
         self._dispatcher.speak()
 
-    def _note_death(self, pid, status):
-        self._deaths.append((pid, status))
+    def _reap(self):
+        processes.reap(lambda pid, status: self._deaths.append((pid, status)))
 
     def _hear(self):
         for slot, pid, instance, attempt, why in self._dispatcher.hear():
@@ -142,74 +146,9 @@ class Supervisor:
         self._crew.kill_all("the daemon has ended")
         if self._dispatcher.pid is not None:
             processes.kill(self._dispatcher.pid)
-        with contextlib.suppress(OSError):  # no descriptor left to look at the others
-            processes.kill_unknown_children(self._strangers, lambda pid, status: None)
-        processes.reap(lambda pid, status: None)
-
-    # Starting
-
-    def _start_what_is_missing(self):
-        """Start processes; where the system refuses one, try again a little later."""
-        if uptime() < self._next_start:
-            return
-        try:
-            self._start_missing()
-            self._start_pause = FIRST_PAUSE
-        except OSError as error:
-            journal.cannot_fork(error=error, seconds=self._start_pause)
-            self._next_start = uptime() + self._start_pause
-            self._start_pause = min(self._start_pause * 2, LONGEST_PAUSE)
-
-    def _start_missing(self):
-        if self._dispatcher.is_due:
-            self._start_dispatcher()
-        for slot in self._crew.missing() if not self._stops else []:
-            if self._dispatcher.is_listening:
-                self._start_worker(slot)
-
-    def _start_dispatcher(self):
-        previous = tuple(self._dispatcher.identities)
-        ours, theirs, pid = self._fork(
-            children.be_dispatcher, self._page, self._options, self._folders, previous
-        )
-        theirs.close()
-        self._dispatcher.started(pid, ours)
-        if self._stops:
-            self._tell_to_stop()
-
-    def _start_worker(self, slot):
-        tokens = Tokens.pipe()
-        try:
-            ours, theirs, pid = self._fork(
-                children.be_worker, tokens, self._page, self._options, self._folders, slot
-            )
-        except OSError:
-            tokens.close()
-            raise
-        theirs.close()
-        self._crew.add(WorkerProcess(slot, pid))
-        journal.worker_started(worker=slot, pid=pid)
-        self._dispatcher.say("worker", slot, pid, ends=(ours, tokens))
-
-    def _fork(self, child, *arguments):
-        """Fork a child that runs ``child(parent's pid, its channel end, …)``.
-
-        Returns both ends of its channel and its pid. Raises OSError.
-        """
-        ours, theirs = Channel.pair()
-
-        def run(parent):
-            self._signals.leave_to_parent()
-            ours.close()
-            self._dispatcher.close()
-            return child(parent, theirs, *arguments)
-
-        try:
-            return ours, theirs, processes.fork(run)
-        except OSError:
-            ours.close()
-            theirs.close()
-            raise
+        self._strays.end((), self._reap)
+        self._reap()
+        self._prints.forward()
 
     # Deaths
 
@@ -223,7 +162,11 @@ class Supervisor:
             return  # an orphan of an earlier worker
         running = self._page.read(dead.slot)
         self._page.leave(dead.slot)
-        left = self._kill_left_behind(dead)
+        # What its handler had started is dead before the Task may be run again.
+        if not processes.LINUX:
+            descendants.kill_sessions([dead.pid])
+        left = self._strays.end({self._dispatcher.pid, *self._crew.pids()}, self._reap)
+        self._prints.ended(dead.slot)
         how = processes.describe_status(status)
         if dead.why:
             journal.worker_killed(worker=dead.slot, pid=pid, why=dead.why)
@@ -246,13 +189,6 @@ class Supervisor:
         self._dispatcher.died(status)
         self._kill_workers("its dispatcher died")
 
-    def _kill_left_behind(self, dead):
-        """Kill what the worker's handlers have started, before its Task may be run again."""
-        if not processes.LINUX:
-            processes.kill_sessions([dead.pid])
-        known = {self._dispatcher.pid, *self._crew.pids(), *self._strangers}
-        return processes.kill_unknown_children(known, self._note_death)
-
     def _enforce_lease(self):
         """Kill the workers before others may take their Tasks; a hung dispatcher too."""
         until = self._dispatcher.lease_until
@@ -265,5 +201,4 @@ class Supervisor:
     def _kill_workers(self, why):
         """Kill all workers and what they started, and wait until they are dead."""
         self._crew.kill_all(why)
-        known = {self._dispatcher.pid, *self._strangers}
-        processes.kill_unknown_children(known, self._note_death)
+        self._strays.end({self._dispatcher.pid}, self._reap)

@@ -5,26 +5,24 @@ import logging
 import os
 import pickle
 import shutil
+import sys
 import time
 from functools import partial
 
-from django.core.signals import got_request_exception
-
-from .. import binding, codec, signals
 from ..conf import settings
-from ..context import Context, LogCapture, clean, describe, shorten
-from ..exceptions import CorruptData, Fatal, Interrupted, NotSerializable, Retry
+from ..context import Context, LogCapture, clean
 from ..registry import registry
 from ..store.values import Claimed
-from . import processes
+from . import execution, memory, processes
 from .channel import Closed
 from .connections import Connections
-from .outcome import DONE, Kind, Outcome
+from .leftovers import Leftovers, Unkillable, has_children
+from .options import hostname
+from .outcome import DONE
 from .page import NEVER
-from .response import respond
 from .surroundings import Surroundings
+from .transactions import Transaction
 
-# Error reporters that hook logging see a handler's exceptions here.
 logger = logging.getLogger("atp.worker")
 
 # While there is more in hand, the dispatcher is called no more often than this, in
@@ -45,11 +43,16 @@ class Worker:
         self._ring = page.ring(slot)
         self._scratch = scratch_root / f"worker-{slot}"
         self._options = options
+        # How this worker signs what it records itself.
+        self._name = f"{hostname()}:{os.getppid()} worker {slot}"
         self._done = 0
         self._called = 0.0
         self._surroundings = Surroundings()
         self._connections = Connections()
         self._capture = LogCapture()
+        self._leftovers = Leftovers()
+        # Why it should run nothing more.
+        self._worn_out = None
 
     def run(self):
         """Run Tasks until the channel is closed or the worker retires."""
@@ -57,6 +60,8 @@ class Worker:
         shutil.rmtree(self._scratch, ignore_errors=True)
         self._scratch.mkdir(parents=True, exist_ok=True)
         open_root_logger(settings.LOG_LEVEL)
+        self._lifelines = (1, 2, self._channel.fileno(), self._tokens.taking)
+        self._inodes = self._identify()
         try:
             for serial, claimed in self._given():
                 # What was taken back meanwhile has no token any more.
@@ -76,29 +81,46 @@ class Worker:
             try:
                 tasks, _ = self._channel.receive(wait=False)
             except BlockingIOError:
+                self._check_descriptors()
                 self._call(processes.uptime())
                 tasks, _ = self._channel.receive()
             for serial, values in tasks:
                 yield serial, Claimed._make(values)
 
+    def _check_descriptors(self):
+        """End here if a handler has closed what this worker lives by, and opened other things."""
+        if self._inodes != self._identify():
+            raise OSError("a handler closed the descriptors of its worker")
+
+    def _identify(self):
+        return [os.fstat(number).st_ino for number in self._lifelines]
+
     def _reason_to_retire(self):
         limit = self._options.max_tasks_per_worker
         if limit is not None and self._done >= limit:
             return f"it has run {self._done} tasks"
-        limit = self._options.max_memory
+        limit = self._options.max_memory_per_worker
         if limit is not None and self._done:
             resident = processes.resident_bytes()
             if resident > limit:
                 return f"it has {resident >> 20} MiB resident, {limit >> 20} MiB are allowed"
-        return None
+        for file in (sys.stdout, sys.stderr):
+            if file is not None and file.closed:
+                return "a handler closed its standard output or error"
+        return self._worn_out
 
     def _perform(self, claimed):
         """Run one Task. What runs is in the page from before the handler until after its result."""
         started = processes.uptime()
-        timeout = claimed.parameters.timeout
-        deadline = NEVER if timeout is None else started + timeout.total_seconds()
+        limits = claimed.parameters
         self._page.enter(
-            self._slot, claimed.instance, claimed.attempt, started=started, deadline=deadline
+            self._slot,
+            claimed.instance,
+            claimed.attempt,
+            started=started,
+            deadline=NEVER if limits.timeout is None else started + limits.timeout.total_seconds(),
+            memory=limits.max_memory or 0,
+            before=memory.in_use(os.getpid()) if limits.max_memory else 0,
         )
         outcome = self._execute(claimed)
         self._tell(claimed, started, outcome)
@@ -121,15 +143,21 @@ class Worker:
         with contextlib.suppress(BlockingIOError):  # it has been called often enough
             self._channel.send(("look",), wait=False)
 
-    def _report(self, claimed, kind, *values):
+    def _report(self, claimed, kind, *values, at=None):
         """Pass on what a handler says while it runs. May come from any thread or child of it."""
-        self._channel.send((kind, claimed.key, time.time(), *values))
+        self._channel.send((kind, claimed.key, at or time.time(), *values))
 
     def _execute(self, claimed):
         """Prepare, run the handler, clean up; always returns an :class:`Outcome`."""
+        report = partial(self._report, claimed)
+        transaction = None
+        if registry.is_transactional(claimed.type):
+            transaction = Transaction(claimed, who=self._name, report=report)
+            report = transaction.report
+            transaction.before_commit = partial(self._end_leftovers, claimed, report)
         context = Context(
             claimed,
-            report=partial(self._report, claimed),
+            report=report,
             interruption=lambda: self._interruption(claimed),
             scratch_root=self._scratch,
         )
@@ -139,79 +167,34 @@ class Worker:
         self._capture.context = context
         try:
             self._connections.check()
-            return _run_handler(claimed, context)
+            return execution.run(claimed, context, transaction)
         finally:
             self._surroundings.restore()
+            self._end_leftovers(claimed, partial(self._report, claimed))
             self._capture.context = None
             context.flush()
             context.remove_scratch()
             self._connections.refresh()
 
+    def _end_leftovers(self, claimed, report):
+        """End what the handler has started and left running: it is part of the attempt."""
+        if not has_children():
+            return
+        if claimed.type in registry and registry.get(claimed.type).keep_processes:
+            self._leftovers.keep()
+            return
+        try:
+            told = self._leftovers.end()
+        except Unkillable as error:
+            # They die with this worker at the latest.
+            told = self._worn_out = str(error)
+        if told:
+            report("log", logging.WARNING, clean(told))
+
     def _interruption(self, claimed):
         if self._page.is_asked(self._slot, claimed.instance, claimed.attempt):
             return "asked to end"
         return None
-
-
-def _words(error):
-    return shorten(clean(str(error)))
-
-
-def _run_handler(claimed, context):
-    signals.handler_started.send_robust(sender=Worker, context=context)
-    error = None
-    try:
-        return _call(claimed, context)
-    except Interrupted:
-        return Outcome(Kind.INTERRUPTED, "the handler was interrupted")
-    except Retry as asked:
-        return Outcome(Kind.RETRY, _words(asked) or "the handler asked to try again", asked.after)
-    except Fatal as refusal:
-        return Outcome(Kind.FATAL, _words(refusal) or "the handler said Fatal")
-    except _Unusable as unusable:
-        error = unusable.__cause__
-        return Outcome(Kind.FATAL, _words(error))
-    except BaseException as raised:  # SystemExit too: a handler does not end its worker
-        error = raised
-        return Outcome(Kind.ERROR, describe(raised))
-    finally:
-        if error is not None:
-            _tell_error_reporters(claimed, error)
-        signals.handler_ended.send_robust(sender=Worker, context=context, exception=error)
-
-
-class _Unusable(Exception):
-    """Inputs that cannot be read, or a response that cannot be stored: the same next time."""
-
-
-def _call(claimed, context):
-    task_type = registry.handler_of(claimed.type)
-    try:
-        args, kwargs = binding.unbind(codec.decode(claimed.inputs))
-    except CorruptData as error:
-        raise _Unusable from error
-    value = task_type.handler(context, *args, **kwargs)
-    if value is None:
-        return DONE
-    try:
-        return Outcome(Kind.FINISHED, response=respond(value, task_type, claimed))
-    except NotSerializable as error:
-        raise _Unusable from error
-
-
-def _tell_error_reporters(claimed, error):
-    values = {"type": claimed.type, "instance": claimed.uuid, "attempt": claimed.attempt}
-    logger.error(
-        "%s %s raised",
-        claimed.type,
-        claimed.uuid,
-        exc_info=error,
-        extra={"fact": "raised", "values": values},
-    )
-    try:
-        raise error
-    except BaseException:  # receivers look at sys.exc_info()
-        got_request_exception.send_robust(sender=Worker, request=None)
 
 
 def open_root_logger(level):

@@ -30,6 +30,7 @@ class Registration:
     backoff_max: timedelta
     retention: timedelta | None
     serializer: str
+    max_memory: int | None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -60,6 +61,7 @@ class Parameters:
     backoff: timedelta
     backoff_max: timedelta
     max_restarts: int
+    max_memory: int | None
 
 
 class Claimed(NamedTuple):

@@ -26,7 +26,9 @@ def test_one_type(api):
         "backoff": 0.1,
         "backoff_max": 1.0,
         "retention": 86400.0,
+        "max_memory": None,
         "serializer": "json",
+        "late_writes": 0,
         "registered": found["registered"],
         "declared": True,
     }

@@ -13,7 +13,7 @@ import pytest
 from django.db import connection, transaction
 
 from atp import queue
-from atp.models import Daemon, LogRecord, Task
+from atp.models import Daemon, LogRecord, Task, Type
 from atp.states import Reason, State
 from atp.store import get_store
 from tests.app import tasks_daemon as types
@@ -47,7 +47,10 @@ def test_killed_worker(atpd, record, flag):
         "finish→FINISHED 2",
     ]
     expired = instance.log.get(event="expire")
-    assert expired.message == "its worker died by SIGKILL"
+    assert expired.message == (
+        "its worker was ended by SIGKILL, sent by another process or, when memory ran out, "
+        "by the kernel"
+    )
     assert (instance.restarts, instance.lost, instance.retries) == (1, 1, 0)
     assert daemon.facts("worker_died")
 
@@ -86,8 +89,10 @@ def test_crashing_type_is_given_up(atpd, record, number):
     assert len(record.lines("start")) == 3
     assert (instance.restarts, instance.attempt) == (3, 3)
     lost = instance.log.filter(event="expire")
-    assert [row.message for row in lost] == [f"its worker died by {number.name}"] * 3
-    assert "restarts allowed: 2" in instance.log.get(event="fail").message
+    assert [row.message for row in lost] == [lost[0].message] * 3
+    assert lost[0].message.startswith(f"its worker was ended by {number.name}")
+    given_up = instance.log.get(event="fail").message
+    assert "restarts allowed: 2; the last one: its worker was ended by" in given_up
     [told] = daemon.wait_for_fact("failed") and daemon.facts("failed")
     assert (told["reason"], told["instance"]) == ("STALE", str(instance.uuid))
     assert daemon.stop() == 0
@@ -211,7 +216,7 @@ def _claim_is_waiting():
 
 
 def test_late_write_changes_nothing(atpd, record, flag):
-    """What an attempt writes after its Task was taken away is refused (G4)."""
+    """What an attempt writes after its Task was taken away is refused, which is kept (G4)."""
     instance = types.stubborn.enqueue(path=str(record), until=str(flag))
     daemon = atpd(processes=1)
     record.wait_for("start")
@@ -240,6 +245,10 @@ def test_late_write_changes_nothing(atpd, record, flag):
     ]
     assert [line["attempt"] for line in record.lines("end")] == [1, 2]
     assert daemon.facts("refused")
+    [kept] = instance.log.filter(event="", attempt=1)
+    assert kept.message.startswith("attempt 1 finished and could not tell it before its Task was")
+    assert kept.message.endswith("its effects may have happened twice")
+    assert Type.objects.get(identifier="daemon.stubborn").late_writes == 1
     assert queue.size() == 0
 
 
@@ -267,4 +276,5 @@ def stopped_between_transactions(pid):
     try:
         yield
     finally:
-        os.kill(pid, signal.SIGCONT)
+        with contextlib.suppress(ProcessLookupError):  # its supervisor has ended it
+            os.kill(pid, signal.SIGCONT)

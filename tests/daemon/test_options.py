@@ -30,7 +30,7 @@ def test_served(types, exclude, served):
         (["--processes", "0"], "{}", "--processes"),
         (["--processes", "many"], "{}", "--processes"),
         (["--grace", "-1"], "{}", "--grace"),
-        (["--max-memory", "lots"], "{}", "--max-memory"),
+        (["--max-memory-per-worker", "lots"], "{}", "--max-memory-per-worker"),
         (["--type", "deamon.note"], "{}", "Did you mean 'daemon.note'?"),
         (["--log-format", "xml"], "{}", "invalid choice"),
         ([], '{"LAESE": 30}', "Did you mean 'LEASE'?"),

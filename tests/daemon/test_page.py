@@ -28,6 +28,14 @@ def test_a_child_writes_and_its_parent_reads():
     assert page.read(0) == Running(1, 2, 3.0, 4.0)
 
 
+def test_limits_do_not_touch_what_is_asked():
+    page = Page(1)
+    page.ask(0, 1, 2)
+    page.enter(0, 1, 2, started=4.0, memory=2**59, before=2**58)
+    assert page.read(0) == Running(1, 2, NEVER, 4.0, 2**59, 2**58)
+    assert page.is_asked(0, 1, 2)
+
+
 def test_what_is_written_to_a_ring_does_not_touch_the_next_slot():
     page = Page(2)
     page.enter(1, 1, 2, started=4.0)

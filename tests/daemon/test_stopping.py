@@ -131,7 +131,7 @@ def test_workers_retire(atpd, record):
 
 
 def test_workers_retire_for_memory(atpd):
-    daemon = atpd("--max-memory", "1M", processes=1)
+    daemon = atpd("--max-memory-per-worker", "1M", processes=1)
     instances = types.pid.enqueue_many({} for _ in range(3))
     pids = {queue.response(instance.wait(20)).value for instance in instances}
     assert len(pids) == 3

@@ -1,6 +1,5 @@
 """``manage.py atpd``: run Tasks until told to stop."""
 
-import re
 import sys
 from argparse import ArgumentTypeError
 
@@ -8,6 +7,7 @@ from django.core.checks import Tags
 from django.core.management.base import BaseCommand, CommandError
 from django.db import DatabaseError, connections
 
+from ... import wording
 from ...conf import did_you_mean, problems, settings
 from ...daemon import journal
 from ...daemon.options import Options
@@ -62,7 +62,7 @@ class Command(BaseCommand):
             help="replace a worker after so many tasks",
         )
         add(
-            "--max-memory",
+            "--max-memory-per-worker",
             type=_size,
             metavar="SIZE",
             help="replace a worker whose resident memory exceeds this after a task, as in 512M",
@@ -91,7 +91,7 @@ class Command(BaseCommand):
                 drain=options["drain"],
                 grace=settings.GRACE if grace is None else grace,
                 max_tasks_per_worker=options["max_tasks_per_worker"],
-                max_memory=options["max_memory"],
+                max_memory_per_worker=options["max_memory_per_worker"],
                 reload=options["reload"],
             )
         )
@@ -146,12 +146,8 @@ def _seconds(text):
     return number
 
 
-_SIZE = re.compile(r"(\d+)([KMG]?)B?", re.ASCII | re.IGNORECASE)
-_SHIFTS = {"": 0, "K": 10, "M": 20, "G": 30}
-
-
 def _size(text):
-    match = _SIZE.fullmatch(text)
-    if match is None or int(match[1]) == 0:
-        raise ArgumentTypeError(f"{text!r} is not a size, as in 512M or 2G")
-    return int(match[1]) << _SHIFTS[match[2].upper()]
+    try:
+        return wording.read_size(text)
+    except ValueError as error:
+        raise ArgumentTypeError(error) from None

@@ -4,6 +4,8 @@ from ... import documents, wording
 from . import present
 from .base import Subcommand
 
+HEADINGS = ("type", "timeout", "restarts", "retries", "backoff", "retention", "memory", "handler")
+
 
 class Types(Subcommand):
     name = "types"
@@ -15,8 +17,7 @@ class Types(Subcommand):
     def text(self, document):
         if not document["types"]:
             return "No Type is registered, and none is declared in a tasks.py."
-        headings = ["type", "timeout", "restarts", "retries", "backoff", "retention", "handler"]
-        return present.table(headings, [_row(document) for document in document["types"]])
+        return present.table(HEADINGS, [_row(document) for document in document["types"]])
 
 
 def _row(document):
@@ -27,11 +28,17 @@ def _row(document):
         document["max_retries"],
         f"{wording.duration(document['backoff'])} to {wording.duration(document['backoff_max'])}",
         wording.duration(document["retention"]) or "for ever",
+        wording.size(document["max_memory"]) if document["max_memory"] else "no limit",
         f"{document['handler']}{_note(document)}",
     ]
 
 
 def _note(document):
+    notes = []
     if not document["declared"]:
-        return " (not in this process)"
-    return "" if document["registered"] else " (not registered yet)"
+        notes.append("not in this process")
+    elif not document["registered"]:
+        notes.append("not registered yet")
+    if document["late_writes"]:
+        notes.append(f"late writes: {document['late_writes']}")
+    return f" ({', '.join(notes)})" if notes else ""

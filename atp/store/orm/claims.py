@@ -122,6 +122,7 @@ def _parameters(type):
         backoff=type.backoff,
         backoff_max=type.backoff_max,
         max_restarts=type.max_restarts,
+        max_memory=type.max_memory,
     )
 
 

@@ -76,7 +76,7 @@ class Claims(ORMClaims):
 
 
 def _parameters(text):
-    type, timeout, max_retries, backoff, backoff_max, max_restarts = json.loads(text)
+    type, timeout, max_retries, backoff, backoff_max, max_restarts, max_memory = json.loads(text)
     return Parameters(
         type=type,
         timeout=None if timeout is None else timedelta(seconds=timeout),
@@ -84,4 +84,5 @@ def _parameters(text):
         backoff=timedelta(seconds=backoff),
         backoff_max=timedelta(seconds=backoff_max),
         max_restarts=max_restarts,
+        max_memory=max_memory,
     )

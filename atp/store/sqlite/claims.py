@@ -92,7 +92,7 @@ class Claims(Waiting, ORMClaims):
         self.run(_LOG, keys=keys, now=now, who=name)
 
 
-def _parameters(type, timeout, max_retries, backoff, backoff_max, max_restarts):
+def _parameters(type, timeout, max_retries, backoff, backoff_max, max_restarts, max_memory):
     return Parameters(
         type=type,
         timeout=_duration(timeout),
@@ -100,6 +100,7 @@ def _parameters(type, timeout, max_retries, backoff, backoff_max, max_restarts):
         backoff=_duration(backoff),
         backoff_max=_duration(backoff_max),
         max_restarts=max_restarts,
+        max_memory=max_memory,
     )
 
 

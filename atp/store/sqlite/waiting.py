@@ -45,7 +45,7 @@ _LEVELS = """
 """
 _READY = """
     SELECT type.id, first.priority, type.identifier, type.timeout, type.max_retries,
-        type.backoff, type.backoff_max, type.max_restarts
+        type.backoff, type.backoff_max, type.max_restarts, type.max_memory
     FROM first CROSS JOIN atp_type type ON type.id = first.type_id
     WHERE first.due_at <= %(now)s
     ORDER BY type.id

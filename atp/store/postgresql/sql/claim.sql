@@ -63,7 +63,7 @@ ready AS MATERIALIZED (
         (
             SELECT json_build_array(
                 identifier, extract(epoch FROM timeout), max_retries, extract(epoch FROM backoff),
-                extract(epoch FROM backoff_max), max_restarts
+                extract(epoch FROM backoff_max), max_restarts, max_memory
             )::text
             FROM atp_type WHERE id = type_id
         ) AS parameters

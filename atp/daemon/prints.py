@@ -1,0 +1,133 @@
+"""What workers print, on its way to the daemon's standard error.
+
+Handlers, and the programs that they start, write into a pipe of their worker.
+The supervisor passes on whole lines, and never waits: not for who reads the
+daemon's log, and for no worker. So a log that nobody reads blocks no handler,
+and one that prints without end fills neither the log nor a processor.
+"""
+
+import contextlib
+import os
+from dataclasses import dataclass
+
+from .. import wording
+from . import journal
+from .processes import uptime
+from .stderr import writer
+
+# So much of a worker is passed on, in bytes a second, and once as much at a time; the
+# rest is dropped and counted.
+RATE = 1024 * 1024
+# A worker is read from this often, in seconds, and so much at a time: if it prints
+# faster, it waits a little.
+EVERY, PIECE = 0.004, 64 * 1024
+# A line that is longer is passed on in parts.
+LONGEST_LINE = 8 * 1024
+# What was dropped is told this often, in seconds.
+TELL_EVERY = 10.0
+
+
+@dataclass
+class _Pipe:
+    """The reading end of what a worker writes into."""
+
+    descriptor: int
+    counted: float
+    rest: bytes = b""
+    due: float = 0.0
+    credit: float = RATE
+    dropped: int = 0
+    told: float = 0.0
+
+
+class Prints:
+    """The pipes of the workers, by slot."""
+
+    def __init__(self, descriptor=2):
+        self._write = writer(descriptor)
+        self._pipes = {}
+
+    def open(self, slot):
+        """Make the pipe of a new worker; returns the end to write into. Raises OSError."""
+        reading, writing = os.pipe()
+        os.set_blocking(reading, False)
+        if slot in self._pipes:  # a worker that could not be started
+            self._forget(slot)
+        self._pipes[slot] = _Pipe(reading, uptime())
+        return writing
+
+    def close(self):
+        """In a child: these are its parent's."""
+        for slot in list(self._pipes):
+            self._forget(slot)
+
+    def _forget(self, slot):
+        os.close(self._pipes.pop(slot).descriptor)
+
+    def descriptors(self):
+        """What is to be waited for now."""
+        now = uptime()
+        return [pipe.descriptor for pipe in self._pipes.values() if pipe.due <= now]
+
+    def pause(self, most):
+        """For how long nothing has to be read, in seconds; ``most`` at the longest."""
+        now = uptime()
+        return min([most, *(pipe.due - now for pipe in self._pipes.values() if pipe.due > now)])
+
+    def forward(self):
+        """Pass on what the workers have printed."""
+        now = uptime()
+        for slot, pipe in list(self._pipes.items()):
+            if pipe.due <= now:
+                self._read(slot, pipe, now)
+            if pipe.dropped and now - pipe.told >= TELL_EVERY:
+                self._tell(slot, pipe, now)
+
+    def ended(self, slot):
+        """The worker is dead: pass on its last words."""
+        pipe = self._pipes.get(slot)
+        if pipe is None:
+            return
+        self._read(slot, pipe, uptime())
+        if pipe.rest:
+            self._pass_on(pipe, pipe.rest + b"\n")
+        if pipe.dropped:
+            self._tell(slot, pipe, uptime())
+        if slot in self._pipes:
+            self._forget(slot)
+
+    def _read(self, slot, pipe, now):
+        try:
+            data = os.read(pipe.descriptor, PIECE)
+        except BlockingIOError:
+            return
+        if not data:  # all who could write have closed it
+            self._forget(slot)
+            return
+        pipe.due = now + EVERY
+        pipe.credit = min(pipe.credit + (now - pipe.counted) * RATE, RATE)
+        pipe.counted = now
+        lines, end, pipe.rest = (pipe.rest + data).rpartition(b"\n")
+        if len(pipe.rest) > LONGEST_LINE:
+            lines, end, pipe.rest = lines + end + pipe.rest, b"\n", b""
+        if end:
+            self._pass_on(pipe, lines + end)
+
+    def _pass_on(self, pipe, data):
+        if len(data) > pipe.credit:
+            # Whole lines, as long as there is room for them.
+            passed = data[: int(pipe.credit)].rpartition(b"\n")
+            passed = b"".join(passed[:2])
+        else:
+            passed = data
+        written = 0
+        if passed:
+            with contextlib.suppress(OSError):
+                written = self._write(passed) or len(passed)
+        pipe.credit -= written
+        pipe.dropped += len(data) - written
+
+    @staticmethod
+    def _tell(slot, pipe, now):
+        journal.prints_dropped(worker=slot, size=wording.size(pipe.dropped))
+        pipe.dropped, pipe.told = 0, now

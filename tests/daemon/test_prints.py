@@ -1,0 +1,98 @@
+"""What workers print: passed on in whole lines, never waited for, and not without end (G5)."""
+
+import os
+
+import pytest
+
+from atp.daemon import prints as module
+from atp.daemon.prints import EVERY, LONGEST_LINE, RATE, Prints
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    class Clock:
+        now = 1000.0
+
+        def __call__(self):
+            return self.now
+
+    clock = Clock()
+    monkeypatch.setattr(module, "uptime", clock)
+    return clock
+
+
+@pytest.fixture
+def hall(clock, tmp_path, monkeypatch):
+    """A worker that prints, and the file that it comes to."""
+    told = []
+    monkeypatch.setattr(module.journal, "prints_dropped", lambda **v: told.append(v), raising=False)
+    log = os.open(tmp_path / "log", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    prints = Prints(log)
+    prints.pen, prints.clock, prints.told = prints.open(0), clock, told
+    prints.passed = (tmp_path / "log").read_bytes
+    yield prints
+    prints.close()
+    os.close(log)
+    os.close(prints.pen)
+
+
+def say(hall, data):
+    """Print, and let what waits be passed on."""
+    os.write(hall.pen, data)
+    hall.clock.now += EVERY
+    hall.forward()
+
+
+def test_lines_are_passed_on_whole(hall):
+    say(hall, b"one\ntw")
+    assert hall.passed() == b"one\n"
+    say(hall, b"o\n")
+    assert hall.passed() == b"one\ntwo\n"
+    say(hall, b"last words")
+    hall.ended(0)
+    assert hall.passed() == b"one\ntwo\nlast words\n"
+    hall.ended(0)  # nothing of it is left
+
+
+def test_a_line_without_an_end(hall):
+    say(hall, b"x" * (LONGEST_LINE + 1))
+    assert hall.passed() == b"x" * (LONGEST_LINE + 1) + b"\n"
+
+
+def test_too_much_is_dropped_and_counted(hall):
+    line = b"x" * 999 + b"\n"
+    for _ in range(100):
+        say(hall, line * 60)
+    assert RATE <= len(hall.passed()) <= RATE * 1.5
+    assert set(hall.passed().split(b"\n")) == {line[:-1], b""}
+    hall.clock.now += 10
+    hall.forward()
+    assert [told["worker"] for told in hall.told] == [0, 0]  # that it begins, and how much it was
+    # A second later there is room again.
+    before = len(hall.passed())
+    say(hall, line)
+    assert len(hall.passed()) == before + len(line)
+
+
+def test_a_log_that_nobody_reads_keeps_nobody_waiting(hall, monkeypatch):
+    def full(data):
+        raise BlockingIOError
+
+    monkeypatch.setattr(hall, "_write", full)
+    for _ in range(100):
+        say(hall, b"x" * 999 + b"\n")
+    hall.ended(0)
+    assert hall.passed() == b""
+    assert sum(1 for _ in hall.told) >= 1
+
+
+def test_who_prints_without_end_is_read_now_and_then(hall):
+    """What is due later is not waited for, so that the supervisor has time for all else."""
+    [descriptor] = hall.descriptors()
+    os.write(hall.pen, b"x\n")
+    hall.forward()
+    assert hall.descriptors() == []
+    assert hall.pause(0.25) == pytest.approx(EVERY)
+    hall.clock.now += EVERY
+    assert hall.descriptors() == [descriptor]
+    assert hall.pause(0.25) == 0.25
