@@ -20,6 +20,8 @@ TYPES = {
     ONE: registration(ONE, max_restarts=MAX_RESTARTS),
     TWO: registration(TWO, max_restarts=MAX_RESTARTS, retention=timedelta(0)),
 }
+# Between two times that are told. One that is told again would be taken for the same.
+BETWEEN = timedelta(milliseconds=5)
 PICK = st.integers(0, 99)
 
 
@@ -47,6 +49,7 @@ class Actors(RuleBasedStateMachine):
         self.texts = (f"said {number}" for number in count())
         self.before = self.store.now()
         self.is_timed = False
+        self.times = (self.before + n * BETWEEN for n in count())
         # The next example has a queue of its own.
         self._transaction = transaction.atomic()
         self._transaction.__enter__()
