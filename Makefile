@@ -3,6 +3,10 @@
 
 PYTHON ?= python3
 ARGS ?=
+# Of chaos. Without a seed it chooses one, and says which.
+MINUTES ?= 10
+SEED ?=
+DATABASE ?= postgres
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -21,7 +25,7 @@ empty :=
 space := $(empty) $(empty)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint format bench screenshots tox clean
+.PHONY: help demo test chaos lint format bench screenshots tox clean
 # Two installations into one .venv would disturb each other.
 .NOTPARALLEL:
 
@@ -39,6 +43,10 @@ demo: $(STAMP)demo $(EMBEDDED) ## run tasks on real terrain until Ctrl-C; ARGS: 
 
 test: $(STAMP)test ## run the tests on SQLite and PostgreSQL; ARGS go on to pytest
 	@$(BIN)/python -m tests.run $(ARGS)
+
+chaos: $(STAMP)test ## break things while tasks run, check every promise; MINUTES, SEED, DATABASE, ARGS
+	@$(BIN)/python -m tests.chaos --minutes $(MINUTES) --database $(DATABASE) \
+	    $(if $(SEED),--seed $(SEED)) $(ARGS)
 
 lint: $(STAMP)lint ## check style and format
 	$(BIN)/ruff check $(ARGS)

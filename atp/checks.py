@@ -14,6 +14,7 @@ from django.urls import NoReverseMatch, Resolver404, resolve, reverse
 
 from . import conf
 from .conf import settings
+from .registry import registry
 
 
 @register(Tags.compatibility)
@@ -40,6 +41,24 @@ def check_queue_database(app_configs, **kwargs):
     return [
         *_check_routing(),
         *(_check_sqlite(connection) if connection.vendor == "sqlite" else []),
+    ]
+
+
+@register(Tags.compatibility)
+def check_transactional(app_configs, **kwargs):
+    """A transaction that has the queue's rows in it is on the queue's database (G7)."""
+    if conf.problems():
+        return []
+    return [
+        Error(
+            f"Type {task_type.identifier!r} is transactional on database {task_type.database!r}, "
+            f"but the queue is in {settings.DATABASE!r}.",
+            hint="What a handler writes can be committed with its end only in one database. "
+            f"If it writes to {settings.DATABASE!r}, say transactional={settings.DATABASE!r}.",
+            id="atp.E003",
+        )
+        for task_type in registry
+        if task_type.database not in (None, settings.DATABASE)
     ]
 
 

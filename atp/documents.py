@@ -91,14 +91,18 @@ def types():
 def type(row):
     """A registered Type; ``declared`` says whether this process has its handler."""
     document = {name: getattr(row, name) for name in TYPE_FIELDS}
-    return document | {"registered": row.registered, "declared": row.identifier in registry}
+    return document | {
+        "late_writes": row.late_writes,
+        "registered": row.registered,
+        "declared": row.identifier in registry,
+    }
 
 
 def unregistered_type(task_type):
     """A Type that this process declares and that is not in the database yet."""
     parameters = task_type.registration()
     document = {name: getattr(parameters, name) for name in TYPE_FIELDS}
-    return document | {"registered": None, "declared": True}
+    return document | {"late_writes": 0, "registered": None, "declared": True}
 
 
 def instance(row):

@@ -12,6 +12,7 @@ from functools import cache
 from operator import attrgetter
 
 from django.core.signals import setting_changed
+from django.db import DEFAULT_DB_ALIAS
 
 from . import binding, codec
 from .conf import did_you_mean, seconds, settings
@@ -51,6 +52,7 @@ class TaskType:
     retention: object = _Setting("RETENTION")
     max_memory: object = _Setting("MAX_MEMORY")
     serializer: str = codec.JSON
+    transactional: bool | str = False
     keep_processes: bool = False
     options: Options = field(default_factory=Options)
 
@@ -72,6 +74,11 @@ class TaskType:
     def plain(self):
         """The names of its parameters, if each can be given by its name: see :mod:`.binding`."""
         return _signature(self.handler)[1]
+
+    @property
+    def database(self):
+        """The alias of the database that a transactional handler writes to; None for others."""
+        return DEFAULT_DB_ALIAS if self.transactional is True else self.transactional or None
 
     @property
     def handler_path(self):
@@ -143,7 +150,7 @@ _PARAMETERS = (*_DURATIONS, *_COUNTS, "max_memory")
 _parameters = attrgetter(*_PARAMETERS)
 _MAY_BE_NONE = ("timeout", "retention", "max_memory")
 _OPTIONS = ("priority", "collection")
-_KNOWN = (*_PARAMETERS, "serializer", "keep_processes", *_OPTIONS)
+_KNOWN = (*_PARAMETERS, "serializer", "transactional", "keep_processes", *_OPTIONS)
 _LONGEST = timedelta(days=3650).total_seconds()
 _MOST = 1_000_000
 _LEAST_MEMORY = 1024 * 1024
@@ -184,6 +191,10 @@ class Registry:
                 f"No Type {identifier!r} is declared.{did_you_mean(identifier, self._types)}"
             ) from None
 
+    def is_transactional(self, identifier):
+        """Whether what the Type's handler writes is committed together with its end."""
+        return identifier in self._types and bool(self._types[identifier].transactional)
+
     def handler_of(self, identifier):
         """Return the Type to run. Raises UnregisteredHandler."""
         if identifier not in self._types:
@@ -211,6 +222,11 @@ def task_type(identifier, **parameters):
     With ``keep_processes`` what an attempt leaves running lives on until its
     worker ends. ``priority`` and ``collection`` become the defaults of
     :class:`Options`.
+
+    With ``transactional=True`` the handler runs in a transaction on the default
+    database, and what it writes there is committed together with its Response and
+    FINISHED, or not at all (G7); so the queue has to be in that database. Where
+    both have another, name it: ``transactional="alias"``.
 
     Raises InvalidType.
     """
@@ -276,6 +292,11 @@ def _check_parameters(identifier, parameters):
     except InvalidOption as error:
         raise InvalidType(f"{told}: {error}") from None
     codec.check_format(parameters.get("serializer", codec.JSON))
+    alias = parameters.get("transactional", False)
+    if not isinstance(alias, bool) and not (isinstance(alias, str) and alias):
+        raise InvalidType(
+            f"{told}: transactional must be True, False or the alias of a database, not {alias!r}."
+        )
 
 
 def _check_duration(told, name, value):

@@ -27,8 +27,8 @@ NAMES = (
     *("floor", "drain", "enqueue", "bulk", "latency", "growth", "horizon", "memory", "idle"),
     "lists",
 )
-# What installs much, and takes long.
-IF_NAMED = ("peers",)
+# What takes long, or installs much.
+IF_NAMED = ("fleet", "peers")
 ROOT = Path(__file__).resolve().parents[1]
 # What cannot be asked for, and what should have gone well but did not.
 REFUSED, BROKEN = 2, 3

@@ -10,8 +10,12 @@ import time
 from atp import task_type
 
 from .core.told import tell
+from .fleet import MOST_ATTEMPTS
 
 COUNT = int(os.environ.get("BENCHMARK_TYPES", "1"))
+
+# What takes long tells so often that it is at it, in seconds.
+TELL_EVERY = 0.05
 
 
 def noop(context, *, number):
@@ -29,6 +33,19 @@ def sleep(context, *, number, milliseconds):
 def stamp(context, *, number):
     """Tell when it was called."""
     tell(number, time.monotonic())
+
+
+@task_type("benchmarks.long")
+def long(context, *, number, ms):
+    """Take a time, and tell all the while that this attempt is at it."""
+    key = number * MOST_ATTEMPTS + context.attempt
+    end = time.monotonic() + ms / 1000
+    while True:
+        tell(key, time.monotonic())
+        if time.monotonic() >= end:
+            return
+        context.check()
+        time.sleep(min(TELL_EVERY, ms / 1000))
 
 
 @task_type("benchmarks.other")

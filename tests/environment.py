@@ -68,7 +68,7 @@ def database():
             url = f"sqlite:///{folder()}/db.sqlite3"
         entry = environ.Env.db_url_config(url)
         entry["TEST"] = {"NAME": str(folder() / "test.sqlite3")}
-        entry["OPTIONS"] = dict(SQLITE_OPTIONS)
+        entry["OPTIONS"] = SQLITE_OPTIONS | entry.get("OPTIONS", {})
         return entry
     if not _is_postgres(url):
         url = os.environ["DATABASE_URL"] = start_postgres(KINDS[chosen]).url()

@@ -131,6 +131,24 @@ def problems():
     return "\n".join(rows)
 
 
+def promises():
+    """The modules whose tests name each promise in their docstrings."""
+    import ast
+
+    found = {f"G{number}": set() for number in range(1, 16)}
+    for path in sorted(DOCS.parent.glob("tests/**/test_*.py")):
+        module = ast.parse(path.read_text())
+        for node in ast.walk(module):
+            if isinstance(node, (ast.FunctionDef, ast.ClassDef, ast.Module)):
+                said = re.findall(r"\bG(?:1[0-5]|[1-9])\b", ast.get_docstring(node) or "")
+                for name in said:
+                    found[name].add(path.relative_to(DOCS.parent / "tests").as_posix())
+    rows = ["| promise | named by tests in `tests/` |", "|---|---|"]
+    for name, modules in found.items():
+        rows.append(f"| {name} | {', '.join(f'`{module}`' for module in sorted(modules))} |")
+    return "\n".join(rows)
+
+
 def _plain(words):
     """Format fields without their formats."""
     return re.sub(r"{(\w+):[^}]*}", r"{\1}", words)
@@ -141,6 +159,7 @@ PARTS = {
     "settings.md": [settings],
     "atpd.md": [options, facts],
     "api.md": [operations, problems],
+    "guarantees.md": [promises],
 }
 
 

@@ -23,13 +23,26 @@ class EmbeddedPostgres:
             self.folder, cleanup_mode=None, start=False, postgres_version=version
         )
 
-    def start(self):
-        """Make the database cluster if there is none, and start the server."""
+    @property
+    def system_user(self):
+        """The user whose processes the server's are; None for our own."""
+        return self._server.system_user
+
+    def program(self, name):
+        """Return the path of one of the server's programs."""
+        return self._server.bin_path / name
+
+    def prepare(self):
+        """Make the database cluster if there is none."""
         fresh = not (self.folder / "PG_VERSION").exists()
         self._server.ensure_pgdata_inited()
         if fresh:
             with (self.folder / "postgresql.conf").open("a") as file:
                 file.write(CONFIGURATION)
+
+    def start(self):
+        """Make the database cluster if there is none, and start the server."""
+        self.prepare()
         self._server.start()
 
     def stop(self, mode="fast"):
@@ -41,8 +54,8 @@ class EmbeddedPostgres:
 
     def _control(self, *args):
         subprocess.run(
-            [str(self._server.bin_path / "pg_ctl"), "-w", "-D", str(self.folder), *args],
-            user=self._server.system_user,
+            [str(self.program("pg_ctl")), "-w", "-D", str(self.folder), *args],
+            user=self.system_user,
             cwd="/",
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,

@@ -131,6 +131,19 @@ def test_daemons_and_sleeping_handlers(tmp_path):
     assert "one daemon with 2 workers" in document["ratio"]
 
 
+def test_a_fleet_of_which_one_dies(tmp_path):
+    """G1, G3: it would not come to an end if two attempts had run at once, or one were lost."""
+    file = tmp_path / "figures.json"
+    small = options(runs=1, tasks=12, daemons=3, processes=1, duration_ms=300)
+    quick = ["LEASE=4", "KILL_AFTER=3", "STATEMENT_TIMEOUT=2", "RENEW_EVERY=0.5", "SWEEP_EVERY=0.2"]
+    given = [f"--set={each}" for each in quick]
+    done = benchmarks("fleet", f"--database={KIND}", f"--json={file}", OFTEN, *small, *given)
+    assert done.returncode == 0, done.stderr
+    [document] = json.loads(file.read_text())
+    assert document["median"]["overlaps, "] == 0
+    assert document["median"]["attempts lost with the daemon, "] >= 1
+
+
 @pytest.mark.skipif(not (environment.ROOT / ".git").exists(), reason="there are no commits")
 def test_it_runs_beside_an_earlier_commit(tmp_path):
     file = tmp_path / "figures.json"

@@ -6,7 +6,8 @@ import pytest
 from django.core.checks import run_checks
 from django.db import connections
 
-from atp import checks
+from atp import checks, task_type
+from atp.registry import registry
 
 
 def ids():
@@ -78,6 +79,31 @@ def test_router(settings):
     assert [message.id for message in checks.check_queue_database(None)] == ["atp.W004"]
     settings.DATABASE_ROUTERS = ["atp.router.QueueRouter", "tests.test_checks.Elsewhere"]
     assert checks.check_queue_database(None) == []
+
+
+@pytest.mark.parametrize(
+    ("given", "queue", "found"),
+    [
+        (True, "default", []),
+        ("default", "default", []),
+        (False, "other", []),
+        ("other", "other", []),
+        (True, "other", ["atp.E003"]),
+        ("other", "default", ["atp.E003"]),
+    ],
+)
+def test_transactional_types_are_where_the_queue_is(settings, monkeypatch, given, queue, found):
+    """G7: two databases have no commit in common."""
+    settings.ATP = {"DATABASE": queue}
+    monkeypatch.setattr(registry, "_types", {})
+
+    @task_type("tests.transactional", transactional=given)
+    def handler(context):
+        pass
+
+    messages = checks.check_transactional(None)
+    assert [message.id for message in messages] == found
+    assert all("'tests.transactional'" in message.msg for message in messages)
 
 
 class Elsewhere:

@@ -179,6 +179,14 @@ def test_a_daemon_without_a_lease_is_lost(full):
     assert "lost" in run("daemons")
 
 
+def test_types_tell_what_came_too_late(world):
+    """G4."""
+    Type.objects.filter(identifier="tests.echo").update(late_writes=3)
+    [found] = [row for row in document("types")["types"] if row["identifier"] == "tests.echo"]
+    assert found["late_writes"] == 3
+    assert re.search(r"tests\.echo .*\(late writes: 3\)", run("types"))
+
+
 def test_types_tell_whose_handler_is_here(world):
     Type.objects.filter(identifier="tests.add").delete()
     here = Type.objects.get(identifier="tests.echo")

@@ -17,6 +17,19 @@ def test_derived_parts_are_up_to_date(name):
         assert f"<!-- {part.__name__} -->" in page
 
 
+def test_every_promise_is_shown_by_tests():
+    """That the tests which the page names are there, and that each promise has some."""
+    page = (generated.DOCS / "guarantees.md").read_text()
+    for path, name in re.findall(r"`(tests/[\w/]+\.py)(?:::(\w+))?`", page):
+        source = generated.DOCS.parent / path
+        assert source.exists(), path
+        assert not name or f"def {name}(" in source.read_text(), f"{path}::{name}"
+    for number in range(1, 16):
+        assert f"\n## G{number}. " in page
+        [row] = re.findall(rf"^\| G{number} \| (.*) \|$", page, re.MULTILINE)
+        assert "`" in row, f"no test names G{number}"
+
+
 def test_every_link_between_pages_leads_somewhere():
     for page in generated.DOCS.rglob("*.md"):
         for target in re.findall(r"\]\(([^)#]+?)(?:#[^)]*)?\)", page.read_text()):

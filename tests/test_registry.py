@@ -86,6 +86,13 @@ class TestDeclaring:
     def test_priority_and_collection_are_defaults_of_the_options(self):
         assert keyword.options == Options(priority=5, collection="books")
 
+    @pytest.mark.parametrize(
+        ("given", "database"), [(True, "default"), (False, None), ("queue", "queue")]
+    )
+    def test_transactional(self, given, database):
+        assert declare(transactional=given).database == database
+        assert registry.is_transactional("tests.declared") is bool(given)
+
     def test_the_same_function_may_be_declared_again(self):
         """As when its module is loaded once more."""
         declare()
@@ -142,6 +149,9 @@ class TestBadDeclarations:
             ("max_retries", 10**9),
             ("serializer", "yaml"),
             ("serializer", "pickle"),
+            ("transactional", ""),
+            ("transactional", None),
+            ("transactional", 1),
         ],
     )
     def test_parameter_out_of_range(self, name, value):

@@ -53,7 +53,7 @@ def test_all_of_it_in_another_database(transactional_db):
             run("atp", "show", "--type", "tests.add", "--identifier", "sum", "--json")
         )
         assert shown["state"] == "FINISHED"
-        assert run("check") == "System check identified no issues (0 silenced).\n"
+        assert run("check").startswith("System check identified no issues (")
     finally:
         for file in environment.folder().glob("queue.sqlite3*"):
             if file.is_file():

@@ -32,7 +32,8 @@ class TypeAdmin(ReadOnlyAdmin):
     search_fields = ("identifier",)
     fields = (
         *("identifier", "handler", "timeout", "max_restarts", "max_retries", "backoff"),
-        *("backoff_max", "retention", "max_memory", "serializer", REGISTERED, "instances", "log"),
+        *("backoff_max", "retention", "max_memory", "serializer", REGISTERED, "late_writes"),
+        *("instances", "log"),
     )
     readonly_fields = ("instances", "log")
 

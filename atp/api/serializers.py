@@ -51,6 +51,7 @@ class TypeSerializer(rest.Serializer):
         allow_null=True,
     )
     serializer = fields.text("How inputs are stored.")
+    late_writes = fields.count("Results refused so far, because their Task had been taken away.")
     registered = fields.time(
         "When its parameters were last changed; null if never.", allow_null=True
     )

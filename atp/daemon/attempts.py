@@ -8,19 +8,20 @@ import logging
 import pickle
 import time
 
+from ..registry import registry
 from ..states import Event, State
 from ..store.values import Change, Message, Note
 from . import journal
 from . import outcome as outcomes
 from .endings import Endings
-from .outcome import Kind
+from .outcome import WORKERS_OWN, Kind
 from .pool import LOOK_AFTER
 from .processes import uptime
 from .tally import Tally
 
 TAKEN_AWAY = "its Task was taken away"
 # What sends an Instance back to the queue.
-PUT_BACK = frozenset({Event.RELEASE, Event.EXPIRE, Event.RETRY})
+PUT_BACK = frozenset({Event.RELEASE, Event.EXPIRE, Event.RETRY, Event.DEFER})
 
 
 class Attempts:
@@ -44,6 +45,8 @@ class Attempts:
         self.news = 0
         self.more_waits = False
         self.stopping = ""
+        # Transactional attempts whose worker died, until it is known whether they concluded.
+        self._undecided = {}
 
     def any(self):
         """Whether anything is in this daemon's hands."""
@@ -123,30 +126,52 @@ class Attempts:
 
     def _ended(self, link, instance, attempt, started, ended, outcome, *, who=None):
         """An attempt has ended; no outcome means that it finished and returned nothing."""
-        holding = self._pool.ended(link, (instance, attempt), ended - started)
+        key = instance, attempt
+        holding = self._pool.ended(link, key, ended - started)
         self._freed = True
+        taken_away = link.condemned.pop(key, None)
         if holding is None:
-            link.condemned.discard((instance, attempt))
+            if taken_away is not None:
+                self._ledger.doubt(key)
+                self._add_end(taken_away, link, started, ended, outcome, who)
             return
-        self.endings.forget(holding.key)
+        self.endings.forget(key)
+        change = self._add_end(holding, link, started, ended, outcome, who)
+        if change is not None:
+            self.tally.ended(holding, change, ended - started)
+
+    def _add_end(self, holding, link, started, ended, outcome, who):
+        """Put the end of an attempt into the ledger; returns the change, None if it is released."""
         facts = {"who": who or self._who(link), "time": self._host_time(holding, ended)}
         if not holding.start_known:
             facts["started"] = self._host_time(holding, started)
         if outcome is None:
+            instance, attempt = holding.key
             change = Change(event=Event.FINISH, instance=instance, attempt=attempt, **facts)
         elif outcome.kind is Kind.INTERRUPTED and holding.ask:
             self._release(holding, holding.why, link, holding.ask, **facts)
-            return
+            return None
         else:
             change = outcomes.change(outcome, holding.claimed, **facts)
+        if outcome is not None and outcome.kind in WORKERS_OWN:
+            # Its last notes may come after that, and whether it was cut off before is open.
+            self._ledger.doubt(holding.key)
+            if outcome.kind is Kind.GONE:
+                self.tally.refused(change, holding)
+                self._identity.lose()
+                return None
+            if outcome.kind is Kind.CONCLUDED:
+                return change
         self._ledger.add(change)
-        self.tally.ended(holding, change, ended - started)
+        return change
 
     def _note(self, link, key, at, **facts):
         holding = link.hand.get(key)
-        if holding is None:
+        if holding is None and key in link.condemned:
+            self._ledger.doubt(key)
+        elif holding is None:
             return
-        if not holding.start_known:
+        elif not holding.start_known:
             # What an attempt says comes after its start, which is not long ago.
             running = self._page.read(link.slot)
             is_seen = running is not None and running.key == key
@@ -211,25 +236,39 @@ class Attempts:
         self.endings.forget(holding.key)
         if not holding.start_known:
             self._start(holding, link, holding.started or uptime())
+        if registry.is_transactional(holding.claimed.type):
+            # It may have committed its end: the fence will tell, before anything is charged.
+            self._ledger.doubt(holding.key)
+            self._undecided[holding.key] = holding
         if holding.ask:
             self._release(holding, holding.why, link, holding.ask)
             return
         self._change(holding, Event.EXPIRE, link, message=why, level=logging.WARNING)
-        self.tally.expired(holding, why)
+        if holding.key not in self._undecided:
+            self.tally.expired(holding, why)
 
     # What the database answers
 
     def recorded(self, batch, refused):
         """The batch is in the database, but for what was refused."""
         for entry in refused:
-            self.tally.refused(entry, self._forget((entry.instance, entry.attempt)))
+            key = entry.instance, entry.attempt
+            concluded = self._undecided.pop(key, None)
+            if concluded is not None:
+                self.tally.finished(concluded)
+            elif isinstance(entry, Change) or not self._ledger.is_doubtful(entry):
+                self.tally.refused(entry, self._forget(key))
         for entry in batch:
             if not isinstance(entry, Change) or entry in refused:
                 continue
+            key = entry.instance, entry.attempt
             if entry.event == Event.START:
-                self._hand_out_reserved((entry.instance, entry.attempt))
+                self._hand_out_reserved(key)
             elif entry.event in PUT_BACK:
                 self.tell_news()
+                lost = self._undecided.pop(key, None)
+                if lost is not None and entry.event == Event.EXPIRE:
+                    self.tally.expired(lost, entry.message)
 
     def _hand_out_reserved(self, key):
         if self.stopping:
@@ -243,14 +282,13 @@ class Attempts:
         link, holding = self._pool.drop(key)
         if link is not None:
             self.endings.forget(key)
-            link.condemned.add(key)
+            link.condemned[key] = holding
             self.endings.kill(link, key, TAKEN_AWAY)
         return holding
 
     def reconcile(self, kept):
         """A new identity holds ``kept``: forget what is recorded, end what is not ours."""
-        for entry in self._ledger.keep(kept):
-            self.tally.refused(entry, None)
+        self._ledger.keep(kept)
         for holding in list(self._pool.holdings()):
             if holding.key not in kept:
                 self._forget(holding.key)

@@ -75,7 +75,7 @@ class Dispatcher:
         bound_connecting(settings.STATEMENT_TIMEOUT)
         processes.allow_descriptors(3 * self._options.processes + 64)
         self._timers = timers = Timers()
-        self._pool = pool = Pool()
+        self._pool = pool = Pool(filter(registry.is_transactional, self._identity.types))
         self._ledger = ledger = Ledger()
         self._claimer = DatabaseThread("atp-claim", self._results, self._wake)
         self._recorder = DatabaseThread("atp-record", self._results, self._wake)

@@ -17,7 +17,7 @@ class Holding:
     claiming, ``expected`` how long it is expected to run, in seconds. ``ask``
     is the event that its attempt shall end with when it was asked to end, and
     ``why`` the reason. ``start_known`` says that its start is recorded, or about
-    to be.
+    to be, ``alone`` that nothing else may be in its worker's hand.
     """
 
     claimed: Claimed
@@ -27,6 +27,7 @@ class Holding:
     serial: int = 0
     started: float | None = None
     start_known: bool = False
+    alone: bool = False
     ask: str = ""
     why: str = ""
 
@@ -50,8 +51,8 @@ class Link:
     hand: OrderedDict = field(default_factory=OrderedDict)
     expected: float = 0.0
     serial: int = 0
-    # Attempts that it may be about to start, and must not go on with.
-    condemned: set = field(default_factory=set)
+    # Attempts by key that it may be about to start, and must not go on with.
+    condemned: dict = field(default_factory=dict)
     # What waits for its start to be recorded before this worker gets it.
     reserved: Holding | None = None
     # It starts nothing of what it is given, and has said nothing since.

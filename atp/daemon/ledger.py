@@ -24,6 +24,8 @@ class Ledger:
         self._entries = deque()
         self._since = 0.0
         self._sent = []
+        # Pairs of Instance and attempt whose Task may not be this daemon's any more.
+        self._doubtful = set()
         # Largest batch; None is BATCH.
         self.limit = None
 
@@ -65,6 +67,7 @@ class Ledger:
         """The batch that was sent is in the database."""
         self._sent = []
         if not self._entries:
+            self._doubtful.clear()
             self.limit = None
 
     def give_back(self):
@@ -81,22 +84,29 @@ class Ledger:
         self._entries.appendleft(entry)
 
     def keep(self, kept):
-        """After an identity was renewed: forget what is recorded already, or no longer ours.
+        """After an identity was renewed: forget what is recorded already.
 
-        ``kept`` is the state by pair of Instance and attempt of what this
-        daemon still holds. Returns what is forgotten because its Task is not
-        ours any more.
+        ``kept`` is the state by pair of Instance and attempt of what this daemon
+        still holds. What it does not hold is written all the same: either it has been
+        before, and its acknowledgement got lost; or it is refused, and the refusal kept.
         """
-        gone = []
         entries = deque()
         for entry in self._entries:
             key = (entry.instance, entry.attempt)
             if key not in kept:
-                gone.append(entry)
+                self._doubtful.add(key)
+                entries.append(entry)
             elif not _is_recorded(entry, kept[key]):
                 entries.append(_without_start(entry, kept[key]))
         self._entries = entries
-        return gone
+
+    def doubt(self, key):
+        """What is to be written of this attempt may come too late, or have been written."""
+        self._doubtful.add(key)
+
+    def is_doubtful(self, entry):
+        """Whether it was known beforehand that the entry may be refused."""
+        return (entry.instance, entry.attempt) in self._doubtful
 
     def keys(self):
         """Pairs of Instance and attempt that something is still to be written of."""

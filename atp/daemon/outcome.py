@@ -5,9 +5,12 @@ from dataclasses import dataclass
 from datetime import timedelta
 from enum import Enum
 
-from .. import backoff
+from .. import backoff, states
 from ..states import Event, Reason
 from ..store.values import Change, ResponseData
+
+# An attempt that has lost its connection to the database is tried again after this.
+CUT_DELAY = timedelta(seconds=1)
 
 
 class Kind(Enum):
@@ -16,6 +19,15 @@ class Kind(Enum):
     ERROR = "error"
     FATAL = "fatal"
     INTERRUPTED = "interrupted"
+    # Of transactional Types: its worker has committed the end; its Task was taken
+    # away; its connection was lost, and whether it was committed may be unknown.
+    CONCLUDED = "concluded"
+    GONE = "gone"
+    CUT = "cut"
+
+
+# What a worker decides with the database itself.
+WORKERS_OWN = frozenset({Kind.CONCLUDED, Kind.GONE, Kind.CUT})
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,8 +50,10 @@ def change(outcome, claimed, **facts):
     ``facts`` are the Change's time, started and who.
     """
     facts |= {"instance": claimed.instance, "attempt": claimed.attempt}
-    if outcome.kind is Kind.FINISHED:
+    if outcome.kind in (Kind.FINISHED, Kind.CONCLUDED, Kind.GONE):
         return Change(event=Event.FINISH, response=outcome.response, **facts)
+    if outcome.kind is Kind.CUT:
+        return _cut(outcome, claimed, facts)
     if outcome.kind is Kind.FATAL:
         return Change(
             event=Event.FAIL,
@@ -63,6 +77,14 @@ def change(outcome, claimed, **facts):
         level=logging.ERROR,
         **facts,
     )
+
+
+def _cut(outcome, claimed, facts):
+    """A lost connection is nobody's fault, unless it goes on for ever."""
+    facts |= {"message": outcome.message, "level": logging.WARNING}
+    if claimed.attempt <= claimed.parameters.max_restarts + states.UNEXPLAINED_LOSSES:
+        return Change(event=Event.DEFER, delay=CUT_DELAY, **facts)
+    return Change(event=Event.EXPIRE, **facts)
 
 
 def _why_no_more(outcome, claimed):

@@ -24,7 +24,8 @@ LOOK_AFTER = 0.02
 class Pool:
     """The workers, and the claimed Tasks that none of them has yet."""
 
-    def __init__(self):
+    def __init__(self, transactional=()):
+        self._transactional = frozenset(transactional)
         self.links = {}
         self.waiting = deque()
         self._pace = Pace()
@@ -132,7 +133,15 @@ class Pool:
         now = uptime()
         first = self._put
         self._put += len(claimed)
-        self.waiting.extend([Holding(task, now, first + n) for n, task in enumerate(claimed)])
+        self.waiting.extend(
+            [
+                Holding(task, now, first + n, alone=bool(task.lost) or self._is_transactional(task))
+                for n, task in enumerate(claimed)
+            ]
+        )
+
+    def _is_transactional(self, task):
+        return task.type in self._transactional if self._transactional else False
 
     def put_back(self, holdings):
         """Take Tasks back from a worker that has not started them; they keep their place."""
@@ -158,8 +167,9 @@ class Pool:
     def hand_out(self):
         """Give waiting Tasks to workers.
 
-        Returns those that were only reserved for a worker: an Instance that
-        was lost before runs alone, and only after its start is recorded.
+        Returns those that were only reserved for a worker: an Instance that was
+        lost before runs alone, and only after its start is recorded; so does one of a
+        transactional Type, whose worker records its end.
         """
         reserved = []
         given = defaultdict(list)
@@ -168,7 +178,7 @@ class Pool:
             link = self._next_link(holding)
             if link is None:
                 break
-            if holding.claimed.lost and not holding.start_known:
+            if holding.alone and not holding.start_known:
                 link.reserved = self.waiting.popleft()
                 reserved.append(holding)
             else:
@@ -192,7 +202,7 @@ class Pool:
         """Whether this would soon be started behind what a worker has in hand."""
         if not link.hand:
             return link.reserved is None
-        alone = holding.claimed.lost or link.first.claimed.lost
+        alone = holding.alone or link.first.alone
         return load < AHEAD and len(link.hand) < MAX_AHEAD and not alone
 
     def _take_piece(self, link, given):

@@ -101,9 +101,11 @@ class Recording:
 
     def _recorded(self, result):
         batch, refused = result.value
-        self._ledger.acknowledge()
+        changes = [entry for entry in refused if isinstance(entry, Change)]
+        surprises = [change for change in changes if not self._ledger.is_doubtful(change)]
         self._attempts.recorded(batch, refused)
-        if any(isinstance(entry, Change) for entry in refused):
+        self._ledger.acknowledge()
+        if surprises:
             # What this daemon thinks it holds and what it holds are not the
             # same: a new identity makes them so.
             self._identity.lose()

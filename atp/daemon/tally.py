@@ -25,17 +25,23 @@ class Tally:
     def ended(self, holding, change, seconds):
         """Tell how a handler's end was taken, after so many seconds."""
         if change.event == Event.FINISH:
-            self._count("finished")
-            if journal.tells("finished"):
-                journal.finished(seconds=seconds, **_names(holding))
+            self.finished(holding, seconds)
             return
         why = change.message.rstrip().rpartition("\n")[2]
-        if change.event == Event.RETRY:
+        if change.event in (Event.RETRY, Event.DEFER):
             delay = change.delay.total_seconds()
             journal.retried(why=f"{why} (in {delay:.1f} s)", **_names(holding))
+        elif change.event == Event.EXPIRE:
+            self.expired(holding, why)
         else:
             self._count("failed")
             journal.failed(reason=change.reason.value, why=why, **_names(holding))
+
+    def finished(self, holding, seconds=0.0):
+        """A handler finished after so many seconds."""
+        self._count("finished")
+        if journal.tells("finished"):
+            journal.finished(seconds=seconds, **_names(holding))
 
     def expired(self, holding, why):
         """An attempt was lost here."""

@@ -9,24 +9,20 @@ import sys
 import time
 from functools import partial
 
-from django.core.signals import got_request_exception
-
-from .. import binding, codec, signals
 from ..conf import settings
-from ..context import Context, LogCapture, clean, describe, shorten
-from ..exceptions import CorruptData, Fatal, Interrupted, NotSerializable, Retry
+from ..context import Context, LogCapture, clean
 from ..registry import registry
 from ..store.values import Claimed
-from . import memory, processes
+from . import execution, memory, processes
 from .channel import Closed
 from .connections import Connections
 from .leftovers import Leftovers, Unkillable, has_children
-from .outcome import DONE, Kind, Outcome
+from .options import hostname
+from .outcome import DONE
 from .page import NEVER
-from .response import respond
 from .surroundings import Surroundings
+from .transactions import Transaction
 
-# Error reporters that hook logging see a handler's exceptions here.
 logger = logging.getLogger("atp.worker")
 
 # While there is more in hand, the dispatcher is called no more often than this, in
@@ -47,6 +43,8 @@ class Worker:
         self._ring = page.ring(slot)
         self._scratch = scratch_root / f"worker-{slot}"
         self._options = options
+        # How this worker signs what it records itself.
+        self._name = f"{hostname()}:{os.getppid()} worker {slot}"
         self._done = 0
         self._called = 0.0
         self._surroundings = Surroundings()
@@ -145,15 +143,21 @@ class Worker:
         with contextlib.suppress(BlockingIOError):  # it has been called often enough
             self._channel.send(("look",), wait=False)
 
-    def _report(self, claimed, kind, *values):
+    def _report(self, claimed, kind, *values, at=None):
         """Pass on what a handler says while it runs. May come from any thread or child of it."""
-        self._channel.send((kind, claimed.key, time.time(), *values))
+        self._channel.send((kind, claimed.key, at or time.time(), *values))
 
     def _execute(self, claimed):
         """Prepare, run the handler, clean up; always returns an :class:`Outcome`."""
+        report = partial(self._report, claimed)
+        transaction = None
+        if registry.is_transactional(claimed.type):
+            transaction = Transaction(claimed, who=self._name, report=report)
+            report = transaction.report
+            transaction.before_commit = partial(self._end_leftovers, claimed, report)
         context = Context(
             claimed,
-            report=partial(self._report, claimed),
+            report=report,
             interruption=lambda: self._interruption(claimed),
             scratch_root=self._scratch,
         )
@@ -163,16 +167,16 @@ class Worker:
         self._capture.context = context
         try:
             self._connections.check()
-            return _run_handler(claimed, context)
+            return execution.run(claimed, context, transaction)
         finally:
             self._surroundings.restore()
-            self._end_leftovers(claimed)
+            self._end_leftovers(claimed, partial(self._report, claimed))
             self._capture.context = None
             context.flush()
             context.remove_scratch()
             self._connections.refresh()
 
-    def _end_leftovers(self, claimed):
+    def _end_leftovers(self, claimed, report):
         """End what the handler has started and left running: it is part of the attempt."""
         if not has_children():
             return
@@ -185,73 +189,12 @@ class Worker:
             # They die with this worker at the latest.
             told = self._worn_out = str(error)
         if told:
-            self._report(claimed, "log", logging.WARNING, clean(told))
+            report("log", logging.WARNING, clean(told))
 
     def _interruption(self, claimed):
         if self._page.is_asked(self._slot, claimed.instance, claimed.attempt):
             return "asked to end"
         return None
-
-
-def _words(error):
-    return shorten(clean(str(error)))
-
-
-def _run_handler(claimed, context):
-    signals.handler_started.send_robust(sender=Worker, context=context)
-    error = None
-    try:
-        return _call(claimed, context)
-    except Interrupted:
-        return Outcome(Kind.INTERRUPTED, "the handler was interrupted")
-    except Retry as asked:
-        return Outcome(Kind.RETRY, _words(asked) or "the handler asked to try again", asked.after)
-    except Fatal as refusal:
-        return Outcome(Kind.FATAL, _words(refusal) or "the handler said Fatal")
-    except _Unusable as unusable:
-        error = unusable.__cause__
-        return Outcome(Kind.FATAL, _words(error))
-    except BaseException as raised:  # SystemExit too: a handler does not end its worker
-        error = raised
-        return Outcome(Kind.ERROR, describe(raised))
-    finally:
-        if error is not None:
-            _tell_error_reporters(claimed, error)
-        signals.handler_ended.send_robust(sender=Worker, context=context, exception=error)
-
-
-class _Unusable(Exception):
-    """Inputs that cannot be read, or a response that cannot be stored: the same next time."""
-
-
-def _call(claimed, context):
-    task_type = registry.handler_of(claimed.type)
-    try:
-        args, kwargs = binding.unbind(codec.decode(claimed.inputs))
-    except CorruptData as error:
-        raise _Unusable from error
-    value = task_type.handler(context, *args, **kwargs)
-    if value is None:
-        return DONE
-    try:
-        return Outcome(Kind.FINISHED, response=respond(value, task_type, claimed))
-    except NotSerializable as error:
-        raise _Unusable from error
-
-
-def _tell_error_reporters(claimed, error):
-    values = {"type": claimed.type, "instance": claimed.uuid, "attempt": claimed.attempt}
-    logger.error(
-        "%s %s raised",
-        claimed.type,
-        claimed.uuid,
-        exc_info=error,
-        extra={"fact": "raised", "values": values},
-    )
-    try:
-        raise error
-    except BaseException:  # receivers look at sys.exc_info()
-        got_request_exception.send_robust(sender=Worker, request=None)
 
 
 def open_root_logger(level):

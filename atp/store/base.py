@@ -92,11 +92,35 @@ class Store(ABC):
         With ``daemon`` they are its holder's, fenced by holder and attempt;
         without, they are somebody's who holds nothing. Returns the changes
         that were refused, of which nothing was written.
+
+        What a holder was refused because its Task had been taken away is kept, as
+        a message in the Instance's log, and counted for its Type (G4). A change that
+        is in the log already, with the same time and hand, is not refused: whoever
+        does not know whether it was written may record it again.
+        """
+
+    @abstractmethod
+    def conclude(self, change, *, note=None):
+        """Record, in the caller's transaction, that an attempt FINISHED, and what it says.
+
+        So a worker ends a transactional attempt (G7). The fence is the attempt alone:
+        its number is given out once, whatever identity its daemon has by now. Raises
+        TaskGone, and then the transaction must be rolled back.
+        """
+
+    @abstractmethod
+    def keep_late(self, refused):
+        """Keep changes and notes that were refused, as :meth:`record` does with those it refuses.
+
+        Returns those that had not been written before.
         """
 
     @abstractmethod
     def note(self, notes, *, daemon):
-        """Write progress, messages and published files, fenced. Returns the refused notes."""
+        """Write progress, messages and published files, fenced. Returns the refused notes.
+
+        Of each attempt that had its Task taken away one refusal is kept, as by :meth:`record`.
+        """
 
     @abstractmethod
     def request(self, instance, request, *, who, message=""):

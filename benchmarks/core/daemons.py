@@ -22,6 +22,8 @@ class Atpd:
 
     def __init__(self, log, *, processes, types):
         self._log = log
+        # Whether it was ended on purpose.
+        self._is_ended = False
         patterns = [f"--type={pattern}" for pattern in types]
         command = [sys.executable, "-m", "django", "atpd", f"--processes={processes}", *patterns]
         with log.open("wb") as file:
@@ -34,8 +36,8 @@ class Atpd:
         return self._process.pid
 
     def check(self):
-        """Raise DaemonError if it has ended."""
-        if self._process.poll() is not None:
+        """Raise DaemonError if it has ended, and nobody wanted it to."""
+        if not self._is_ended and self._process.poll() is not None:
             raise DaemonError(f"A daemon ended with status {self._process.poll()}:\n{self.log}")
 
     @property
@@ -44,7 +46,10 @@ class Atpd:
         return self._log.read_text(errors="replace")[-3000:]
 
     def stop(self):
-        """Stop it in order. Raises DaemonError if it does not end well."""
+        """Stop it in order, if nobody has. Raises DaemonError if it does not end well."""
+        if self._is_ended:
+            return
+        self._is_ended = True
         self._process.terminate()
         try:
             status = self._process.wait(STOP_WITHIN)
@@ -56,6 +61,7 @@ class Atpd:
 
     def kill(self):
         """End it however it is, if it has not ended."""
+        self._is_ended = True
         if self._process.poll() is None:
             self._process.kill()
             self._process.wait()
@@ -76,8 +82,16 @@ class Fleet:
         """The end of what each has logged."""
         return "\n".join(daemon.log for daemon in self._daemons)
 
+    def kill(self, number):
+        """Kill one with SIGKILL: no word to anybody."""
+        self._daemons[number].kill()
+
+    def stop(self, number):
+        """Stop one in order. Raises DaemonError if it does not end well."""
+        self._daemons[number].stop()
+
     def check(self):
-        """Raise DaemonError if one has ended."""
+        """Raise DaemonError if one has ended that was not to."""
         for daemon in self._daemons:
             daemon.check()
 

@@ -22,7 +22,11 @@ def test_it_validates_without_a_warning(version, tmp_path):
 @pytest.mark.parametrize(
     ("serializer", "fields", "more"),
     [
-        (serializers.TypeSerializer, documents.TYPE_FIELDS, {"registered", "declared"}),
+        (
+            serializers.TypeSerializer,
+            documents.TYPE_FIELDS,
+            {"late_writes", "registered", "declared"},
+        ),
         (serializers.InstanceSerializer, documents.INSTANCE_FIELDS, {"actions", "url"}),
         (serializers.LogRecordSerializer, documents.LOG_FIELDS, set()),
         (serializers.TaskSerializer, documents.TASK_FIELDS, {"instance", "type", "daemon"}),

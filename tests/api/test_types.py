@@ -28,6 +28,7 @@ def test_one_type(api):
         "retention": 86400.0,
         "max_memory": None,
         "serializer": "json",
+        "late_writes": 0,
         "registered": found["registered"],
         "declared": True,
     }

@@ -4,7 +4,12 @@ from datetime import timedelta
 
 from atp import task_type
 
-from . import tasks_daemon, tasks_poison  # noqa: F401 (declare what the daemon's tests run)
+from . import (  # noqa: F401 (declare what other tests run)
+    tasks_chaos,
+    tasks_daemon,
+    tasks_poison,
+    tasks_transactional,
+)
 
 
 @task_type("tests.echo")

@@ -271,3 +271,23 @@ def surroundings(context):
     umask = os.umask(0)
     os.umask(umask)
     return [os.getcwd(), umask, signal.getsignal(signal.SIGTERM) is signal.SIG_DFL]
+
+
+@task_type("daemon.ticking", timeout=120)
+def ticking(context, *, path, until, number=0):
+    """Leave a line every few milliseconds until a file is there: it is seen how long it runs."""
+    facts = {"number": number, "attempt": context.attempt}
+    record(path, event="start", **facts)
+    end = time.monotonic() + 60
+    while not Path(until).exists() and time.monotonic() < end:
+        time.sleep(0.005)
+        record(path, event="tick", **facts)
+    record(path, event="end", **facts)
+    return context.attempt
+
+
+@task_type("daemon.nap", timeout=60)
+def nap(context, *, path, number=0, seconds=0.1):
+    """Sleep a little, and leave a line."""
+    time.sleep(seconds)
+    record(path, event="end", number=number, attempt=context.attempt)

@@ -15,10 +15,12 @@ from tests.helpers import child_environment, manage, wait_for
 class Atpd:
     """One ``manage.py atpd`` process with all its children. Its log is JSON in a file."""
 
-    def __init__(self, folder, *args, processes=2, settings=None):
+    def __init__(self, folder, *args, processes=2, settings=None, environment=None):
         self.log_path = Path(folder) / f"atpd-{os.urandom(4).hex()}.log"
         command = manage("atpd", "--log-format", "json", "-v", "2", "-p", str(processes), *args)
-        more = {"ATP_TEST_SETTINGS": json.dumps(settings)} if settings else {}
+        more = dict(environment or {})
+        if settings:
+            more["ATP_TEST_SETTINGS"] = json.dumps(settings)
         with self.log_path.open("wb") as log:
             self.process = subprocess.Popen(
                 command, env=child_environment(**more), stdout=log, stderr=log
@@ -73,7 +75,11 @@ class Atpd:
 
     def dispatcher(self):
         """The pid of its dispatcher."""
-        return wait_for(lambda: self._named("atpd-dispatch"), what="a dispatcher")[0]
+        return wait_for(self.dispatchers, what="a dispatcher")[0]
+
+    def dispatchers(self):
+        """The pid of its dispatcher, in a list that is empty while there is none."""
+        return self._named("atpd-dispatch")
 
     def workers(self):
         """The pids of its workers."""

@@ -95,6 +95,18 @@ def test_what_was_let_go_of_is_killed_when_it_begins_all_the_same(hall):
     assert (kind, slot, pid, (instance, attempt)) == ("kill", 0, 100, holding.key)
 
 
+def test_what_was_let_go_of_and_ends_all_the_same_is_told(hall):
+    """G4: the store refuses it, and keeps the refusal."""
+    holding = give(hall, claimed(1))
+    assert hall.link.tokens.take(holding.serial)
+    hall.attempts.reconcile({})
+    end(hall, holding.key, uptime(), uptime())
+    hall.attempts.collect(hall.link)
+    [change] = hall.ledger.take()
+    assert (change.event, change.instance) == (Event.FINISH, 1)
+    assert hall.ledger.is_doubtful(change)
+
+
 def test_what_was_let_go_of_and_not_taken_up_costs_no_worker(hall):
     holding = give(hall, claimed(1))
     hall.attempts.reconcile({})

@@ -13,7 +13,7 @@ import pytest
 from django.db import connection, transaction
 
 from atp import queue
-from atp.models import Daemon, LogRecord, Task
+from atp.models import Daemon, LogRecord, Task, Type
 from atp.states import Reason, State
 from atp.store import get_store
 from tests.app import tasks_daemon as types
@@ -216,7 +216,7 @@ def _claim_is_waiting():
 
 
 def test_late_write_changes_nothing(atpd, record, flag):
-    """What an attempt writes after its Task was taken away is refused (G4)."""
+    """What an attempt writes after its Task was taken away is refused, which is kept (G4)."""
     instance = types.stubborn.enqueue(path=str(record), until=str(flag))
     daemon = atpd(processes=1)
     record.wait_for("start")
@@ -245,6 +245,10 @@ def test_late_write_changes_nothing(atpd, record, flag):
     ]
     assert [line["attempt"] for line in record.lines("end")] == [1, 2]
     assert daemon.facts("refused")
+    [kept] = instance.log.filter(event="", attempt=1)
+    assert kept.message.startswith("attempt 1 finished and could not tell it before its Task was")
+    assert kept.message.endswith("its effects may have happened twice")
+    assert Type.objects.get(identifier="daemon.stubborn").late_writes == 1
     assert queue.size() == 0
 
 
@@ -272,4 +276,5 @@ def stopped_between_transactions(pid):
     try:
         yield
     finally:
-        os.kill(pid, signal.SIGCONT)
+        with contextlib.suppress(ProcessLookupError):  # its supervisor has ended it
+            os.kill(pid, signal.SIGCONT)

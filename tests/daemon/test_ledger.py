@@ -53,11 +53,14 @@ def test_notes_of_an_attempt_are_merged():
     assert other.files == ({"name": "a"},)
 
 
-def test_what_is_recorded_or_gone_is_forgotten():
-    """A start whose acknowledgement got lost is not written twice (G6)."""
+def test_what_is_recorded_is_forgotten_and_what_is_gone_is_told():
+    """A start whose acknowledgement got lost is not written twice (G6); see G4 for the other."""
     ledger = Ledger()
     ledger.add(change(1), change(1, Event.FINISH), change(2), change(3, Event.FINISH))
     assert ledger.keys() == {(1, 1), (2, 1), (3, 1)}
     kept = {(1, 1): State.RUNNING, (2, 1): State.SCHEDULED}
-    assert ledger.keep(kept) == [change(3, Event.FINISH)]
-    assert ledger.take() == [change(1, Event.FINISH), change(2)]
+    ledger.keep(kept)
+    assert ledger.take() == [change(1, Event.FINISH), change(2), change(3, Event.FINISH)]
+    assert [ledger.is_doubtful(change(n)) for n in (1, 2, 3)] == [False, False, True]
+    ledger.acknowledge()
+    assert not ledger.is_doubtful(change(3))

@@ -1,8 +1,13 @@
 """The database refuses, fails and goes silent, and nothing is lost (G11)."""
 
 import contextlib
+import os
+import resource
 import shutil
 import sqlite3
+import subprocess
+import time
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -10,8 +15,10 @@ from django.db import connection
 
 from atp.models import Instance
 from atp.states import State
+from tests import environment
 from tests.app import tasks_daemon as types
-from tests.helpers import child_environment, stays, wait_for
+from tests.helpers import child_environment, manage, stays, wait_for
+from tests.postgres import EmbeddedPostgres
 
 from . import harness
 from .proxy import SlowProxy
@@ -22,13 +29,16 @@ def on_postgres():
 
 
 @contextlib.contextmanager
-def refused_by_the_server(table):
-    """Let the server refuse every update of a table, as where it has become read-only."""
+def refused_by_the_server(table, code="25006"):
+    """Let the server refuse every update of a table, as where it has become read-only.
+
+    ``code`` is that of PostgreSQL's error.
+    """
     with connection.cursor() as cursor:
         if on_postgres():
             cursor.execute(
                 "CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS "
-                "$$ BEGIN RAISE EXCEPTION 'read-only' USING ERRCODE = '25006'; END $$"
+                f"$$ BEGIN RAISE EXCEPTION 'refused' USING ERRCODE = '{code}'; END $$"
             )
             cursor.execute(
                 f"CREATE TRIGGER refuse BEFORE UPDATE ON {table} "
@@ -48,8 +58,17 @@ def refused_by_the_server(table):
             cursor.execute(undo)
 
 
-def test_result_that_the_server_refuses_is_kept(atpd, record, flag):
-    """A server that is read-only for a moment, as in a fail-over, costs no result (G11)."""
+@pytest.mark.parametrize(
+    "code",
+    [
+        pytest.param("25006", id="read-only"),
+        pytest.param("53100", id="disk-full"),
+        pytest.param("53200", id="out-of-memory"),
+        pytest.param("57P01", id="shutting-down"),
+    ],
+)
+def test_result_that_the_server_refuses_is_kept(atpd, record, flag, code):
+    """What a server cannot take for a moment, as in a fail-over, costs no result (G11)."""
     if not on_postgres():
         pytest.skip("SQLite has no server that could fail over")
     instances = types.wait.enqueue_many(
@@ -58,7 +77,7 @@ def test_result_that_the_server_refuses_is_kept(atpd, record, flag):
     daemon = atpd(processes=4)
     record.wait_for("start", 4)
     wait_for(lambda: Instance.objects.filter(state=State.RUNNING).count() == 4)
-    with refused_by_the_server("atp_instance"):
+    with refused_by_the_server("atp_instance", code):
         flag.touch()
         record.wait_for("end", 4)
         stays(lambda: not daemon.facts("dispatcher_died"), 1.5)
@@ -115,3 +134,157 @@ def test_database_file_that_is_replaced(atpd, record, tmp_path):
     daemon.wait_for_fact("lease_lost")
     assert instance.wait(20).state == State.FINISHED
     assert daemon.stop() == 0
+
+
+def test_results_wait_for_a_disk_that_refuses(atpd, record, flag):
+    """G11: whatever the kernel refuses to write now, it is asked again later."""
+    if on_postgres():
+        pytest.skip("the server writes there; see test_result_that_the_server_refuses_is_kept")
+    instances = types.wait.enqueue_many(
+        {"path": str(record), "until": str(flag), "number": n} for n in range(4)
+    )
+    daemon = atpd(processes=4)
+    record.wait_for("start", 4)
+    wait_for(lambda: Instance.objects.filter(state=State.RUNNING).count() == 4)
+    dispatcher = daemon.dispatcher()
+    _, most = resource.prlimit(dispatcher, resource.RLIMIT_FSIZE)
+    # No file that this process writes may be longer now; nor may its log.
+    resource.prlimit(dispatcher, resource.RLIMIT_FSIZE, (1, most))
+    flag.touch()
+    record.wait_for("end", 4)
+    stays(lambda: not Instance.objects.filter(state=State.FINISHED).exists(), 2)
+    resource.prlimit(dispatcher, resource.RLIMIT_FSIZE, (most, most))
+    daemon.wait_for_fact("database_back")
+    for instance in instances:
+        instance.wait(20)
+    assert {(i.state, i.attempt, i.lost) for i in instances} == {(State.FINISHED, 1, 0)}
+    assert daemon.dispatcher() == dispatcher
+
+
+def test_database_is_locked(atpd, record, flag, monkeypatch):
+    """G11: another process keeps SQLite's only writer's place for longer than the time-out."""
+    if on_postgres():
+        pytest.skip("only SQLite has one writer at a time")
+    url = f"sqlite:///{connection.settings_dict['NAME']}?timeout=1"
+    own = child_environment(DATABASE_URL=url)
+    monkeypatch.setattr(harness, "child_environment", lambda **more: own | more)
+    instances = types.wait.enqueue_many(
+        {"path": str(record), "until": str(flag), "number": n} for n in range(4)
+    )
+    daemon = atpd(processes=4)
+    record.wait_for("start", 4)
+    wait_for(lambda: Instance.objects.filter(state=State.RUNNING).count() == 4)
+    dispatcher = daemon.dispatcher()
+    with contextlib.closing(sqlite3.connect(connection.settings_dict["NAME"], timeout=20)) as raw:
+        raw.execute("BEGIN IMMEDIATE")
+        flag.touch()
+        record.wait_for("end", 4)
+        assert "locked" in daemon.wait_for_fact("database_failed")["error"]
+        stays(lambda: not daemon.facts("dispatcher_died"), 3)
+        raw.rollback()
+    daemon.wait_for_fact("database_back")
+    for instance in instances:
+        instance.wait(20)
+    assert {(i.state, i.attempt, i.lost) for i in instances} == {(State.FINISHED, 1, 0)}
+    assert daemon.dispatcher() == dispatcher
+
+
+@contextlib.contextmanager
+def nobody_let_in():
+    """Have the server turn everybody away that wants to connect, and cut off who is."""
+    entry = connection.settings_dict
+    name = entry["NAME"]
+    with elsewhere() as cursor:
+        cursor.execute(f'ALTER DATABASE "{name}" ALLOW_CONNECTIONS false')
+        terminate = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = %s"
+        cursor.execute(terminate, [name])
+    try:
+        yield
+    finally:
+        with elsewhere() as cursor:
+            cursor.execute(f'ALTER DATABASE "{name}" ALLOW_CONNECTIONS true')
+        connection.close()
+
+
+@contextlib.contextmanager
+def elsewhere():
+    """A cursor in another database of the same server."""
+    with connection._nodb_cursor() as cursor:
+        yield cursor
+
+
+def test_nobody_is_let_in(atpd, record, flag):
+    """G11: connections that are refused, as when there are too many, are tried again."""
+    if not on_postgres():
+        pytest.skip("SQLite has no connections that could be refused")
+    instances = types.wait.enqueue_many(
+        {"path": str(record), "until": str(flag), "number": n} for n in range(4)
+    )
+    daemon = atpd(processes=4)
+    record.wait_for("start", 4)
+    wait_for(lambda: Instance.objects.filter(state=State.RUNNING).count() == 4)
+    dispatcher = daemon.dispatcher()
+    with nobody_let_in():
+        flag.touch()
+        record.wait_for("end", 4)
+        daemon.wait_for_fact("database_failed")
+        stays(lambda: not daemon.facts("dispatcher_died"), 2)
+    daemon.wait_for_fact("database_back")
+    for instance in instances:
+        instance.wait(20)
+    assert {(i.state, i.attempt, i.lost) for i in instances} == {(State.FINISHED, 1, 0)}
+    assert daemon.dispatcher() == dispatcher
+
+
+@pytest.fixture
+def own_server(tmp_path):
+    """A PostgreSQL of this test's own, with an empty queue; and its URL."""
+    server = EmbeddedPostgres(environment.folder() / f"outage-{os.urandom(4).hex()}")
+    server.start()
+    try:
+        own = child_environment(DATABASE_URL=server.url())
+        subprocess.run(manage("migrate", "-v", "0"), env=own, check=True)
+        yield server
+    finally:
+        server.stop("immediate")
+
+
+def asked(server, statement):
+    """The rows that a server of its own answers."""
+    raw = connection.Database.connect(server.url())
+    with contextlib.closing(raw), raw.cursor() as cursor:
+        cursor.execute(statement)
+        return cursor.fetchall()
+
+
+@pytest.mark.timeout(240)
+def test_stopped_for_a_while_in_the_middle_of_many(atpd, own_server, record, monkeypatch):
+    """G11: PostgreSQL stopped for 15 s amid 500 tasks: all finish, none charged, nobody exits."""
+    if not on_postgres():
+        pytest.skip("SQLite has no server that could be stopped")
+    own = child_environment(DATABASE_URL=own_server.url())
+    monkeypatch.setattr(harness, "child_environment", lambda **more: own | more)
+    enqueue = (
+        "from tests.app import tasks_daemon as types;"
+        f"types.nap.enqueue_many({{'path': {str(record)!r}, 'number': n}} for n in range(500))"
+    )
+    subprocess.run(manage("shell", "-v", "0", "-c", enqueue), env=own, check=True)
+    usual = {"LEASE": 30.0, "KILL_AFTER": 26.0, "STATEMENT_TIMEOUT": 5.0, "RENEW_EVERY": 5.0}
+    daemons = [atpd(processes=4, settings=usual) for _ in range(2)]
+    record.wait_for("end", 100)
+    processes = [pair for daemon in daemons for pair in daemon.family()]
+    own_server.stop("fast")
+    until = time.monotonic() + 15
+    wait_for(lambda: time.monotonic() > until, 30)
+    own_server.start()
+    back = datetime.now(UTC)
+    for daemon in daemons:
+        fact = daemon.wait_for_fact("database_back")
+        # Within 2 s, and what a loaded machine adds.
+        assert (datetime.fromisoformat(fact["time"]) - back).total_seconds() < 2 + 1
+    left = "SELECT count(*) FROM atp_task"
+    wait_for(lambda: asked(own_server, left) == [(0,)], 60, what="the rest")
+    charged = "SELECT state, sum(restarts), sum(lost), sum(retries), count(*) FROM atp_instance"
+    assert asked(own_server, f"{charged} GROUP BY state") == [("FINISHED", 0, 0, 0, 500)]
+    assert set(record.numbers("end").values()) == {1}
+    assert [pair for daemon in daemons for pair in daemon.family()] == processes

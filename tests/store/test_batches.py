@@ -59,7 +59,10 @@ def changes_of(cases, made, now):
 
 
 def written():
-    """All that a batch may change, but for the keys of LogRecords and for due times to the hour."""
+    """All that a batch may change, but for the keys of LogRecords and for due times to the hour.
+
+    Nor does it say when a refusal was kept.
+    """
     tasks = list(Task.objects.order_by("pk").values())
     for task in tasks:
         task["due_at"] = task["due_at"].replace(minute=0, second=0, microsecond=0)
@@ -68,7 +71,7 @@ def written():
     return (
         list(instances.values()),
         tasks,
-        [{name: value for name, value in log.items() if name != "id"} for log in logs.values()],
+        [log | {"id": None, "time": log["event"] and log["time"]} for log in logs.values()],
         [
             response | {"data": response["data"] and bytes(response["data"])}
             for response in responses.values()

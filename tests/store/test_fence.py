@@ -1,9 +1,16 @@
 """The fence: what an attempt writes after its Task was taken away (G4)."""
 
+import logging
+from dataclasses import replace
+from datetime import timedelta
+
 import pytest
 
+from atp.models import LogRecord, Type
 from atp.states import CLAIMED, Event, Reason, State
 from atp.store.values import Change, Message, Note, ResponseData
+
+from .world import ONE
 
 HELD = sorted(CLAIMED)
 FILE = {"name": "a", "path": "atp/a", "content_type": "x/y", "size": 1, "attempt": 1}
@@ -31,10 +38,17 @@ def late_writes(world, case):
 
 
 def nothing_gets_through(world, case, host):
+    """But for the words that keep the refusal."""
     before = world.snapshot()
     for verb, value in late_writes(world, case):
         assert verb([value], daemon=host.uuid) == [value]
         assert world.snapshot() == before, value
+
+
+def kept(case):
+    """The refusals that were kept, oldest first."""
+    refusals = LogRecord.objects.filter(event="", level=logging.WARNING, attempt=case.attempt)
+    return list(refusals.order_by("pk").values_list("message", flat=True))
 
 
 @pytest.mark.parametrize("state", HELD)
@@ -123,3 +137,87 @@ def test_a_lease_that_has_run_out_does_not_refuse_who_still_holds(world):
     host.move(case, Event.FINISH)
     assert world.store.sweep().expired == 0
     assert world.state(case.instance) == State.FINISHED
+
+
+def counted():
+    return Type.objects.get(identifier=ONE).late_writes
+
+
+def finish(case, event=Event.FINISH, **facts):
+    own = {"instance": case.instance, "attempt": case.attempt, "who": "host:1 worker 0"}
+    return Change(event=event, **own, **facts)
+
+
+def test_late_result_is_kept_once_and_counted(world):
+    """G4: what a result that came too late says, and how long after."""
+    host = world.host()
+    case = world.bring_to(State.RUNNING, host)
+    host.lose_lease()
+    world.store.sweep()
+    [taken] = LogRecord.objects.filter(event="expire").values_list("time", flat=True)
+    late = finish(case, time=taken + timedelta(seconds=41))
+    for _ in range(2):  # told again because the answer got lost
+        assert world.store.record([late], daemon=host.uuid) == [late]
+    told = "attempt 1 finished 41 s after its Task was taken away"
+    assert kept(case) == [f"{told}; its effects may have happened twice"]
+    assert counted() == 1
+    early = replace(late, event=Event.FAIL, time=taken - timedelta(seconds=3), message="why")
+    assert world.store.record([early], daemon=host.uuid) == [early]
+    assert kept(case)[1:] == [
+        "attempt 1 failed and could not tell it before its Task was taken away; "
+        "its effects may have happened twice\nwhy"
+    ]
+    assert counted() == 2
+    world.check()
+
+
+def test_late_notes_are_kept_as_one(world):
+    """G4: what a lost attempt goes on saying fills no log."""
+    host = world.host()
+    case = world.bring_to(State.RUNNING, host)
+    host.lose_lease()
+    world.store.sweep()
+    for number in range(5):
+        note = Note(instance=case.instance, attempt=case.attempt, progress=number / 10)
+        assert world.store.note([note, note], daemon=host.uuid) == [note, note]
+    assert len(kept(case)) == 1
+    assert counted() == 1
+
+
+@pytest.mark.parametrize("event", [Event.FINISH, Event.FAIL, Event.RETRY, Event.EXPIRE])
+def test_what_was_written_is_not_late(world, event):
+    """G4, G11: a commit whose outcome is unknown is looked up before it is called late."""
+    host = world.host()
+    case = world.bring_to(State.RUNNING, host)
+    change = finish(case, event=event, time=world.store.now(), message="once")
+    if event == Event.FAIL:
+        change = replace(change, reason=Reason.ERROR)
+    assert world.store.record([change], daemon=host.uuid) == []
+    before = world.snapshot()
+    assert world.store.record([change], daemon=host.uuid) == []
+    assert world.snapshot() == before
+    assert kept(case) == []
+
+
+def test_death_after_the_end_is_no_late_write(world):
+    """G4: who finished and then was found dead has lost nothing, and wrote nothing late."""
+    host = world.host()
+    case = world.bring_to(State.RUNNING, host)
+    host.move(case, Event.FINISH)
+    for event in (Event.EXPIRE, Event.RELEASE):
+        change = finish(case, event=event)
+        assert world.store.record([change], daemon=host.uuid) == [change]
+    assert kept(case) == []
+
+
+def test_write_of_an_ended_identity_is_not_late(world):
+    """G4: its daemon still holds the Task, under another name, and will say it again."""
+    host = world.host()
+    case = world.bring_to(State.RUNNING, host)
+    newer = type(host)(world)
+    world.hosts.append(newer)
+    newer.join(old=host.uuid, holding=[(case.instance, case.attempt)])
+    change = finish(case)
+    assert world.store.record([change], daemon=host.uuid) == [change]
+    assert kept(case) == []
+    assert world.store.record([change], daemon=newer.uuid) == []

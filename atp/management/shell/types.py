@@ -34,6 +34,11 @@ def _row(document):
 
 
 def _note(document):
+    notes = []
     if not document["declared"]:
-        return " (not in this process)"
-    return "" if document["registered"] else " (not registered yet)"
+        notes.append("not in this process")
+    elif not document["registered"]:
+        notes.append("not registered yet")
+    if document["late_writes"]:
+        notes.append(f"late writes: {document['late_writes']}")
+    return f" ({', '.join(notes)})" if notes else ""

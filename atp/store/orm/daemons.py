@@ -65,7 +65,9 @@ class Daemons(ORMBase):
         held = list(self.rows(Task).filter(daemon=row).values_list("pk", "attempt")[:limit])
         if not held:
             return []
-        moves = Moves(self, now).load([key for key, _ in held])
+        # A sweep does not wait for an attempt that is just about to end by itself.
+        is_sweep = limit is not None
+        moves = Moves(self, now).load([key for key, _ in held], waits=not is_sweep)
         level = logging.WARNING if event == Event.EXPIRE else logging.INFO
         actor = Actor.SWEEPER if event == Event.EXPIRE else Actor.HOLDER
         facts = {"event": event, "who": who, "message": why, "level": level}

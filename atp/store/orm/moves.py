@@ -30,15 +30,18 @@ class Moves:
         self._logs = []
         self._responses = {}
 
-    def load(self, keys):
-        """Lock and read the Instances of these keys, and their Tasks."""
-        tasks = self._store.rows(Task).select_for_update().filter(pk__in=keys).order_by("pk")
-        self._tasks.update((task.pk, task) for task in tasks)
+    def load(self, keys, *, waits=True):
+        """Lock and read the Instances of these keys, and their Tasks.
+
+        If it does not wait, what somebody else has locked is left out.
+        """
+        tasks = self._store.rows(Task).select_for_update(skip_locked=not waits)
+        self._tasks.update((task.pk, task) for task in tasks.filter(pk__in=keys).order_by("pk"))
         # A live Instance is guarded by its Task row; a terminal one has none.
         without = [key for key in keys if key not in self._tasks]
         instances = self._store.rows(Instance).select_related("type")
         self.instances.update(instances.in_bulk([k for k in keys if k in self._tasks]))
-        if without:
+        if without and waits:
             locked = instances.select_for_update(of=("self",)).filter(pk__in=without)
             self.instances.update((i.pk, i) for i in locked.order_by("pk"))
         return self

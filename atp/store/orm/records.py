@@ -2,13 +2,14 @@
 
 import logging
 
+from ...exceptions import TaskGone
 from ...models import Daemon, Instance, LogRecord, Response, Task
-from ...states import Actor
-from .base import ORMBase
+from ...states import Actor, State
+from .late import Late
 from .moves import Moves
 
 
-class Records(ORMBase):
+class Records(Late):
     def record(self, changes, *, daemon=None):
         if not changes:
             return []
@@ -21,11 +22,25 @@ class Records(ORMBase):
                 change for change in changes if not moves.apply(change, actor=actor, holder=holder)
             ]
             moves.write()
-            return refused
+            return refused if daemon is None else self.keep_late(refused)
 
     def _key(self, daemon):
         """The key of the daemon's row; 0, which holds nothing, if it is gone."""
         return self.rows(Daemon).filter(uuid=daemon).values_list("pk", flat=True).first() or 0
+
+    def conclude(self, change, *, note=None):
+        # In plain ORM, whatever the store: the connection is the application's.
+        with self.atomic():
+            held = self.rows(Task).select_for_update(of=("self",)).claimed()
+            task = held.filter(pk=change.instance, attempt=change.attempt).first()
+            if task is None:
+                raise TaskGone(f"The Task of attempt {change.attempt} was taken away.")
+            if note is not None:
+                self._say([note], {change.instance: State.RUNNING})
+            moves = Moves(self, self.now()).load([change.instance])
+            if not moves.apply(change, actor=Actor.HOLDER, holder=task.daemon_id):
+                raise TaskGone(f"Attempt {change.attempt} is not {State.RUNNING} any more.")
+            moves.write()
 
     def note(self, notes, *, daemon):
         if not notes:
@@ -41,10 +56,13 @@ class Records(ORMBase):
                 .filter(pk__in=[n.instance for n in accepted])
                 .values_list("pk", "state")
             )
-            self._write_progress(accepted)
-            self._write_messages(accepted, states)
-            self._write_files(accepted)
-            return [n for n in notes if held.get(n.instance) != n.attempt]
+            self._say(accepted, states)
+            return self.keep_late([n for n in notes if held.get(n.instance) != n.attempt])
+
+    def _say(self, notes, states):
+        self._write_progress(notes)
+        self._write_messages(notes, states)
+        self._write_files(notes)
 
     def _write_progress(self, notes):
         for note in notes:

@@ -1,0 +1,154 @@
+"""The transaction of a transactional Type: what its handler writes, and that it FINISHED.
+
+Both are committed by the worker, or neither is (G7). The Task is locked by the last
+statements only, so that nobody waits for a handler: the dispatcher records and
+renews, and others sweep, while it runs.
+"""
+
+import logging
+import time
+from datetime import UTC, datetime, timedelta
+
+from django.core.files.storage import storages
+from django.db import (
+    InterfaceError,
+    OperationalError,
+    connections,
+    transaction,
+)
+
+from ..conf import settings
+from ..context import clean, shorten
+from ..exceptions import TaskGone
+from ..states import Event
+from ..store import get_store
+from ..store.values import Change, Message, Note
+from .outcome import Kind, Outcome
+
+logger = logging.getLogger("atp.worker")
+
+ROLLED_BACK = "all that it wrote was rolled back"
+# What is said of these is committed with the rest, and not told before.
+_KEPT = ("log", "file")
+
+
+class Transaction:
+    """That of one attempt. ``who`` signs its end, ``report(kind, …)`` speaks to the dispatcher."""
+
+    def __init__(self, claimed, *, who, report):
+        self._claimed = claimed
+        self._who = who
+        self._report = report
+        self._said = []
+        self._committed = False
+        # Called when the handler has returned.
+        self.before_commit = lambda: None
+
+    def report(self, kind, *values):
+        """Take what the handler says: what belongs to its log waits for the end."""
+        if kind in _KEPT:
+            self._said.append((time.time(), kind, values))
+        else:
+            self._report(kind, *values)
+
+    def run(self, call):
+        """Run ``call()``, which returns an :class:`Outcome`, and commit all of it, or nothing.
+
+        Whatever the call raises is raised again, after all was rolled back.
+        """
+        outcome, used = None, None
+        connection = connections[settings.DATABASE]
+        try:
+            with transaction.atomic(using=settings.DATABASE, durable=True):
+                transaction.on_commit(self._note_commit, using=settings.DATABASE)
+                used = connection.connection
+                outcome = call()
+                self.before_commit()
+                self._conclude(outcome)
+        except TaskGone:
+            self._discard(outcome)
+            return self._gone()
+        except BaseException as error:
+            if self._committed:  # what the handler wanted done after it has failed
+                logger.exception("%s: after the commit", self._claimed.uuid)
+                return Outcome(Kind.CONCLUDED)
+            self._discard(outcome)
+            self._tell_dispatcher()
+            if used is not None and not _is_cut(error, connection, used):
+                raise
+            return Outcome(Kind.CUT, shorten(clean(f"no connection to the database: {error}")))
+        return Outcome(Kind.CONCLUDED)
+
+    def _note_commit(self):
+        self._committed = True
+
+    def _conclude(self, outcome):
+        instance, attempt = self._claimed.key
+        store = get_store()
+        facts = {"instance": instance, "attempt": attempt, "who": self._who}
+        end = Change(event=Event.FINISH, response=outcome.response, **facts)
+        messages, files = self._messages(store), self._files()
+        note = Note(messages=messages, files=files, **facts) if messages or files else None
+        store.conclude(end, note=note)
+
+    def _messages(self, store):
+        said = [(at, *values) for at, kind, values in self._said if kind == "log"]
+        if not said:
+            return ()
+        # As the database would tell the time.
+        offset = store.now() - datetime.now(UTC)
+        if abs(offset) < timedelta(seconds=0.1):
+            offset = timedelta()
+        return tuple(
+            Message(time=datetime.fromtimestamp(at, UTC) + offset, level=level, text=text)
+            for at, level, text in said
+        )
+
+    def _files(self):
+        return tuple(values[0] for _, kind, values in self._said if kind == "file")
+
+    def _tell_dispatcher(self):
+        """Nothing of it was committed: what was said is the log of an attempt like any other."""
+        for at, kind, values in self._said:
+            self._report(kind, *values, at=at)
+
+    def _gone(self):
+        """The Task was taken away: see that it is known that this attempt did nothing."""
+        instance, attempt = self._claimed.key
+        storage = storages[settings.STORAGE]
+        try:
+            store = get_store()
+            late = Change(
+                event=Event.FINISH,
+                instance=instance,
+                attempt=attempt,
+                time=store.now(),
+                who=self._who,
+                message=ROLLED_BACK,
+            )
+            store.keep_late([late])
+            for file in self._files():
+                storage.delete(file["path"])
+        except Exception:
+            logger.exception("%s: its refusal cannot be kept", self._claimed.uuid)
+        return Outcome(Kind.GONE, ROLLED_BACK)
+
+    @staticmethod
+    def _discard(outcome):
+        """Remove the file of a Response that nobody will know of."""
+        response = outcome and outcome.response
+        if response and response.file:
+            try:
+                storages[settings.STORAGE].delete(response.file)
+            except OSError as error:
+                logger.warning("%s cannot be removed: %s", response.file, error)
+
+
+def _is_cut(error, connection, used):
+    """Whether an error means that the connection that was used is gone, whosever fault that is.
+
+    At the end of a transaction Django may have taken another in its place.
+    """
+    if not isinstance(error, (OperationalError, InterfaceError)):
+        return False
+    return connection.connection is not used or not connection.is_usable()

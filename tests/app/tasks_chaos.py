@@ -1,0 +1,191 @@
+"""Handlers that the chaos suite runs. Each keeps an account of its own in an append-only file.
+
+A line says that an attempt has begun, that it is still at work (every 20 ms) or
+that it has ended. Each line is one write to a file opened for appending, so the
+order of the lines in the file is the order in which things happened, whoever
+wrote them, and nobody can have been at work before its first line or after its
+last one without saying so.
+"""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from functools import WRAPPER_ASSIGNMENTS, update_wrapper
+
+from atp import Fatal, Retry, task_type
+from atp.daemon.processes import uptime
+
+TICK = 0.02
+# What is longer than MAX_RESPONSE_INLINE is stored as a file.
+LARGE = "x" * 100_000
+
+# A child says that it is at work for as long as it lives, which is longer than any handler.
+CHILD = """
+import json, os, sys, time
+path, line = sys.argv[1], json.loads(sys.argv[2])
+file = os.open(path, os.O_WRONLY | os.O_APPEND)
+end = time.monotonic() + 20
+while time.monotonic() < end:
+    line |= {"time": time.clock_gettime(time.CLOCK_BOOTTIME), "pid": os.getpid()}
+    os.write(file, (json.dumps(line) + chr(10)).encode())
+    time.sleep(0.02)
+"""
+
+
+class Account:
+    """What one attempt writes of itself."""
+
+    def __init__(self, path, context):
+        self.path = path
+        self._context = context
+        self._file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+
+    def facts(self, event, **more):
+        """Return a line as a dict; ``time`` is on the clock of :func:`uptime`."""
+        uuid, attempt = str(self._context.uuid), self._context.attempt
+        return {
+            "event": event,
+            "time": uptime(),
+            "instance": uuid,
+            "attempt": attempt,
+            "pid": os.getpid(),
+            **more,
+        }
+
+    def write(self, event, **more):
+        os.write(self._file, (json.dumps(self.facts(event, **more)) + "\n").encode())
+
+    def work(self, seconds, *, stubborn=False):
+        """Be at work for so long; unless ``stubborn``, look whether to stop."""
+        end = uptime() + seconds
+        while uptime() < end:
+            self.write("tick")
+            if not stubborn:
+                self._context.check()
+            time.sleep(TICK)
+
+    def close(self):
+        os.close(self._file)
+
+
+def chaos_type(identifier, **parameters):
+    """Declare a handler that is called with its account, and answers with what it wrote last."""
+
+    def decorate(handler):
+        def attempt(context, *, path, **inputs):
+            account = Account(path, context)
+            account.write("start")
+            try:
+                handler(context, account, **inputs)
+                nonce = os.urandom(8).hex()
+                account.write("end", outcome="returned", nonce=nonce)
+            except BaseException as error:
+                account.write("end", outcome=type(error).__name__)
+                raise
+            finally:
+                account.close()
+            answer = {"attempt": context.attempt, "nonce": nonce}
+            return answer | ({"padding": LARGE} if inputs.get("large") else {})
+
+        update_wrapper(attempt, handler, WRAPPER_ASSIGNMENTS, ())
+        # Without the handler's own signature, which has no path.
+        del attempt.__wrapped__
+        return task_type(identifier, **{"timeout": 60, **parameters})(attempt)
+
+    return decorate
+
+
+@chaos_type("chaos.short")
+def short(context, account, large=False):
+    """End at once."""
+
+
+@chaos_type("chaos.sleep")
+def sleep(context, account, seconds, stubborn=False):
+    """Take a while."""
+    account.work(seconds, stubborn=stubborn)
+
+
+@chaos_type("chaos.compute")
+def compute(context, account, seconds):
+    """Keep a processor busy."""
+    end = uptime() + seconds
+    while uptime() < end:
+        account.write("tick")
+        until = uptime() + TICK
+        while uptime() < until:
+            sum(range(1000))
+
+
+@chaos_type("chaos.retry", max_retries=3)
+def retry(context, account, failures, seconds):
+    """Be turned away at first."""
+    account.work(seconds)
+    if context.attempt <= failures:
+        raise Retry("turned away", after=0.1)
+
+
+@chaos_type("chaos.fail", max_retries=1)
+def fail(context, account, seconds):
+    """Raise, always."""
+    account.work(seconds)
+    raise ValueError("went wrong")
+
+
+@chaos_type("chaos.fatal", max_retries=3)
+def fatal(context, account, seconds):
+    """Say that it is no use."""
+    account.work(seconds)
+    raise Fatal("no such scene")
+
+
+@chaos_type("chaos.talk")
+def talk(context, account, seconds):
+    """Log, say how far it is, and publish a file."""
+    for step in range(1, 6):
+        context.log(f"step {step}")
+        context.progress(step, 5)
+        account.work(seconds / 5)
+    context.publish(str(context.attempt).encode(), name="attempt.txt")
+
+
+@chaos_type("chaos.family")
+def family(context, account, seconds):
+    """Have a child at work, too."""
+    arguments = (account.path, json.dumps(account.facts("child")))
+    child = subprocess.Popen([sys.executable, "-I", "-S", "-c", CHILD, *arguments])
+    try:
+        account.work(seconds)
+    finally:
+        child.kill()
+        child.wait()
+
+
+@chaos_type("chaos.crash_once")
+def crash_once(context, account, how):
+    """End the worker at the first attempt."""
+    if context.attempt == 1:
+        _crash(account, how)
+
+
+@chaos_type("chaos.crash", max_restarts=1)
+def crash(context, account, how):
+    """End the worker, always."""
+    _crash(account, how)
+
+
+def _crash(account, how):
+    account.write("crash")
+    if how == "exit":
+        os._exit(7)
+    os.kill(os.getpid(), getattr(signal, how))
+    time.sleep(60)
+
+
+@chaos_type("chaos.overrun", timeout=1.0, max_restarts=0)
+def overrun(context, account):
+    """Take longer than the time-out allows."""
+    account.work(30, stubborn=True)

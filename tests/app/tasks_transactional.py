@@ -1,0 +1,100 @@
+"""Handlers of transactional Types that the daemon's tests run."""
+
+import os
+import random
+import time
+
+from django.contrib.auth.models import Group
+from django.db import connection, transaction
+
+from atp import Fatal, Output, task_type
+
+from .tasks_daemon import record, wait_for_file
+
+
+def write(context, number):
+    """Leave a row of this attempt."""
+    Group.objects.create(name=f"{number}/{context.attempt}")
+
+
+def written():
+    """The numbers of all rows, with repetition."""
+    return sorted(
+        int(name.partition("/")[0]) for name in Group.objects.values_list("name", flat=True)
+    )
+
+
+@task_type("transactional.row", transactional=True, max_restarts=1000, timeout=60)
+def row(context, *, number, pause=0.0):
+    """Leave a row, and take a little while about it."""
+    time.sleep(random.random() * pause)
+    write(context, number)
+    context.log("written")
+    time.sleep(random.random() * pause)
+    return number
+
+
+@task_type("transactional.waiting", transactional=True, timeout=120)
+def waiting(context, *, path, until, number=0):
+    """Leave a row, tell, wait for a file."""
+    write(context, number)
+    record(path, event="start", number=number, attempt=context.attempt, backend=backend())
+    context.log("waiting")
+    context.progress(0.5)
+    wait_for_file(context, until)
+    record(path, event="end", number=number, attempt=context.attempt)
+    return Output(b"x" * 100_000)
+
+
+@task_type("transactional.raising", transactional=True)
+def raising(context, *, number=0):
+    """Leave a row, and refuse."""
+    write(context, number)
+    context.log("about to refuse")
+    context.publish(b"of no use", "refused.txt")
+    raise Fatal("refused")
+
+
+@task_type("transactional.dying", transactional=True, max_restarts=1)
+def dying(context, *, number=0):
+    """Leave a row, and end the worker."""
+    write(context, number)
+    os._exit(7)
+
+
+@task_type("transactional.hooks", transactional=True)
+def hooks(context, *, path, number=0):
+    """Leave a row; what is to be done after the commit fails."""
+    write(context, number)
+
+    def after():
+        record(path, event="committed", attempt=context.attempt)
+        raise RuntimeError("after the commit")
+
+    transaction.on_commit(after)
+
+
+@task_type("transactional.swallowing", transactional=True)
+def swallowing(context, *, number=0):
+    """Break the transaction, and go on as if nothing had happened."""
+    write(context, number)
+    try:
+        Group.objects.create(name=f"{number}/{context.attempt}")
+    except Exception:
+        context.log("never mind")
+
+
+def backend():
+    """The pid of the server's process for this connection; None where there is none."""
+    if connection.vendor != "postgresql":
+        return None
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pg_backend_pid()")
+        return cursor.fetchone()[0]
+
+
+@task_type("transactional.dying_late", transactional=True, max_restarts=0)
+def dying_late(context, *, number=0):
+    """Leave a row, and end the worker when it has just been committed."""
+    write(context, number)
+    transaction.on_commit(lambda: os._exit(7))

@@ -1,0 +1,57 @@
+"""Causes: whether the schedule has hit an attempt that was lost."""
+
+from collections import defaultdict
+
+from . import kinds
+
+# Times are compared across processes and clocks, in seconds.
+SLACK = 0.5
+# What may cost a running attempt, whoever its worker is.
+_OF_DAEMON = frozenset(
+    f"{verb}_{target}"
+    for verb in ("kill", "stop")
+    for target in ("dispatcher", "supervisor", "daemon")
+)
+# What a daemon says when it had to kill its own workers: it could not renew its lease,
+# as while the database is away for long.
+_LEASE = ("lease_over", "dispatcher_hung")
+# What an unstarted attempt may be lost by: the answer to its claim did not arrive.
+_CONNECTION = ("database_failed", "database_slow", "lease_lost", "rejoined")
+
+
+class Causes:
+    """What was done to each daemon, and what befell it."""
+
+    def __init__(self, evidence):
+        self._hits = defaultdict(list)
+        for hit in evidence.hits:
+            self._hits[hit.daemon].append(hit)
+        self._told = {daemon.pid: daemon.told(*_LEASE, *_CONNECTION) for daemon in evidence.daemons}
+
+    def explains(self, story, claim, start, expiry, execution):
+        """Whether the loss of an attempt follows from the schedule, or from its own kind.
+
+        ``start`` and ``execution`` are None where the log, or the record, has none.
+        """
+        kind = kinds.BY_TYPE[story.type]
+        if kind.crashes(claim.attempt) or kind.overruns:
+            return True
+        daemon = daemon_of(claim)
+        since, until = claim.time - SLACK, expiry.time + SLACK
+        pids = execution.pids if execution else set()
+        for hit in self._hits[daemon]:
+            if hit.since > until or hit.until < since:
+                continue
+            if hit.name in _OF_DAEMON:
+                return True
+            if hit.name == "kill_worker" and (not pids or hit.pid in pids):
+                return True
+        told = [fact for fact in self._told.get(daemon, ()) if since <= fact["time"] <= until]
+        names = _LEASE if start is not None else (*_LEASE, *_CONNECTION)
+        return any(fact["fact"] in names for fact in told)
+
+
+def daemon_of(entry):
+    """Return the pid of the supervisor that has signed: who is "host:pid worker 3"."""
+    signed = entry.who.partition(" ")[0].rpartition(":")[2]
+    return int(signed) if signed.isdigit() else 0

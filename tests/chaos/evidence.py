@@ -1,0 +1,164 @@
+"""The evidence: what the database, the handlers' record and the daemons say in the end."""
+
+import json
+import time
+from dataclasses import dataclass, field
+from datetime import datetime
+from itertools import groupby
+
+from atp.daemon.processes import uptime
+
+from . import record
+
+
+@dataclass(frozen=True, kw_only=True)
+class Entry:
+    """One LogRecord of an Instance; ``event`` is empty for messages."""
+
+    event: str
+    state: str = ""
+    attempt: int | None
+    time: float
+    who: str = ""
+    message: str = ""
+
+    def __str__(self):
+        what = f"{self.event}→{self.state}" if self.event else "(message)"
+        told = self.message.rstrip().rpartition("\n")[2]
+        return f"{self.time:.3f} {what} {self.attempt} by {self.who}: {told}".rstrip(": ")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Story:
+    """One Instance, as the database has it. ``answer`` is what its Response holds."""
+
+    uuid: str
+    identifier: str
+    type: str
+    state: str
+    reason: str = ""
+    attempt: int = 0
+    restarts: int = 0
+    retries: int = 0
+    lost: int = 0
+    max_restarts: int = 3
+    max_retries: int = 0
+    has_task: bool = False
+    answer: dict | None = None
+    log: tuple = ()
+
+    @property
+    def transitions(self):
+        return [entry for entry in self.log if entry.event]
+
+
+@dataclass(frozen=True, kw_only=True)
+class DaemonStory:
+    """One daemon: whether it was told to leave or killed, how it ended, and what it logged.
+
+    Each fact is a dict, with its ``time`` on the uptime clock.
+    """
+
+    pid: int
+    asked_to_leave: float | None = None
+    left: float | None = None
+    killed: float | None = None
+    status: int | None = None
+    facts: tuple = ()
+
+    def told(self, *names):
+        return [fact for fact in self.facts if fact["fact"] in names]
+
+
+@dataclass(kw_only=True)
+class Evidence:
+    """Everything that the judge looks at."""
+
+    begun: float = 0.0
+    stories: list = field(default_factory=list)
+    strange_tasks: int = 0
+    executions: dict = field(default_factory=dict)
+    enqueued: dict = field(default_factory=dict)
+    hits: list = field(default_factory=list)
+    outages: list = field(default_factory=list)
+    daemons: list = field(default_factory=list)
+    # What was not as it should be when all had calmed down, in words.
+    weaknesses: list = field(default_factory=list)
+
+    def of(self, story):
+        """Return the Executions of an Instance, by attempt."""
+        return self.executions.get(story.uuid, {})
+
+
+def gather(*, begun, path, feed, fleet, server, weaknesses):
+    """Collect the Evidence of a run that is over."""
+    clock = time.time() - uptime()
+    stories, strange = _stories(clock)
+    return Evidence(
+        begun=begun,
+        stories=stories,
+        strange_tasks=strange,
+        executions=record.executions(record.read(path)),
+        enqueued=feed.enqueued,
+        hits=list(fleet.hits),
+        outages=list(server.outages) if server else [],
+        daemons=[_daemon(member, clock) for member in fleet.members],
+        weaknesses=list(weaknesses),
+    )
+
+
+def _stories(clock):
+    from atp.models import Instance, LogRecord, Task
+
+    logs = {
+        key: tuple(_entry(row, clock) for row in rows)
+        for key, rows in groupby(
+            LogRecord.objects.filter(instance__isnull=False).order_by("instance", "pk"),
+            key=lambda row: row.instance_id,
+        )
+    }
+    tasks = set(Task.objects.values_list("pk", flat=True))
+    rows = Instance.objects.select_related("type", "response").order_by("pk")
+    stories = [_story(row, row.pk in tasks, logs.get(row.pk, ())) for row in rows]
+    return stories, len(tasks - {row.pk for row in rows})
+
+
+def _entry(row, clock):
+    names = ("event", "state", "attempt", "who", "message")
+    values = {name: getattr(row, name) for name in names}
+    return Entry(time=row.time.timestamp() - clock, **values)
+
+
+def _story(row, has_task, log):
+    names = ("identifier", "state", "reason", "attempt", "restarts", "retries", "lost")
+    response = getattr(row, "response", None)
+    return Story(
+        uuid=str(row.uuid),
+        type=row.type.identifier,
+        max_restarts=row.type.max_restarts,
+        max_retries=row.type.max_retries,
+        has_task=has_task,
+        answer=None if response is None else response.value,
+        log=log,
+        **{name: getattr(row, name) for name in names},
+    )
+
+
+def _daemon(member, clock):
+    facts = []
+    for line in member.atpd.log_path.read_text(errors="replace").splitlines():
+        try:
+            fact = json.loads(line)
+        except ValueError:
+            fact = {"fact": "not a fact", "message": line}
+        if "time" in fact:
+            fact["time"] = datetime.fromisoformat(fact["time"]).timestamp() - clock
+        facts.append(fact)
+    return DaemonStory(
+        pid=member.pid,
+        asked_to_leave=member.asked_to_leave,
+        left=member.left,
+        killed=member.killed,
+        status=member.status,
+        facts=tuple(facts),
+    )

@@ -1,0 +1,84 @@
+"""Health: how the daemons themselves have fared."""
+
+from collections import Counter
+
+from .verdict import Breach
+
+# G11 says 2 s; the rest is for a machine that has many daemons on few processors.
+BACK_WITHIN = 2.0 + 2.0
+
+
+def weak_daemons(evidence):
+    yield from (Breach(words) for words in evidence.weaknesses)
+    killed = Counter(hit.pid for hit in evidence.hits if hit.name.startswith("kill_"))
+    crashed = {
+        line.pid
+        for attempts in evidence.executions.values()
+        for execution in attempts.values()
+        for line in execution.of("crash")
+    }
+    for daemon in evidence.daemons:
+        name = f"daemon {daemon.pid}"
+        if daemon.status is None:
+            yield Breach(f"{name} did not end when it was told to")
+        elif daemon.killed is None and daemon.asked_to_leave is None:
+            yield Breach(f"{name} ended by itself, with status {daemon.status}")
+        elif daemon.killed is None and daemon.status != 0 and _was_left_alone(daemon, evidence):
+            yield Breach(f"{name} was told to leave, and ended with status {daemon.status}")
+        hung = {fact["pid"] for fact in daemon.told("dispatcher_hung")}
+        for fact in daemon.told("dispatcher_died"):
+            if fact["pid"] not in killed and fact["pid"] not in hung:
+                yield Breach(f"{name}: {fact['message']}")
+        for fact in daemon.told("worker_died"):
+            if fact["pid"] not in killed and fact["pid"] not in crashed:
+                yield Breach(f"{name}: {fact['message']}")
+        for fact in daemon.facts:
+            if fact["fact"] in ("not a fact", "", "unrecordable", "cannot_fork") or (
+                fact.get("traceback") and fact["fact"] != "raised"
+            ):
+                yield Breach(f"{name}: {fact['fact']}: {fact['message'][:200]}")
+
+
+def _was_left_alone(daemon, evidence):
+    """Whether nothing was done to a daemon, nor to the database, while it was leaving.
+
+    One that had only just been started may not have heard of it in its own words yet.
+    """
+    if not daemon.told("daemon_started"):
+        return False
+    since, until = daemon.asked_to_leave, daemon.left
+    spans = [(hit.since, hit.until) for hit in evidence.hits if hit.daemon == daemon.pid]
+    return not any(start <= until and end >= since for start, end in spans + evidence.outages)
+
+
+def returns(evidence):
+    """Yield how long each daemon that was left alone took to come back after an outage.
+
+    As pairs of the daemon and seconds, None if it has not come back at all.
+    """
+    for down, up in evidence.outages:
+        for daemon in evidence.daemons:
+            if not _is_witness(daemon, evidence, down, up + BACK_WITHIN):
+                continue
+            joined = [fact["time"] for fact in daemon.told("joined", "rejoined")]
+            if not any(time < down for time in joined):
+                continue
+            back = [time for time in joined if time > down]
+            yield daemon, max(0.0, min(back) - up) if back else None
+
+
+def _is_witness(daemon, evidence, since, until):
+    """Whether nothing but an outage has befallen a daemon in this time."""
+    over = [daemon.asked_to_leave, daemon.killed]
+    if any(time is not None and time < until for time in over):
+        return False
+    others = [span for span in evidence.outages if span[0] != since]
+    spans = [(hit.since, hit.until) for hit in evidence.hits if hit.daemon == daemon.pid]
+    return not any(start <= until and end >= since for start, end in spans + others)
+
+
+def slow_returns(evidence):
+    for daemon, seconds in returns(evidence):
+        if seconds is None or seconds > BACK_WITHIN:
+            how = "never came back" if seconds is None else f"came back after {seconds:.1f} s"
+            yield Breach(f"daemon {daemon.pid} {how}, when the database was there again")

@@ -1,0 +1,154 @@
+"""The judge: every promise, checked from the evidence.
+
+A check yields a Breach for each case in which its promise was broken.
+"""
+
+from atp.states import TERMINAL, Event, Reason, State
+
+from . import history, kinds
+from .causes import Causes
+from .feed import Fate
+from .health import slow_returns, weak_daemons
+from .verdict import Breach, Verdict
+
+# An attempt more may be lost before it is told from its neighbours (G5).
+UNTOLD = 1
+
+
+def judged(evidence):
+    """Return a Verdict for each promise."""
+    return [Verdict(promise, tuple(check(evidence))) for promise, check in CHECKS.items()]
+
+
+def lost(evidence):
+    stories = {story.identifier: story for story in evidence.stories}
+    for enqueued in evidence.enqueued.values():
+        story = stories.pop(enqueued.identifier, None)
+        if story is None and enqueued.fate is Fate.COMMITTED:
+            yield Breach(f"{enqueued.identifier} was committed, and is not there")
+        elif story is not None and enqueued.fate is Fate.ROLLED_BACK:
+            yield Breach(f"{enqueued.identifier} was rolled back, and is there", story.uuid)
+    for story in stories.values():
+        yield Breach(f"{story.identifier} is there, and nobody has enqueued it", story.uuid)
+    for uuid in evidence.executions.keys() - {story.uuid for story in evidence.stories}:
+        yield Breach("was executed, and is not there", uuid)
+    for story in evidence.stories:
+        if story.state not in TERMINAL:
+            yield Breach(f"has come to no end: {story.state}", story.uuid)
+        if story.has_task != (story.state not in TERMINAL):
+            yield Breach(f"{story.state}, Task rows: {int(story.has_task)}", story.uuid)
+    if evidence.strange_tasks:
+        yield Breach(f"Task rows without an Instance: {evidence.strange_tasks}")
+
+
+def overlaps(evidence):
+    for uuid, attempts in evidence.executions.items():
+        for attempt in attempts.values():
+            starts = attempt.of("start")
+            if len(starts) != 1:
+                yield Breach(f"attempt {attempt.attempt} was entered {len(starts)} times", uuid)
+        # By the order in the file, and by the clock: neither alone could be trusted less.
+        for first, last in (
+            (lambda e: e.first.place, lambda e: e.last.place),
+            (lambda e: e.begun_by_time, lambda e: e.ended_by_time),
+        ):
+            in_order = sorted(attempts.values(), key=first)
+            # Each is held against the one that lasted longest of those before it.
+            longest = None
+            for execution in in_order:
+                if longest is not None and first(execution) <= last(longest):
+                    by = last(longest) - first(execution)
+                    told = f"attempt {execution.attempt} began before the end of {longest.attempt}"
+                    yield Breach(f"{told}, by {by:.3f} (lines or s)", uuid)
+                if longest is None or last(execution) > last(longest):
+                    longest = execution
+
+
+def illegal(evidence):
+    for story in evidence.stories:
+        yield from (Breach(fault, story.uuid) for fault in history.faults(story))
+        claimed = {e.attempt: e for e in story.transitions if e.event == Event.CLAIM}
+        for attempt, execution in evidence.of(story).items():
+            if attempt not in claimed:
+                yield Breach(f"attempt {attempt} was executed, and never claimed", story.uuid)
+            elif execution.begun_by_time < claimed[attempt].time - history.SLACK:
+                yield Breach(f"attempt {attempt} was executed before its claim", story.uuid)
+
+
+def untrue(evidence):
+    for story in evidence.stories:
+        for fault in history.untrue_times(story, evidence.of(story), evidence.begun):
+            yield Breach(fault, story.uuid)
+
+
+def stale_results(evidence):
+    for story in evidence.stories:
+        yield from (Breach(words, story.uuid) for words in history.strangers(story))
+        if story.state != State.FINISHED:
+            continue
+        execution = evidence.of(story).get(story.attempt)
+        end = execution.end if execution else None
+        if end is None or end.outcome != "returned":
+            yield Breach(f"finished by attempt {story.attempt}, which did not return", story.uuid)
+            continue
+        answer = story.answer or {}
+        if (answer.get("attempt"), answer.get("nonce")) != (story.attempt, end.nonce):
+            told = f"{answer.get('nonce')} of attempt {answer.get('attempt')}"
+            yield Breach(f"has the response {told}, finished by {story.attempt}", story.uuid)
+
+
+def beyond_budget(evidence):
+    for story in evidence.stories:
+        if story.retries > story.max_retries:
+            yield Breach(f"retries: {story.retries} of {story.max_retries}", story.uuid)
+        most = story.max_restarts + (story.reason == Reason.STALE)
+        if story.restarts > most:
+            yield Breach(f"restarts: {story.restarts} of {story.max_restarts}", story.uuid)
+        expired = {e.attempt for e in story.transitions if e.event == Event.EXPIRE}
+        executed = [a for a in evidence.of(story) if a in expired]
+        if len(executed) > story.max_restarts + 1 + UNTOLD:
+            yield Breach(f"executed in vain: {len(executed)} times", story.uuid)
+
+
+def undeserved(evidence):
+    """Every loss has its cause in the schedule, so no STALE is without more than its budget."""
+    causes = Causes(evidence)
+    for story in evidence.stories:
+        charged = 0
+        for claim, *rest in history.attempts(story):
+            expiry = next((entry for entry in rest if entry.event == Event.EXPIRE), None)
+            if expiry is None:
+                continue
+            start = next((entry for entry in rest if entry.event == Event.START), None)
+            execution = evidence.of(story).get(claim.attempt)
+            if causes.explains(story, claim, start, expiry, execution):
+                charged += start is not None
+                continue
+            how = "lost while running" if start else "lost before it was seen running"
+            told = f"attempt {claim.attempt} was {how}, though nothing was done to it"
+            yield Breach(f"{told}: {expiry.message}", story.uuid)
+        if story.reason == Reason.STALE and story.restarts > story.max_restarts >= charged:
+            yield Breach(f"STALE, though it was hit only {charged} times", story.uuid)
+
+
+def wrong_ends(evidence):
+    for story in evidence.stories:
+        if story.state not in TERMINAL or story.reason == Reason.STALE:
+            continue  # looked at by others
+        expected = kinds.BY_TYPE[story.type].ends
+        if (story.state, story.reason) not in expected:
+            yield Breach(f"{story.type} ended {story.state} {story.reason}", story.uuid)
+
+
+CHECKS = {
+    "G1, G2: nothing is lost, and nothing is there that was not enqueued": lost,
+    "G3: no two attempts of an Instance execute at once": overlaps,
+    "G6: the log is legal and whole, nothing in it twice": illegal,
+    "G6: the log's times are true": untrue,
+    "G4: no result is taken from who no longer held the Task": stale_results,
+    "G5: nobody goes beyond a budget": beyond_budget,
+    "G5, G11: no attempt is lost, and no Instance STALE, unless it was hit": undeserved,
+    "each ends as its kind has to": wrong_ends,
+    "G10, G11: no daemon fails, and each is back to full strength": weak_daemons,
+    "G11: each daemon is back soon after the database": slow_returns,
+}

@@ -1,0 +1,121 @@
+"""Processes that are stopped and go on later: nobody runs twice at once (G3, G4)."""
+
+import os
+import signal
+import time
+
+import pytest
+from django.db import connection
+
+from atp.states import State
+from tests.app import tasks_daemon as types
+from tests.helpers import wait_for
+
+from .harness import story
+from .test_deaths import stopped_between_transactions
+
+# How much longer than until its thaw a frozen daemon's attempt may go on, in seconds:
+# a turn of its supervisor, and what a loaded machine adds.
+BOUND = 0.25 + 1.0
+
+
+def last_sign(record, attempt):
+    """When this attempt was last seen executing, on the clock that all processes share."""
+    return max(line["time"] for line in record.lines() if line["attempt"] == attempt)
+
+
+def first_sign(record, attempt):
+    return min(line["time"] for line in record.lines() if line["attempt"] == attempt)
+
+
+def has_begun(record, attempt):
+    return any(line["attempt"] == attempt for line in record.lines("start"))
+
+
+def finished_by_the_second(instance):
+    instance.wait(30)
+    assert (instance.state, instance.attempt) == (State.FINISHED, 2)
+    assert instance.response.value == 2
+    assert story(instance)[-4:] == [
+        "expire→ACCEPTED 1",
+        "claim→SCHEDULED 2",
+        "start→RUNNING 2",
+        "finish→FINISHED 2",
+    ]
+
+
+@pytest.mark.timeout(180)
+def test_dispatcher_past_its_lease_while_a_task_runs(atpd, record, flag):
+    """G3: its supervisor kills the worker in time; another takes over; no overlap, one result."""
+    instance = types.ticking.enqueue(path=str(record), until=str(flag))
+    daemon = atpd(processes=1)
+    record.wait_for("start")
+    wait_for(lambda: instance.refresh_from_db() or instance.state == State.RUNNING)
+    other = atpd(processes=1).ready()
+    with stopped_between_transactions(daemon.dispatcher()):
+        wait_for(lambda: has_begun(record, 2), 60, what="another attempt")
+    flag.touch()
+    finished_by_the_second(instance)
+    assert last_sign(record, 1) < first_sign(record, 2)
+    # The supervisor was not stopped, and has put its own house in order.
+    daemon.wait_for_fact("joined" if not daemon.facts("rejoined") else "rejoined")
+    assert daemon.stop() == 0
+    assert other.stop() == 0
+
+
+@pytest.mark.timeout(180)
+def test_task_that_ends_while_its_dispatcher_is_stopped(atpd, record, flag):
+    """G4: its FINISHED is never sent, since the dispatcher is ended with its lease.
+
+    For one that goes on in time see test_deaths.test_late_write_changes_nothing.
+    """
+    instance = types.ticking.enqueue(path=str(record), until=str(flag))
+    daemon = atpd(processes=1)
+    record.wait_for("start")
+    wait_for(lambda: instance.refresh_from_db() or instance.state == State.RUNNING)
+    other = atpd(processes=1).ready()
+    with stopped_between_transactions(daemon.dispatcher()):
+        flag.touch()
+        record.wait_for("end")
+        wait_for(lambda: has_begun(record, 2), 60, what="another attempt")
+    finished_by_the_second(instance)
+    assert last_sign(record, 1) < first_sign(record, 2)
+    assert daemon.facts("dispatcher_died")
+    assert other.process.poll() is None
+
+
+@pytest.mark.timeout(180)
+def test_whole_daemon_frozen_past_its_lease(atpd, record, flag):
+    """G3, its limit: the overlap ends with the first turn of the supervisor after the thaw."""
+    instance = types.ticking.enqueue(path=str(record), until=str(flag))
+    daemon = atpd(processes=1)
+    record.wait_for("start")
+    wait_for(lambda: instance.refresh_from_db() or instance.state == State.RUNNING)
+    other = atpd(processes=1).ready()
+    with stopped_between_transactions(daemon.dispatcher()):
+        frozen = [daemon.pid, *daemon.workers()]
+        for pid in frozen:
+            os.kill(pid, signal.SIGSTOP)
+        if connection.vendor == "sqlite":
+            # Its lease is a lock that it still holds: nobody takes anything away.
+            until = time.monotonic() + 12
+            wait_for(lambda: time.monotonic() > until)
+            assert not has_begun(record, 2)
+        else:
+            wait_for(lambda: has_begun(record, 2), 60, what="another attempt")
+        for pid in frozen:
+            os.kill(pid, signal.SIGCONT)
+        thawed = time.monotonic()
+    if connection.vendor == "sqlite":
+        flag.touch()
+        instance.wait(30)
+        assert instance.state == State.FINISHED
+        assert instance.attempt == 1 or last_sign(record, 1) < first_sign(record, 2)
+        return
+    daemon.wait_for_fact("lease_over")
+    wait_for(lambda: time.monotonic() > thawed + BOUND + 1)
+    assert last_sign(record, 1) - thawed < BOUND
+    flag.touch()
+    finished_by_the_second(instance)
+    assert not [line for line in record.lines("end") if line["attempt"] == 1]
+    assert other.process.poll() is None

@@ -1,0 +1,224 @@
+"""Transactional Types: what a handler writes is committed with its end, or not at all (G7)."""
+
+import os
+import random
+import signal
+import time
+
+import pytest
+from django.contrib.auth.models import Group
+from django.db import connection, transaction
+
+from atp.models import Daemon, Instance, Task
+from atp.states import Event, Reason, State
+from atp.store import get_store
+from atp.store.values import Change
+from tests.app import tasks_transactional as types
+from tests.helpers import Thread, wait_for
+
+from .harness import story
+
+ONCE = [
+    "enqueue→ACCEPTED 0",
+    "claim→SCHEDULED 1",
+    "start→RUNNING 1",
+    "finish→FINISHED 1",
+]
+
+
+def needs_many_writers():
+    if connection.vendor == "sqlite":
+        pytest.skip("SQLite has one writer: while the handler is in its transaction, nobody writes")
+
+
+def is_running(instance):
+    instance.refresh_from_db()
+    return instance.state == State.RUNNING
+
+
+def messages(instance):
+    return [row.message for row in instance.log.filter(event="")]
+
+
+def test_it_is_committed_with_its_end(atpd, record, flag, media):
+    """G7: RUNNING is seen while it runs; rows, Response and log come with FINISHED."""
+    instance = types.waiting.enqueue(path=str(record), until=str(flag), number=5)
+    atpd(processes=1)
+    record.wait_for("start")
+    assert is_running(instance)
+    assert types.written() == []
+    assert messages(instance) == []
+    flag.touch()
+    instance.wait(20)
+    assert types.written() == [5]
+    assert instance.state == State.FINISHED
+    assert story(instance) == ONCE
+    assert messages(instance) == ["waiting"]
+    assert len(instance.response.body) == 100_000
+    assert instance.log.get(event="finish").who.endswith(" worker 0")
+
+
+def test_it_holds_nobody_up(atpd, record, flag):
+    """G7: renewals go on and progress is seen while its transaction is open."""
+    needs_many_writers()
+    instance = types.waiting.enqueue(path=str(record), until=str(flag))
+    atpd(processes=1)
+    record.wait_for("start")
+    wait_for(lambda: instance.refresh_from_db() or instance.progress == 0.5)
+    seen = Daemon.objects.get().seen
+    wait_for(lambda: Daemon.objects.get().seen > seen)
+    with transaction.atomic():
+        # Its Task and its Instance are nobody's meanwhile.
+        Task.objects.select_for_update(nowait=True).get(pk=instance.pk)
+        Instance.objects.select_for_update(nowait=True).get(pk=instance.pk)
+    flag.touch()
+    assert instance.wait(20).state == State.FINISHED
+
+
+def test_what_raises_leaves_nothing_but_its_log(atpd, media):
+    """G7: it has failed like any other, and its own rows were never there."""
+    instance = types.raising.enqueue(number=1)
+    atpd(processes=1)
+    instance.wait(20)
+    assert (instance.state, instance.reason) == (State.FAILED, Reason.FATAL)
+    assert types.written() == []
+    assert messages(instance) == ["about to refuse"]
+    [file] = instance.response.files
+    assert file["name"] == "refused.txt"
+
+
+def test_a_broken_transaction_is_an_error(atpd):
+    """G7: what a handler did not want to know of, the database does."""
+    instance = types.swallowing.enqueue(number=1)
+    atpd(processes=1)
+    instance.wait(20)
+    assert (instance.state, instance.reason) == (State.FAILED, Reason.ERROR)
+    assert types.written() == []
+    assert "transaction" in instance.log.get(event="fail").message
+
+
+def test_hooks_that_fail_after_the_commit(atpd, record):
+    """G7: it is done, whatever comes of what was wanted done after it."""
+    instance = types.hooks.enqueue(path=str(record), number=1)
+    atpd(processes=1)
+    instance.wait(20)
+    assert story(instance) == ONCE
+    assert types.written() == [1]
+    assert len(record.lines("committed")) == 1
+
+
+def test_killed_in_its_transaction(atpd, record, flag):
+    """G2, G7: nothing of the first attempt is left, all of the second."""
+    instance = types.waiting.enqueue(path=str(record), until=str(flag))
+    atpd(processes=1)
+    [line] = record.wait_for("start")
+    os.kill(line["pid"], signal.SIGKILL)
+    record.wait_for("start", 2)
+    flag.touch()
+    instance.wait(20)
+    assert (instance.state, instance.attempt, instance.restarts) == (State.FINISHED, 2, 1)
+    assert list(Group.objects.values_list("name", flat=True)) == ["0/2"]
+
+
+def test_it_dies_as_often_as_it_may(atpd):
+    """G5, G7."""
+    instance = types.dying.enqueue()
+    atpd(processes=1)
+    instance.wait(30)
+    assert (instance.state, instance.reason, instance.restarts) == (State.FAILED, Reason.STALE, 2)
+    assert types.written() == []
+
+
+def test_death_just_after_the_commit_is_not_charged(atpd):
+    """G7: the Instance is read before anything is charged; no restart would be left."""
+    instances = types.dying_late.enqueue_many({"number": n} for n in range(5))
+    daemon = atpd(processes=2)
+    for instance in instances:
+        instance.wait(30)
+        assert story(instance) == ONCE
+        assert (instance.restarts, instance.lost) == (0, 0)
+    assert types.written() == [0, 1, 2, 3, 4]
+    daemon.wait_for_fact("worker_died", 5)
+    again = types.row.enqueue(number=9)
+    assert again.wait(20).state == State.FINISHED
+    assert not daemon.facts("expired")
+    assert not daemon.facts("rejoined")
+    assert not [m for i in instances for m in messages(i)]
+
+
+def test_taken_away_in_its_transaction(atpd, record, flag):
+    """G4, G7: all of it is rolled back, and that is kept."""
+    needs_many_writers()
+    instance = types.waiting.enqueue(path=str(record), until=str(flag))
+    daemon = atpd(processes=1)
+    record.wait_for("start")
+    lost = Change(event=Event.EXPIRE, instance=instance.pk, attempt=1, who="the test")
+    assert get_store().record([lost], daemon=Daemon.objects.get().uuid) == []
+    assert instance.refresh_from_db() or instance.state == State.ACCEPTED
+    flag.touch()
+    instance.wait(20)
+    assert (instance.state, instance.attempt) == (State.FINISHED, 2)
+    assert list(Group.objects.values_list("name", flat=True)) == ["0/2"]
+    [kept] = [m for m in messages(instance) if m.startswith("attempt 1")]
+    assert kept.startswith("attempt 1 finished ")
+    assert kept.endswith("after its Task was taken away; all that it wrote was rolled back")
+    daemon.wait_for_fact("refused")
+
+
+def test_its_connection_is_cut(atpd, record, flag):
+    """G7, G11: nothing was committed, and nobody is charged for it."""
+    needs_many_writers()
+    instance = types.waiting.enqueue(path=str(record), until=str(flag))
+    atpd(processes=1)
+    [line] = record.wait_for("start")
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pg_terminate_backend(%s, 10000)", [line["backend"]])
+    flag.touch()
+    instance.wait(20)
+    assert (instance.state, instance.attempt) == (State.FINISHED, 2), list(instance.log.values())
+    assert (instance.retries, instance.restarts, instance.lost) == (0, 0, 0)
+    assert "defer→ACCEPTED 1" in story(instance)
+    assert list(Group.objects.values_list("name", flat=True)) == ["0/2"]
+
+
+def test_a_sweep_does_not_wait_for_an_end_that_is_being_written(transactional_db, world):
+    """G7: who has locked the Task is about to delete it."""
+    needs_many_writers()
+    host = world.host()
+    cases = [world.bring_to(State.RUNNING, host) for _ in range(2)]
+    host.lose_lease()
+
+    def sweep():
+        return get_store().sweep().expired
+
+    with transaction.atomic():
+        Task.objects.select_for_update().get(pk=cases[0].instance)
+        Instance.objects.select_for_update().get(pk=cases[0].instance)
+        assert Thread(sweep).result(5) == 1
+        assert world.state(cases[0].instance) == State.RUNNING
+    assert sweep() == 1
+    assert world.state(cases[0].instance) == State.ACCEPTED
+
+
+@pytest.mark.timeout(300)
+def test_exactly_once_whatever_is_killed(atpd):
+    """G7: 1,000 tasks that each leave a row, and workers killed throughout: 1,000 rows."""
+    count, kills, dice = 1000, 0, random.Random(7)
+    types.row.enqueue_many({"number": n, "pause": 0.002} for n in range(count))
+    daemon = atpd(processes=3).ready()
+    deadline = time.monotonic() + 240
+    while Task.objects.exists():
+        assert time.monotonic() < deadline, f"{Task.objects.count()} are left"
+        workers = daemon.workers()
+        if workers:
+            try:
+                os.kill(dice.choice(workers), signal.SIGKILL)
+                kills += 1
+            except ProcessLookupError:
+                pass
+        until = time.monotonic() + dice.random() * 0.3
+        wait_for(lambda until=until: time.monotonic() > until)
+    assert kills >= 10
+    assert set(Instance.objects.values_list("state", flat=True)) == {State.FINISHED}
+    assert types.written() == list(range(count))
+    print(f"{kills} kills, {sum(Instance.objects.values_list('restarts', flat=True))} restarts")

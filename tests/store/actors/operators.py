@@ -1,0 +1,75 @@
+"""Operators, and what daemons do as anybody: fail, redrive, request, remove; and the time."""
+
+from django.db.models import F
+from hypothesis import strategies as st
+from hypothesis.stateful import precondition, rule
+
+from atp.models import Instance, Task
+from atp.states import Event
+from atp.store.values import RELEASE
+
+from ..world import TWO
+from .base import HOUR, PICK, Actors, has_items
+
+
+class Operators(Actors):
+    @precondition(has_items)
+    @rule(pick=PICK, event=st.sampled_from(["fail", "redrive", "redrive", *Event.values]))
+    def act(self, pick, event):
+        item = self.item(pick)
+        reason = "CANCELLED" if event == "fail" else ""
+        refused = self.world.as_anyone(Event(event), item.key, reason=reason)
+        assert (refused == []) == item.by_anyone(event, reason)
+
+    @precondition(lambda self: any(i.state == "FAILED" for i in self.model.items.values()))
+    @rule(pick=PICK)
+    def redrive(self, pick):
+        failed = [item for item in self.model.items.values() if item.state == "FAILED"]
+        item = failed[pick % len(failed)]
+        assert self.world.as_anyone(Event.REDRIVE, item.key) == []
+        assert item.by_anyone("redrive")
+
+    @precondition(has_items)
+    @rule(pick=PICK)
+    def request(self, pick):
+        item = self.item(pick)
+        asked = self.store.request(item.key, RELEASE, who="somebody")
+        assert asked == (item.holder is not None)
+        if asked:
+            item.request = RELEASE
+
+    @precondition(has_items)
+    @rule(picks=st.lists(PICK, max_size=3))
+    def purge_some(self, picks):
+        """Only what has ended goes."""
+        keys = {self.item(pick).key for pick in picks}
+        ended = [key for key in keys if not self.model.items[key].is_live]
+        assert self.store.purge(instances=sorted(keys)) == len(ended)
+        for key in ended:
+            del self.model.items[key]
+
+    def purge(self, pick):
+        ended = [i.key for i in self.model.items.values() if i.type == TWO and not i.is_live]
+        assert self.store.purge() == len(ended)
+        for key in ended:
+            del self.model.items[key]
+
+    def miss(self, pick):
+        now = self.store.now()
+        late = [item for item in self.model.items.values() if item.is_late(now)]
+        assert self.store.miss(who="tests") == len(late)
+        for item in late:
+            item.by_anyone("fail", "MISSED")
+
+    def time_passes(self, pick):
+        """Two hours, for what waits."""
+        passed = 2 * HOUR
+        for model in (Task, Instance):
+            rows = model.objects.filter(start_before__isnull=False)
+            rows.update(start_before=F("start_before") - passed)
+        Task.objects.update(due_at=F("due_at") - passed)
+        for item in self.model.items.values():
+            if item.is_live:
+                item.due -= passed
+            if item.start_before is not None:
+                item.start_before -= passed
