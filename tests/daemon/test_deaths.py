@@ -175,7 +175,7 @@ def test_supervisor_and_dispatcher_killed_at_once(atpd, record, flag):
     [line] = record.wait_for("start")
     wait_for(lambda: instance.refresh_from_db() or instance.state == State.RUNNING)
     kin = [(pid, psutil.Process(pid).create_time()) for pid in line["children"]]
-    other = atpd(processes=1).ready()
+    atpd(processes=1).ready()
     neighbour = types.kin.enqueue(path=str(record), until=str(flag), number=1)
     [_, beside] = record.wait_for("start", 2)
     dispatcher = daemon.dispatcher()
