@@ -1,7 +1,7 @@
 """Claiming: when to look at the queue, for how much; and the housekeeping in between."""
 
 from ..conf import settings
-from . import journal
+from . import abandoned, journal
 from .processes import uptime
 
 # After a look that found nothing, the next comes this late, in seconds, and ever later.
@@ -97,7 +97,7 @@ class Claiming:
             )
         elif self._lost and self._identity.may_sweep:
             self._lost = False
-            self._thread.submit("sweeping", lambda: self._store.sweep(daemon=daemon), self._swept)
+            self._thread.submit("sweeping", lambda: self._sweep(daemon), self._swept)
         elif self._late:
             self._late = False
             self._thread.submit(
@@ -115,8 +115,15 @@ class Claiming:
         if outlook.due is not None and outlook.due > 0:
             self._timers.later("due", outlook.due)
 
+    def _sweep(self, daemon):
+        """Take away what lost daemons hold, when nothing of theirs runs here any more."""
+        ended = abandoned.end()
+        return ended, self._store.sweep(daemon=daemon)
+
     def _swept(self, result):
-        swept = result.value
+        ended, swept = result.value
+        if ended:
+            journal.abandoned(count=ended)
         if swept.daemons or swept.expired:
             names = ", ".join(swept.daemons) or "one with many Tasks"
             journal.daemons_lost(daemons=names, expired=swept.expired)

@@ -46,6 +46,7 @@ FACTS = {
     "listening_ended": (_W, "no more notices of what waits, the queue is polled: {error}"),
     "left_behind": (_W, "processes that worker {worker} had left behind, killed: {count}"),
     "prints_dropped": (_W, "worker {worker} printed too much: {size} of it were dropped"),
+    "abandoned": (_W, "processes that a daemon of this host had left behind, killed: {count}"),
     "cannot_fork": (_E, "a process cannot be started: {error}; next try in {seconds:g} s"),
     "dispatcher_died": (_E, "the dispatcher, pid {pid}, {how}: starting another in {seconds:g} s"),
     "dispatcher_hung": (_E, "the dispatcher, pid {pid}, gave no sign of life for {seconds:.0f} s"),
