@@ -3,6 +3,7 @@
 from ..conf import settings
 from . import abandoned, journal
 from .processes import uptime
+from .scanner import Scanner
 
 # After a look that found nothing, the next comes this late, in seconds, and ever later.
 FIRST_WAIT = 0.01
@@ -18,6 +19,7 @@ class Claiming:
         self._pool = pool
         self._attempts = attempts
         self._timers = timers
+        self._scanner = Scanner(store)
         # The state of affairs at which the queue was found to hold nothing that is due.
         self._empty_at = None
         self._wait = FIRST_WAIT
@@ -105,6 +107,8 @@ class Claiming:
             )
         elif self._timers.due("purge", settings.PURGE_EVERY):
             self._thread.submit("purging", self._store.purge, self._purged)
+        elif self._identity.may_sweep and self._timers.due("scan", settings.SCAN_EVERY):
+            self._thread.submit("scanning", lambda: self._scanner.scan(name), self._scanner.tell)
 
     def _looked(self, result, news):
         outlook = result.value

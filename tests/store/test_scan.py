@@ -4,35 +4,18 @@ import logging
 from datetime import timedelta
 
 import pytest
-from django.db import connection
 
-from atp.conf import settings as atp_settings
+from atp.conf import settings
 from atp.models import Daemon, Instance, LogRecord, Task
 from atp.states import Event, Reason, State
 from atp.store.findings import NOWHERE, Place, Trouble
 from atp.store.orm import scan as scanning
 from atp.store.values import Change
 
+from .broken import LONG, age, execute, put_back, settle
 from .world import ONE, SECOND, THREE, TWO, Case, registration
 
-LONG = timedelta(seconds=max(atp_settings.SCAN_AFTER, atp_settings.LEASE) + 10)
 WHO = "a scan"
-
-
-def age(*keys):
-    """What has happened to these Instances, happened long ago."""
-    past = dict.fromkeys(keys, LONG)
-    for record in LogRecord.objects.filter(instance__in=past):
-        LogRecord.objects.filter(pk=record.pk).update(time=record.time - LONG)
-    for task in Task.objects.filter(pk__in=past):
-        Task.objects.filter(pk=task.pk).update(due_at=task.due_at - LONG)
-
-
-def settle(host, *, idle=True):
-    """The daemon has been there for long, and has nothing to do."""
-    host.world.store.renew(host.uuid, lease=30, idle=idle)
-    row = host.row
-    Daemon.objects.filter(pk=row.pk).update(started=row.started - LONG)
 
 
 def scan(world, **options):
@@ -271,7 +254,7 @@ class TestHeldByWhoIsGone:
         assert scan(world) == {}
         assert world.store.sweep(daemon=other.uuid).expired == 0
         row = Daemon.objects.get(pk=key)
-        assert row.lease_until - world.store.now() > timedelta(seconds=atp_settings.LEASE / 2)
+        assert row.lease_until - world.store.now() > timedelta(seconds=settings.LEASE / 2)
         [record] = LogRecord.objects.about(f"daemon:{name}")
         assert (record.who, record.level) == (WHO, logging.WARNING)
         assert len(host.record(finish(case))) == 1, "it cannot write any more (G4)"
@@ -371,19 +354,3 @@ def finish(case):
 
 def world_key(finding):
     return Instance.objects.get(uuid=finding.instance).pk
-
-
-def put_back(world, case, host):
-    Task.objects.create(
-        instance_id=case.instance,
-        type_id=world.get(case.instance).type_id,
-        due_at=world.store.now(),
-        attempt=case.attempt,
-        daemon=host.row if host else None,
-    )
-
-
-def execute(statement, *parameters):
-    """What a hand in the database does: no model keeps it from anything."""
-    with connection.cursor() as cursor:
-        cursor.execute(statement, parameters)
