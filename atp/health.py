@@ -97,8 +97,9 @@ def _unattended(daemons, time):
 
 
 _SUSPICIONS = {
-    Trouble.UNCLAIMED: "Work of Type {type!r} has been due for {since} ({count} in all), and an idle "
-    "daemon that serves it does not claim it. Restart that daemon; manage.py atp check says more.",
+    Trouble.UNCLAIMED: "Work of Type {type!r} has been due for {since} ({count} in all), and an "
+    "idle daemon that serves it does not claim it. Restart that daemon; manage.py atp check says "
+    "more.",
     Trouble.UNSWEPT: "Daemon {daemon} was lost {since} ago, and no other takes away what it "
     "holds. See the others' logs; manage.py atp check takes it away.",
     Trouble.OWNERLESS: "Daemon {daemon} has no row any more, but holds Tasks. A daemon or "
