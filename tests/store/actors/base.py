@@ -49,7 +49,8 @@ class Actors(RuleBasedStateMachine):
         self.texts = (f"said {number}" for number in count())
         self.before = self.store.now()
         self.is_timed = False
-        self.times = (self.before + n * BETWEEN for n in count())
+        # All in the past, however many: retention would not touch what ends in the future.
+        self.times = (self.before - HOUR + n * BETWEEN for n in count())
         # The next example has a queue of its own.
         self._transaction = transaction.atomic()
         self._transaction.__enter__()
