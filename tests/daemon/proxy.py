@@ -7,6 +7,8 @@ import time
 
 from django.db import connection
 
+from tests.helpers import wait_for
+
 
 class SlowProxy:
     """Stands before the server; can make connecting slow, and a new connection go silent."""
@@ -94,9 +96,13 @@ class SwallowingProxy(SlowProxy):
         self._wanted = threading.Event()
 
     def __exit__(self, *_):
-        super().__exit__(*_)
-        for end in self._open:
-            end.close()
+        self._listening.close()
+        wait_for(self._is_over, what="the end of all links")
+
+    def _is_over(self):
+        # One that was just being made is shut the next time.
+        self._shut_all()
+        return all(end.fileno() < 0 for end in self._open)
 
     def swallow_commit(self):
         """The next connection that writes a Response and commits is not told that it has."""
@@ -106,7 +112,8 @@ class SwallowingProxy(SlowProxy):
         server = self._connect()
         self._open += [client, server]
         committing = threading.Event()
-        threading.Thread(target=self._up, args=(client, server, committing), daemon=True).start()
+        up = threading.Thread(target=self._up, args=(client, server, committing), daemon=True)
+        up.start()
         with contextlib.suppress(OSError):
             while data := server.recv(65536):
                 if committing.is_set() and self._wanted.is_set() and b"COMMIT" in data:
@@ -115,6 +122,9 @@ class SwallowingProxy(SlowProxy):
                     break
                 client.sendall(data)
         self._shut(client, server)
+        up.join()
+        for end in (client, server):
+            end.close()
 
     def _up(self, client, server, committing):
         has_written = False
