@@ -187,6 +187,13 @@ class Attempts:
             time = self._time(link.hand[key], at)
             self._note(link, key, at, messages=(Message(time=time, level=level, text=text),))
 
+    def _on_committed(self, link, key, at):
+        """Its worker has committed its end, and may still have something to do after it."""
+        holding = link.hand.get(key)
+        if holding is not None:
+            holding.concluded = True
+            self._ledger.doubt(key)
+
     def _on_file(self, link, key, at, description):
         self._note(link, key, at, files=(description,))
 
@@ -236,6 +243,9 @@ class Attempts:
         self.endings.forget(holding.key)
         if not holding.start_known:
             self._start(holding, link, holding.started or uptime())
+        if holding.concluded:
+            self.tally.finished(holding)
+            return
         if registry.is_transactional(holding.claimed.type):
             # It may have committed its end: the fence will tell, before anything is charged.
             self._ledger.doubt(holding.key)
@@ -256,7 +266,7 @@ class Attempts:
             concluded = self._undecided.pop(key, None)
             if concluded is not None:
                 self.tally.finished(concluded)
-            elif isinstance(entry, Change) or not self._ledger.is_doubtful(entry):
+            elif isinstance(entry, Change) or not self._may_have_concluded(entry):
                 self.tally.refused(entry, self._forget(key))
         for entry in batch:
             if not isinstance(entry, Change) or entry in refused:
@@ -269,6 +279,13 @@ class Attempts:
                 lost = self._undecided.pop(key, None)
                 if lost is not None and entry.event == Event.EXPIRE:
                     self.tally.expired(lost, entry.message)
+
+    def _may_have_concluded(self, note):
+        """Whether a worker may have committed the end of the attempt before this was written."""
+        if self._ledger.is_doubtful(note):
+            return True
+        _, holding = self._pool.find((note.instance, note.attempt))
+        return holding is not None and registry.is_transactional(holding.claimed.type)
 
     def _hand_out_reserved(self, key):
         if self.stopping:
@@ -291,7 +308,8 @@ class Attempts:
         self._ledger.keep(kept)
         for holding in list(self._pool.holdings()):
             if holding.key not in kept:
-                self._forget(holding.key)
+                if not holding.concluded:
+                    self._forget(holding.key)
             elif kept[holding.key] == State.RUNNING:
                 # Only the acknowledgement of its start got lost.
                 self._hand_out_reserved(holding.key)
