@@ -62,7 +62,8 @@ class Daemons(Mending):
 
     def _end(self, row, now, event, who, why, limit=None):
         """Take away what the daemon holds; returns each :class:`Lost` attempt."""
-        held = list(self.rows(Task).filter(daemon=row).values_list("pk", "attempt")[:limit])
+        tasks = self.rows(Task).filter(daemon=row).order_by("pk")
+        held = list(tasks.values_list("pk", "attempt")[:limit])
         if not held:
             return []
         # A sweep does not wait for an attempt that is just about to end by itself.
@@ -133,7 +134,7 @@ class Daemons(Mending):
         others = self.rows(Daemon).exclude(uuid=daemon) if daemon else self.rows(Daemon).all()
         now = self.now()
         who = self._name(daemon)
-        for row in [row for row in others if self.is_over(row, now)]:
+        for row in [row for row in others.order_by("pk") if self.is_over(row, now)]:
             gone, taken = self.expire_lost(row, who, limit - len(lost))
             lost += taken
             if gone:

@@ -41,7 +41,8 @@ class Actors(RuleBasedStateMachine):
     def __init__(self, world):
         super().__init__()
         self.world = world
-        self.store = world.store
+        # One that remembers nothing of the last example, so that each can be repeated.
+        self.store = world.store = type(world.store)(world.store.alias)
         self.model = Model()
         # All daemons that ever were, by name; those that are dead are told nothing.
         self.hosts = {}
