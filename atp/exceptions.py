@@ -126,13 +126,21 @@ class Retry(Exception):
 
     def __init__(self, message="", *, after=None):
         super().__init__(message)
-        if isinstance(after, timedelta):
-            after = after.total_seconds()
-        if after is not None:
-            after = float(after)
-            if not 0 <= after <= LONGEST_DELAY:
-                raise ValueError(f"Retry(after={after!r}): must be from 0 to {LONGEST_DELAY:g} s")
-        self.after = after
+        self.after = None if after is None else _delay("Retry", after)
+
+
+class Defer(Exception):
+    """Raised by a handler: later, and nobody's fault. It spends no budget, however often.
+
+    ``after`` is the delay, in seconds or as a timedelta, and more than 0: nothing else
+    keeps an Instance that is always deferred from going round and round.
+    """
+
+    def __init__(self, message="", *, after):
+        super().__init__(message)
+        self.after = _delay("Defer", after)
+        if not self.after:
+            raise ValueError("Defer(after=0): must be more than 0 s")
 
 
 class Fatal(Exception):
@@ -140,8 +148,16 @@ class Fatal(Exception):
 
 
 class Interrupted(BaseException):
-    """Raised by ``context.check()`` when the attempt has to end here.
+    """Raised by ``context.check()`` when the attempt has to end here, or wherever its handler is.
 
     It derives from BaseException so that a handler's ``except Exception``
     does not swallow it. ATP handles it; a handler may clean up and re-raise.
     """
+
+
+def _delay(name, after):
+    """Return a delay in seconds. Raises ValueError."""
+    after = after.total_seconds() if isinstance(after, timedelta) else float(after)
+    if not 0 <= after <= LONGEST_DELAY:
+        raise ValueError(f"{name}(after={after!r}): must be from 0 to {LONGEST_DELAY:g} s")
+    return after

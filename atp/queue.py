@@ -23,7 +23,7 @@ from .models import Inputs, Instance, Response, Task, Type
 from .registry import is_identifier, registry
 from .states import Event, State
 from .store import get_store
-from .store.values import RELEASE, Change
+from .store.values import CANCEL, RELEASE, Change
 
 # Instances written or removed in one statement.
 CHUNK = 1000
@@ -199,13 +199,46 @@ def release(instance, by=""):
     """
     asked = get_store().request(instance.pk, RELEASE, who=by)
     _refresh([instance])
-    if not asked and instance.is_terminal:
+    row = None if asked or instance.is_terminal else task(instance)
+    is_cancelled = row is not None and row.request == CANCEL
+    if not asked and (instance.is_terminal or is_cancelled):
+        more = f", and {_BEING_CANCELLED}" if is_cancelled else ""
         raise IllegalTransition(
-            f"{instance.uuid} cannot be released: it is {instance.state}.",
+            f"{instance.uuid} cannot be released: it is {instance.state}{more}.",
             event=Event.RELEASE,
             state=State(instance.state),
         )
     return asked
+
+
+_BEING_CANCELLED = "has been asked to be cancelled already"
+
+
+def cancel(*instances, by=""):
+    """End live Instances: FAILED, with the reason CANCELLED.
+
+    What waits is FAILED at once. Of what is claimed the holder is asked: it interrupts the
+    handler, and kills it after its ``cancel_grace``; the Instance may finish before. Returns
+    those, which have not ended yet. Raises IllegalTransition if one is terminal, or has been
+    asked to be cancelled already; the others are cancelled.
+    """
+    keys = [instance.pk for instance in instances]
+    chunks = [keys[start : start + CHUNK] for start in range(0, len(keys), CHUNK)]
+    done = [get_store().cancel(chunk, who=by) for chunk in chunks]
+    failed, asked, before = (
+        {key for each in done for key in getattr(each, name)}
+        for name in ("failed", "asked", "before")
+    )
+    _refresh(instances)
+    for instance in instances:
+        if instance.pk not in failed | asked:
+            more = f", and {_BEING_CANCELLED}" if instance.pk in before else ""
+            raise IllegalTransition(
+                f"{instance.uuid} cannot be cancelled: it is {instance.state}{more}.",
+                event=Event.FAIL,
+                state=State(instance.state),
+            )
+    return [instance for instance in instances if instance.pk in asked]
 
 
 def purge(type=None, by=""):

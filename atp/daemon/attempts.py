@@ -4,7 +4,6 @@ Turns what workers say, and their deaths, into changes and notes for the
 ledger.
 """
 
-import logging
 import pickle
 import time
 
@@ -78,8 +77,8 @@ class Attempts:
         instance, attempt = holding.key
         self._ledger.add(Change(event=event, instance=instance, attempt=attempt, **facts))
 
-    def _release(self, holding, why, link=None, event=Event.RELEASE, **facts):
-        self._change(holding, event, link, message=why, **facts)
+    def _release(self, holding, why, link=None, **facts):
+        self._change(holding, Event.RELEASE, link, message=why, **facts)
         self.tally.released(holding, why)
 
     # What workers say
@@ -148,9 +147,11 @@ class Attempts:
         if outcome is None:
             instance, attempt = holding.key
             change = Change(event=Event.FINISH, instance=instance, attempt=attempt, **facts)
-        elif outcome.kind is Kind.INTERRUPTED and holding.ask:
-            self._release(holding, holding.why, link, holding.ask, **facts)
+        elif outcome.kind is Kind.INTERRUPTED and holding.ask == Event.RELEASE:
+            self._release(holding, holding.why, link, **facts)
             return None
+        elif holding.ask == Event.FAIL and outcome.kind in outcomes.CUT_SHORT:
+            change = outcomes.cancelled(holding.why, holding.claimed, outcome, **facts)
         else:
             change = outcomes.change(outcome, holding.claimed, **facts)
         if outcome is not None and outcome.kind in WORKERS_OWN:
@@ -240,12 +241,24 @@ class Attempts:
             # It may have committed its end: the fence will tell, before anything is charged.
             self._ledger.doubt(holding.key)
             self._undecided[holding.key] = holding
-        if holding.ask:
-            self._release(holding, holding.why, link, holding.ask)
+        if holding.ask == Event.RELEASE:
+            self._release(holding, holding.why, link)
             return
-        self._change(holding, Event.EXPIRE, link, message=why, level=logging.WARNING)
+        facts = {"time": self._time(holding, time.time()), "who": self._who(link)}
+        if holding.ask == Event.FAIL:
+            change = outcomes.cancelled(holding.why, holding.claimed, **facts)
+        else:
+            change = outcomes.lost(why, holding.claimed, **facts)
+        self._ledger.add(change)
         if holding.key not in self._undecided:
-            self.tally.expired(holding, why)
+            self._tell_lost(holding, change)
+
+    def _tell_lost(self, holding, change):
+        """Tell how an attempt was taken whose worker died."""
+        if change.event == Event.EXPIRE:
+            self.tally.expired(holding, change.message)
+        elif change.event == Event.FAIL:
+            self.tally.ended(holding, change, 0.0)
 
     # What the database answers
 
@@ -264,11 +277,10 @@ class Attempts:
             key = entry.instance, entry.attempt
             if entry.event == Event.START:
                 self._hand_out_reserved(key)
-            elif entry.event in PUT_BACK:
+            elif key in self._undecided:
+                self._tell_lost(self._undecided.pop(key), entry)
+            if entry.event in PUT_BACK:
                 self.tell_news()
-                lost = self._undecided.pop(key, None)
-                if lost is not None and entry.event == Event.EXPIRE:
-                    self.tally.expired(lost, entry.message)
 
     def _hand_out_reserved(self, key):
         if self.stopping:

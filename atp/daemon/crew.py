@@ -6,7 +6,7 @@ import signal
 import time
 from dataclasses import dataclass, field
 
-from . import journal, processes
+from . import interruption, journal, processes
 from .memory import MemoryWatch
 from .page import NOTHING
 from .processes import uptime
@@ -110,6 +110,12 @@ class Crew:
             processes.kill(pid)
         else:
             processes.kill(pid, signal.SIGCONT)
+
+    def interrupt(self, slot, pid, key, why):
+        """Signal a worker that runs this: it raises Interrupted in the handler, and in no other."""
+        process = self._workers.get(slot)
+        if process is not None and process.pid == pid and not process.why:
+            processes.kill(pid, interruption.SIGNAL)
 
     def kill_all(self, why):
         """Kill every worker, whatever it runs."""

@@ -122,7 +122,7 @@ class Dispatcher:
     def _pause(self):
         """How long nothing has to be done unless something comes, in seconds."""
         most = LINGER if self._ledger.waits and not self._recorder.busy else MAX_TURN
-        return self._timers.pause(self._pool.pause(most))
+        return self._timers.pause(self._attempts.endings.pause(self._pool.pause(most)))
 
     def orphan(self, signum, frame):
         """The kernel's word that the supervisor is dead."""

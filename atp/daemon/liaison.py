@@ -67,7 +67,7 @@ class Liaison:
         self._outbox = []
 
     def hear(self):
-        """Yield what the dispatcher asks for: ``(slot, pid, instance, attempt, why)`` to kill."""
+        """Yield what it asks for: ``kind, slot, pid, instance, attempt, why``, to end that."""
         while self.channel is not None:
             try:
                 (kind, *values), _ = self.channel.receive(wait=False)
@@ -80,8 +80,8 @@ class Liaison:
                 self.identities.append(values[0])
             elif kind == "joined":
                 self.identities = values
-            elif kind == "kill":
-                yield values
+            elif kind in ("kill", "interrupt"):
+                yield kind, *values
 
     def say(self, *message, ends=()):
         """Send a message, with what it shall have open; later, if the dispatcher is not reading."""

@@ -10,11 +10,14 @@ from ..conf import settings
 from ..exceptions import LeaseLost
 from ..registry import registry
 from ..states import Event, Reason
-from ..store.values import RELEASE, Change
+from ..store.values import Change
 from . import journal
 from .processes import uptime
 
 RECORDING = "recording"
+# What is asked of running Tasks is read at least this often, in seconds: whoever cancels
+# one should not wait much longer than its grace.
+ASK_EVERY = 0.5
 # A daemon that has been at work for so long, in seconds, is not called idle any more.
 TELL_BUSY_AFTER = 0.1
 
@@ -37,7 +40,7 @@ class Recording:
         self._busy_since = 0.0
 
     def turn(self):
-        """Renew when it is time, else write what has happened, else see what is asked."""
+        """Renew when it is time, see what is asked now and then, else write what has happened."""
         if self._thread.busy:
             return
         daemon = self._identity.current
@@ -45,14 +48,18 @@ class Recording:
             self._renew(daemon)
         elif not self.registered:
             self._thread.submit("registering Types", self._register, self._set_registered)
+        elif self._attempts.any() and self._timers.due("asked", self._ask_every()):
+            self._thread.submit("reading requests", lambda: self._store.asked(daemon), self._asked)
         elif self._ledger.is_ripe(more_comes=self._attempts.any()):
             batch = self._ledger.take()
             write = self._store.record if isinstance(batch[0], Change) else self._store.note
             self._thread.submit(
                 RECORDING, lambda: (batch, write(batch, daemon=daemon)), self._recorded
             )
-        elif self._attempts.any() and self._timers.due("asked", settings.POLL_EVERY):
-            self._thread.submit("reading requests", lambda: self._store.asked(daemon), self._asked)
+
+    @staticmethod
+    def _ask_every():
+        return min(settings.POLL_EVERY, ASK_EVERY)
 
     def joined(self):
         """The daemon has another row, of which nothing has been told."""
@@ -112,8 +119,7 @@ class Recording:
 
     def _asked(self, result):
         for asked in result.value:
-            if asked.request == RELEASE:
-                self._attempts.endings.ask(asked.instance, asked.attempt, Event.RELEASE)
+            self._attempts.endings.heard(asked)
 
     # What cannot be written
 

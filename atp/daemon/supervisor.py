@@ -112,8 +112,9 @@ class Supervisor:
         processes.reap(lambda pid, status: self._deaths.append((pid, status)))
 
     def _hear(self):
-        for slot, pid, instance, attempt, why in self._dispatcher.hear():
-            self._crew.kill_if_running(slot, pid, (instance, attempt), why)
+        for kind, slot, pid, instance, attempt, why in self._dispatcher.hear():
+            end = self._crew.kill_if_running if kind == "kill" else self._crew.interrupt
+            end(slot, pid, (instance, attempt), why)
 
     # Stopping
 

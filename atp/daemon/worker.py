@@ -16,6 +16,7 @@ from ..store.values import Claimed
 from . import execution, memory, processes
 from .channel import Closed
 from .connections import Connections
+from .interruption import Interruption
 from .leftovers import Leftovers, Unkillable, has_children
 from .options import hostname
 from .outcome import DONE
@@ -47,6 +48,8 @@ class Worker:
         self._name = f"{hostname()}:{os.getppid()} worker {slot}"
         self._done = 0
         self._called = 0.0
+        self._interruption = Interruption(lambda key: page.is_asked(slot, *key))
+        self._interruption.listen()
         self._surroundings = Surroundings()
         self._connections = Connections()
         self._capture = LogCapture()
@@ -107,6 +110,9 @@ class Worker:
         for file in (sys.stdout, sys.stderr):
             if file is not None and file.closed:
                 return "a handler closed its standard output or error"
+        if self._interruption.has_struck:
+            # Whatever it was doing, a library may have been left halfway.
+            return "its handler was interrupted"
         return self._worn_out
 
     def _perform(self, claimed):
@@ -122,6 +128,7 @@ class Worker:
             memory=limits.max_memory or 0,
             before=memory.in_use(os.getpid()) if limits.max_memory else 0,
         )
+        self._interruption.expect(claimed.key)
         outcome = self._execute(claimed)
         self._tell(claimed, started, outcome)
         self._page.leave(self._slot)
@@ -158,7 +165,7 @@ class Worker:
         context = Context(
             claimed,
             report=report,
-            interruption=lambda: self._interruption(claimed),
+            interruption=lambda: self._why_to_end(claimed),
             scratch_root=self._scratch,
         )
         root = logging.getLogger()
@@ -167,7 +174,7 @@ class Worker:
         self._capture.context = context
         try:
             self._connections.check()
-            return execution.run(claimed, context, transaction)
+            return execution.run(claimed, context, transaction, self._interruption)
         finally:
             self._surroundings.restore()
             self._end_leftovers(claimed, partial(self._report, claimed))
@@ -191,7 +198,7 @@ class Worker:
         if told:
             report("log", logging.WARNING, clean(told))
 
-    def _interruption(self, claimed):
+    def _why_to_end(self, claimed):
         if self._page.is_asked(self._slot, claimed.instance, claimed.attempt):
             return "asked to end"
         return None

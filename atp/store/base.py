@@ -126,7 +126,17 @@ class Store(ABC):
     def request(self, instance, request, *, who, message=""):
         """Ask the holder of a claimed Task for something, and log who asked.
 
-        Returns False, with nothing written, if the Task is not claimed.
+        Returns False, with nothing written, if the Task is not claimed, or to be cancelled.
+        """
+
+    @abstractmethod
+    def cancel(self, instances, *, who=""):
+        """End what is live of the Instances given by key; returns :class:`Cancelled`.
+
+        What waits is FAILED at once. The holder of what is claimed is asked, and the log
+        says by whom: it ends the attempt as CANCELLED, unless that has ended by then.
+        Whatever else sends the Instance back to the queue, a lost daemon too, leads on
+        to CANCELLED in the same transaction.
         """
 
     @abstractmethod

@@ -13,8 +13,14 @@ from uuid import UUID
 from ..codec import Payload
 from ..states import Event, Reason
 
-# Requests on a claimed Task.
+# Requests on a claimed Task. Whatever else is asked afterwards, a cancel stays.
 RELEASE = "release"
+CANCEL = "cancel"
+
+
+def cancelled_by(who):
+    """What the log says of an attempt that was ended because somebody asked for it."""
+    return f"cancelled by {who}" if who else "cancelled"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -196,11 +202,29 @@ class Outlook:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Asked:
-    """A request on a claimed Task: who holds it has to act."""
+    """A request on a claimed Task: who holds it has to act.
+
+    Of a cancel it is told ``who`` asked, and how long ago, in seconds.
+    """
 
     instance: int
     attempt: int
     request: str
+    who: str = ""
+    age: float = 0.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cancelled:
+    """What became of a cancel, by keys of Instances.
+
+    ``failed`` waited, and are FAILED; of ``asked`` the holder is asked now, of
+    ``before`` it had been asked already. What is in none is not live.
+    """
+
+    failed: tuple[int, ...] = ()
+    asked: tuple[int, ...] = ()
+    before: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

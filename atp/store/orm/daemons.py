@@ -11,7 +11,7 @@ from ... import filelock
 from ...exceptions import LeaseLost
 from ...models import Daemon, Task
 from ...states import Actor, Event, State
-from ..values import Asked, Change, Lost, Outlook, Reconciled, Renewal, Swept
+from ..values import Change, Lost, Outlook, Reconciled, Renewal, Swept
 from .base import ORMBase
 from .moves import Moves
 
@@ -116,13 +116,6 @@ class Daemons(ORMBase):
             self._end(row, now, Event.RELEASE, str(row), "the daemon stopped")
             row.delete(using=self.alias)
             self._log_daemon(row, now, "stopped")
-
-    def asked(self, daemon):
-        held = self.rows(Task).held_by(daemon).exclude(request="")
-        return [
-            Asked(instance=key, attempt=attempt, request=request)
-            for key, attempt, request in held.values_list("pk", "attempt", "request")
-        ]
 
     def sweep(self, *, daemon=None, limit=500):
         daemons, lost = [], []
