@@ -33,10 +33,16 @@ class Operators(Actors):
     @rule(pick=PICK)
     def request(self, pick):
         item = self.item(pick)
-        asked = self.store.request(item.key, RELEASE, who="somebody")
-        assert asked == (item.holder is not None)
-        if asked:
-            item.request = RELEASE
+        assert self.store.request(item.key, RELEASE, who="somebody") == item.ask(RELEASE)
+
+    @precondition(has_items)
+    @rule(picks=st.lists(PICK, min_size=1, max_size=4))
+    def cancel(self, picks):
+        keys = sorted({self.item(pick).key for pick in picks})
+        became = {key: self.model.items[key].cancel() for key in keys}
+        done = self.store.cancel(keys, who="somebody")
+        for field in ("failed", "asked", "before"):
+            assert getattr(done, field) == tuple(key for key in keys if became[key] == field)
 
     @precondition(has_items)
     @rule(picks=st.lists(PICK, max_size=3))
