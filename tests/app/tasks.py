@@ -5,6 +5,7 @@ from datetime import timedelta
 from atp import task_type
 
 from . import (  # noqa: F401 (declare what other tests run)
+    tasks_cancel,
     tasks_chaos,
     tasks_daemon,
     tasks_poison,
