@@ -112,6 +112,10 @@ class LeaseLost(ATPError):
     """The daemon no longer has a lease: its row is gone or has run out."""
 
 
+class PausedInTransaction(ATPError):
+    """A handler cannot pause inside a transaction: it would be open all the while."""
+
+
 class TaskGone(ATPError):
     """The Task was taken away: what its attempt wrote in its end's transaction is not kept."""
 

@@ -23,7 +23,7 @@ from .models import Inputs, Instance, Response, Task, Type
 from .registry import is_identifier, registry
 from .states import Event, State
 from .store import get_store
-from .store.values import CANCEL, RELEASE, Change
+from .store.values import CANCEL, PAUSE, RELEASE, RESUME, Change
 
 # Instances written or removed in one statement.
 CHUNK = 1000
@@ -239,6 +239,42 @@ def cancel(*instances, by=""):
                 state=State(instance.state),
             )
     return [instance for instance in instances if instance.pk in asked]
+
+
+def pause(instance, by=""):
+    """Put a RUNNING Instance on hold (RFC 14's PAUSED).
+
+    Its daemon is asked: it stops at its next ``context.check()`` or ``progress()`` outside a
+    transaction, or, if its Type is stoppable, wherever it is. Raises IllegalTransition if it
+    is not running, or has been asked already.
+    """
+    _hold(instance, PAUSE, Event.PAUSE, "paused", by)
+
+
+def resume(instance, by=""):
+    """Let a PAUSED Instance go on, as soon as there is a place for it.
+
+    Raises IllegalTransition if it is not on hold, nor about to be, or has been asked already.
+    """
+    _hold(instance, RESUME, Event.RESUME, "resumed", by)
+
+
+def _hold(instance, request, event, done, by):
+    asked = get_store().request(instance.pk, request, who=by)
+    _refresh([instance])
+    if asked:
+        return
+    row = task(instance)
+    before = row.request if row is not None else ""
+    more = {
+        CANCEL: f", and {_BEING_CANCELLED}",
+        request: f", and has been asked to be {done} already",
+    }
+    raise IllegalTransition(
+        f"{instance.uuid} cannot be {done}: it is {instance.state}{more.get(before, '')}.",
+        event=event,
+        state=State(instance.state),
+    )
 
 
 def purge(type=None, by=""):

@@ -54,6 +54,7 @@ class TaskType:
     serializer: str = codec.JSON
     transactional: bool | str = False
     keep_processes: bool = False
+    stoppable: bool = False
     cancel_grace: object = None
     options: Options = field(default_factory=Options)
 
@@ -151,7 +152,8 @@ _PARAMETERS = (*_DURATIONS, *_COUNTS, "max_memory")
 _parameters = attrgetter(*_PARAMETERS)
 _MAY_BE_NONE = ("timeout", "retention", "max_memory", "cancel_grace")
 _OPTIONS = ("priority", "collection")
-_KNOWN = (*_PARAMETERS, "serializer", "transactional", "keep_processes", "cancel_grace", *_OPTIONS)
+_OTHERS = ("serializer", "transactional", "keep_processes", "stoppable", "cancel_grace")
+_KNOWN = (*_PARAMETERS, *_OTHERS, *_OPTIONS)
 _LONGEST = timedelta(days=3650).total_seconds()
 _MOST = 1_000_000
 _LEAST_MEMORY = 1024 * 1024
@@ -195,6 +197,10 @@ class Registry:
     def is_transactional(self, identifier):
         """Whether what the Type's handler writes is committed together with its end."""
         return identifier in self._types and bool(self._types[identifier].transactional)
+
+    def is_stoppable(self, identifier):
+        """Whether an attempt of the Type may be stopped wherever it is, to pause it."""
+        return identifier in self._types and self._types[identifier].stoppable
 
     def handler_of(self, identifier):
         """Return the Type to run. Raises UnregisteredHandler."""

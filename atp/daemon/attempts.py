@@ -9,11 +9,12 @@ import time
 
 from ..registry import registry
 from ..states import Event, State
-from ..store.values import Change, Message, Note
+from ..store.values import PAUSE, RESUME, Change, Message, Note
 from . import journal
 from . import outcome as outcomes
 from .endings import Endings
 from .outcome import WORKERS_OWN, Kind
+from .pausing import Pausing
 from .pool import LOOK_AFTER
 from .processes import uptime
 from .tally import Tally
@@ -31,7 +32,7 @@ class Attempts:
     started any more. ``tell(kind, …)`` speaks to the supervisor.
     """
 
-    def __init__(self, pool, ledger, page, identity, tell):
+    def __init__(self, pool, ledger, page, identity, tell, places=1):
         self._pool = pool
         self._ledger = ledger
         self._page = page
@@ -40,6 +41,7 @@ class Attempts:
         # How far this host's clock is ahead of its uptime clock.
         self._clock = time.time() - uptime()
         self.endings = Endings(pool, page, tell, self.hand_back)
+        self.pausing = Pausing(pool, page, places, self._record_pause, tell)
         self.tally = Tally()
         self.news = 0
         self.more_waits = False
@@ -80,6 +82,13 @@ class Attempts:
     def _release(self, holding, why, link=None, **facts):
         self._change(holding, Event.RELEASE, link, message=why, **facts)
         self.tally.released(holding, why)
+
+    def heard(self, asked):
+        """Do what was asked of the holder of a Task."""
+        if asked.request in (PAUSE, RESUME):
+            self.pausing.heard((asked.instance, asked.attempt), asked.request)
+        else:
+            self.endings.heard(asked)
 
     # What workers say
 
@@ -191,6 +200,21 @@ class Attempts:
     def _on_file(self, link, key, at, description):
         self._note(link, key, at, files=(description,))
 
+    def _on_paused(self, link, key, at, number, message, is_own):
+        self.look(link)
+        if link.running is not None and not link.running.start_known:
+            self._start(link.running, link, link.running.started)
+        self.pausing.begun(link, key, at, number, message, is_own=is_own)
+
+    def _on_resuming(self, link, key, at):
+        self.pausing.ending(link, key)
+
+    def _on_resumed(self, link, key, at):
+        self.pausing.ended(link, key, at)
+
+    def _record_pause(self, holding, event, link, at, message):
+        self._change(holding, event, link, time=self._time(holding, at), message=message)
+
     # Handing out and handing back
 
     def start_before_handing_out(self, holding):
@@ -244,6 +268,8 @@ class Attempts:
         if holding.ask == Event.RELEASE:
             self._release(holding, holding.why, link)
             return
+        if holding.ask == Event.FAIL and holding.pause is not None:
+            self.pausing.ended(link, holding.key, time.time())
         facts = {"time": self._time(holding, time.time()), "who": self._who(link)}
         if holding.ask == Event.FAIL:
             change = outcomes.cancelled(holding.why, holding.claimed, **facts)

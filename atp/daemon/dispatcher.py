@@ -73,7 +73,7 @@ class Dispatcher:
     def _furnish(self):
         """Make what lives as long as the loop. Threads start here, so not before the fork."""
         bound_connecting(settings.STATEMENT_TIMEOUT)
-        processes.allow_descriptors(3 * self._options.processes + 64)
+        processes.allow_descriptors(6 * self._options.processes + 64)
         self._timers = timers = Timers()
         self._pool = pool = Pool(filter(registry.is_transactional, self._identity.types))
         self._ledger = ledger = Ledger()
@@ -81,7 +81,9 @@ class Dispatcher:
         self._recorder = DatabaseThread("atp-record", self._results, self._wake)
         identity, store = self._identity, get_store()
         self._listening = Listening(store, self._ring)
-        self._attempts = Attempts(pool, ledger, self._page, identity, self._tell)
+        self._attempts = Attempts(
+            pool, ledger, self._page, identity, self._tell, self._options.processes
+        )
         self._hearing = Hearing(self._selector, ledger, self._attempts)
         self._stuck = Stuck(pool, self._page, self._attempts.endings.kill)
         self._claiming = Claiming(self._claimer, store, identity, pool, self._attempts, timers)
@@ -162,6 +164,7 @@ class Dispatcher:
         if self._timers.due("summary", SUMMARY_EVERY):
             self._attempts.tally.summarize(SUMMARY_EVERY)
         self._attempts.endings.kill_overdue()
+        self._attempts.pausing.turn()
         self._hearing.turn()
         self._stuck.turn()
         for link in self._pool.links.values():
@@ -224,6 +227,10 @@ class Dispatcher:
                 self._add_worker(*values, *descriptors)
             elif kind == "died":
                 self._remove_worker(*values)
+            elif kind == "frozen":
+                self._on_frozen(*values)
+            elif kind == "thawed":
+                self._on_thawed(*values)
             elif kind == "stop":
                 self._stop(*values)
 
@@ -247,6 +254,16 @@ class Dispatcher:
         self._sessions.discard(pid)
         self._attempts.bury(link, running, why or f"its worker {how}")
         link.close()
+
+    def _on_frozen(self, slot, pid, instance, attempt, at):
+        link = self._pool.links.get(slot)
+        if link is not None and link.pid == pid:
+            self._attempts.pausing.begun(link, (instance, attempt), at, 0, is_frozen=True)
+
+    def _on_thawed(self, slot, pid, instance, attempt, at):
+        link = self._pool.links.get(slot)
+        if link is not None and link.pid == pid:
+            self._attempts.pausing.ended(link, (instance, attempt), at)
 
     # Stopping
 

@@ -23,6 +23,8 @@ class Liaison:
         self.identities = []
         self.lease_until = None
         self.sign_of_life = 0.0
+        # How many workers more than usual it wants, for those that are on hold.
+        self.spare = 0
         self._outbox = []
         self._started = self._due = 0.0
         self._quick_deaths = 0
@@ -42,6 +44,7 @@ class Liaison:
         self.pid, self.channel = pid, channel
         self._started = self.sign_of_life = uptime()
         self.lease_until = None
+        self.spare = 0
 
     def died(self, status):
         """It is dead: the next one is due at once, or later if they keep dying."""
@@ -80,7 +83,9 @@ class Liaison:
                 self.identities.append(values[0])
             elif kind == "joined":
                 self.identities = values
-            elif kind in ("kill", "interrupt"):
+            elif kind == "spare":
+                [self.spare] = values
+            elif kind in ("kill", "interrupt", "freeze", "thaw"):
                 yield kind, *values
 
     def say(self, *message, ends=()):

@@ -119,7 +119,7 @@ class Recording:
 
     def _asked(self, result):
         for asked in result.value:
-            self._attempts.endings.heard(asked)
+            self._attempts.heard(asked)
 
     # What cannot be written
 

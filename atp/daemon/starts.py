@@ -35,7 +35,7 @@ class Starts:
         try:
             if is_due:
                 self._start_dispatcher()
-            for slot in self._crew.missing() if not stopping else []:
+            for slot in self._crew.missing(self._dispatcher.spare) if not stopping else []:
                 if self._dispatcher.is_listening:
                     self._start_worker(slot)
             self._pause = FIRST_PAUSE

@@ -8,12 +8,13 @@ from a process that holds a connection.
 import gc
 import os
 import selectors
+import time
 
 from .. import __version__
 from ..conf import settings
 from ..registry import registry
 from . import descendants, journal, memory, processes
-from .crew import Crew
+from .crew import Crew, slots
 from .database import close_connections
 from .descendants import Strays
 from .dispatcher import DONE, UNDELIVERED
@@ -28,6 +29,9 @@ from .starts import Starts
 
 # Deadlines and deaths are looked for at least this often, in seconds.
 TURN = 0.25
+# What the dispatcher may ask for of a worker, and what it is told when that was done.
+ASKED = {"kill": "kill_if_running", "interrupt": "interrupt", "freeze": "freeze", "thaw": "thaw"}
+TOLD = {"freeze": "frozen", "thaw": "thawed"}
 
 
 class Supervisor:
@@ -35,7 +39,7 @@ class Supervisor:
 
     def __init__(self, options):
         self._options = options
-        self._page = Page(options.processes)
+        self._page = Page(slots(options.processes))
         self._folders = DaemonFolders()
         self._crew = Crew(self._page, options.processes)
         self._dispatcher = Liaison()
@@ -113,8 +117,9 @@ class Supervisor:
 
     def _hear(self):
         for kind, slot, pid, instance, attempt, why in self._dispatcher.hear():
-            end = self._crew.kill_if_running if kind == "kill" else self._crew.interrupt
-            end(slot, pid, (instance, attempt), why)
+            done = getattr(self._crew, ASKED[kind])(slot, pid, (instance, attempt), why)
+            if done and kind in TOLD:
+                self._dispatcher.say(TOLD[kind], slot, pid, instance, attempt, time.time())
 
     # Stopping
 

@@ -16,6 +16,7 @@ from ..store.values import Claimed
 from . import execution, memory, processes
 from .channel import Closed
 from .connections import Connections
+from .halting import Halting
 from .interruption import Interruption
 from .leftovers import Leftovers, Unkillable, has_children
 from .options import hostname
@@ -50,6 +51,7 @@ class Worker:
         self._called = 0.0
         self._interruption = Interruption(lambda key: page.is_asked(slot, *key))
         self._interruption.listen()
+        self._halting = Halting(page, slot)
         self._surroundings = Surroundings()
         self._connections = Connections()
         self._capture = LogCapture()
@@ -129,6 +131,7 @@ class Worker:
             before=memory.in_use(os.getpid()) if limits.max_memory else 0,
         )
         self._interruption.expect(claimed.key)
+        self._halting.expect(claimed.key, partial(self._report, claimed))
         outcome = self._execute(claimed)
         self._tell(claimed, started, outcome)
         self._page.leave(self._slot)
@@ -167,6 +170,7 @@ class Worker:
             report=report,
             interruption=lambda: self._why_to_end(claimed),
             scratch_root=self._scratch,
+            halting=self._halting,
         )
         root = logging.getLogger()
         if self._capture not in root.handlers:  # a handler may have configured logging anew
@@ -179,7 +183,7 @@ class Worker:
             self._surroundings.restore()
             self._end_leftovers(claimed, partial(self._report, claimed))
             self._capture.context = None
-            context.flush()
+            context.end()
             context.remove_scratch()
             self._connections.refresh()
 

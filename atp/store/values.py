@@ -16,6 +16,8 @@ from ..states import Event, Reason
 # Requests on a claimed Task. Whatever else is asked afterwards, a cancel stays.
 RELEASE = "release"
 CANCEL = "cancel"
+# These tell what is wanted until the other is: who holds the Task sees to it.
+PAUSE, RESUME = "pause", "resume"
 
 
 def cancelled_by(who):

@@ -8,6 +8,7 @@ from . import (  # noqa: F401 (declare what other tests run)
     tasks_cancel,
     tasks_chaos,
     tasks_daemon,
+    tasks_pause,
     tasks_poison,
     tasks_transactional,
 )

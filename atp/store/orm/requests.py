@@ -3,8 +3,8 @@
 import logging
 
 from ...models import Instance, LogRecord, Task
-from ...states import Actor, Event, Reason
-from ..values import CANCEL, Asked, Cancelled, Change
+from ...states import Actor, Event, Reason, State
+from ..values import CANCEL, PAUSE, RESUME, Asked, Cancelled, Change
 from .base import ORMBase
 from .moves import CANCEL_REQUESTED, Moves, cancel_requests
 
@@ -16,9 +16,11 @@ class Requests(ORMBase):
             task = tasks.filter(daemon__isnull=False).exclude(request=CANCEL).first()
             if task is None:
                 return False
+            states = dict(self.rows(Instance).values_list("pk", "state").filter(pk=instance))
+            if not _makes_sense(request, task.request, states[instance]):
+                return False
             tasks.update(request=request)
-            states = self.rows(Instance).values_list("pk", "state").filter(pk=instance)
-            self._log_requests([task], dict(states), who, message or f"{request} requested")
+            self._log_requests([task], states, who, message or f"{request} requested")
             return True
 
     def cancel(self, instances, *, who=""):
@@ -82,6 +84,15 @@ class Requests(ORMBase):
             Asked(instance=key, attempt=attempt, request=request, **_by(cancels.get(key), now))
             for key, attempt, request in asked
         ]
+
+
+def _makes_sense(request, before, state):
+    """Whether an attempt that runs is to pause, or one that pauses, or is to, to go on."""
+    if request == PAUSE:
+        return state == State.RUNNING and before != PAUSE
+    if request == RESUME:
+        return before == PAUSE or (state == State.PAUSED and before != RESUME)
+    return True
 
 
 def _by(record, now):
