@@ -107,7 +107,7 @@ class Pausing:
         for link in paused:
             if link.running.ask and link.running.pause.is_frozen:
                 self._go(link)  # it can end only when it runs
-        if paused or self._spare:
+        if paused or self._spare or len(links) > self._places:
             self._want_spare(min(len(paused), self._places))
             self._let_go_on(paused, sum(not link.is_paused for link in links))
 
