@@ -102,6 +102,12 @@ class Settings:
     SWEEP_EVERY: float = 1.0
     """Longest time between two looks for lost daemons and missed Instances."""
 
+    SCAN_EVERY: float = 60.0
+    """Time between two scans for what was forgotten or does not fit together."""
+
+    SCAN_AFTER: float = 60.0
+    """A scan reports what has been wrong for longer than this, and than the lease."""
+
     PURGE_EVERY: float = 60.0
     """Time between two removals of what retention allows to remove."""
 

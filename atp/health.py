@@ -1,7 +1,7 @@
 """Whether the queue is being worked on: what a probe asks, and what an operator wants to know."""
 
 import pkgutil
-from collections import Counter
+from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cache
@@ -12,9 +12,10 @@ from django.db.migrations.loader import MigrationLoader
 from django.db.migrations.recorder import MigrationRecorder
 from django.db.models import Min, OuterRef, Subquery
 
-from . import documents, overview
+from . import documents, overview, queue, wording
 from .conf import settings
 from .models import Task, Type
+from .store.findings import Trouble
 
 OK, FAILING = "ok", "failing"
 _APP = "atp"
@@ -44,8 +45,9 @@ def health():
 
     It fails when the database does not answer or has not been migrated, or
     when work is due and no daemon with a live lease serves its Type, or is in
-    the hands of a lost one with nobody alive to take it over. It takes as long
-    with a million waiting Tasks as with one.
+    the hands of a lost one with nobody alive to take it over; or when what
+    indexes tell is as it should never be. It takes as long with a million
+    waiting Tasks as with one.
     """
     try:
         missing = _migrations_missing()
@@ -72,12 +74,17 @@ def _health():
         time=time,
         database=True,
         daemons={name: counted[name] for name in names},
-        problems=complaints(daemons, time),
+        problems=problems(daemons, time),
     )
 
 
-def complaints(daemons, time):
-    """Return sentences about what nobody works on, of all daemons as they are at a time."""
+def problems(daemons, time):
+    """Return sentences about all that is wrong, of all daemons as they are at a time."""
+    return (*_unattended(daemons, time), *_suspicions(time))
+
+
+def _unattended(daemons, time):
+    """What nobody works on."""
     told = [documents.daemon(row, time) for row in daemons]
     living = [daemon for daemon in told if daemon["condition"] != overview.LOST]
     if not living:
@@ -86,6 +93,33 @@ def complaints(daemons, time):
     return tuple(
         f"Work of Type {identifier!r} is due, and no daemon serves it."
         for identifier in _due_besides(served, time)
+    )
+
+
+_SUSPICIONS = {
+    Trouble.UNCLAIMED: "Work of Type {type!r} has been due for {since} ({count} in all), and an "
+    "idle daemon that serves it does not claim it. Restart that daemon; manage.py atp check says "
+    "more.",
+    Trouble.UNSWEPT: "Daemon {daemon} was lost {since} ago, and no other takes away what it "
+    "holds. See the others' logs; manage.py atp check takes it away.",
+    Trouble.OWNERLESS: "Daemon {daemon} has no row any more, but holds Tasks. A daemon or "
+    "manage.py atp check will take them away.",
+}
+
+
+def _suspicions(time):
+    """What should never be, as far as indexes tell it, and what to do about it."""
+    groups = defaultdict(list)
+    for finding in queue.suspicions():
+        groups[finding.trouble, finding.type, finding.daemon].append(finding)
+    return tuple(
+        _SUSPICIONS[trouble].format(
+            count=len(findings),
+            type=type,
+            daemon=daemon,
+            since=wording.age(min((f.since for f in findings if f.since), default=time), time),
+        )
+        for (trouble, type, daemon), findings in groups.items()
     )
 
 

@@ -23,6 +23,7 @@ from .models import Inputs, Instance, Response, Task, Type
 from .registry import is_identifier, registry
 from .states import Event, State
 from .store import get_store
+from .store.findings import NOWHERE, Place
 from .store.values import CANCEL, PAUSE, RELEASE, RESUME, Change
 
 # Instances written or removed in one statement.
@@ -168,6 +169,28 @@ def size(type=None):
     """Return how many Instances are live: waiting or claimed."""
     tasks = Task.objects.using(settings.DATABASE)
     return tasks.filter(type__identifier=str(type)).count() if type else tasks.count()
+
+
+# Checking
+
+
+def scan(*, repair=True, by=""):
+    """Look at the whole queue for what should never be, and return the list of Findings.
+
+    What is safe to mend is mended, unless ``repair`` is off. It takes the
+    longer the more Instances there are; daemons do the same a part at a time.
+    """
+    found, place = {}, None
+    while place != Place():
+        scanned = get_store().scan(place, who=by, repair=repair)
+        found |= {finding.key: finding for finding in scanned.findings}
+        place = scanned.place
+    return list(found.values())
+
+
+def suspicions():
+    """Return the Findings that indexes tell at once, with nothing mended."""
+    return list(get_store().scan(NOWHERE, repair=False).findings)
 
 
 # Steering

@@ -68,6 +68,7 @@ def calls(full):
     """One call of each subcommand that works."""
     return {
         "status": ["status"],
+        "check": ["check"],
         "types": ["types"],
         "list": ["list"],
         "show": ["show", str(full[State.FINISHED].uuid)],

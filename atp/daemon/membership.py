@@ -1,10 +1,9 @@
 """Membership: joining the queue, and joining it again after every failure of the database."""
 
-from django.db import DatabaseError, InterfaceError, OperationalError
-
 from ..conf import settings
 from ..exceptions import LeaseLost
 from . import journal
+from .database import is_outage
 from .processes import uptime
 from .recording import RECORDING
 
@@ -57,7 +56,7 @@ class Membership:
             self._failed_at = uptime()
         if result.doing not in self._failing:
             # What is not the database's fault is told with its traceback.
-            trace = None if _is_of_the_database(result.error) else result.error
+            trace = None if is_outage(result.error) else result.error
             journal.database_failed(doing=result.doing, error=_words(result.error), exc_info=trace)
         self._failing.add(result.doing)
         self._timers.later("rejoin", self._pause)
@@ -90,13 +89,6 @@ class Membership:
             )
         else:
             journal.joined(daemon=self._identity.candidate)
-
-
-def _is_of_the_database(error):
-    # Of a connection that is lost while it waits for the answer, psycopg2 says no more
-    # than DatabaseError, of which all others are subclasses.
-    known = (OperationalError, InterfaceError, OSError)
-    return type(error) is DatabaseError or isinstance(error, known)
 
 
 def _words(error):

@@ -154,7 +154,7 @@ class Supervisor:
             processes.kill(self._dispatcher.pid)
         self._strays.end((), self._reap)
         self._reap()
-        self._prints.forward()
+        self._prints.end()
 
     # Deaths
 

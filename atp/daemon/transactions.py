@@ -10,12 +10,7 @@ import time
 from datetime import UTC, datetime, timedelta
 
 from django.core.files.storage import storages
-from django.db import (
-    InterfaceError,
-    OperationalError,
-    connections,
-    transaction,
-)
+from django.db import connections, transaction
 
 from ..conf import settings
 from ..context import clean, shorten
@@ -23,6 +18,7 @@ from ..exceptions import TaskGone
 from ..states import Event
 from ..store import get_store
 from ..store.values import Change, Message, Note
+from .database import is_outage
 from .outcome import Kind, Outcome
 
 logger = logging.getLogger("atp.worker")
@@ -149,6 +145,6 @@ def _is_cut(error, connection, used):
 
     At the end of a transaction Django may have taken another in its place.
     """
-    if not isinstance(error, (OperationalError, InterfaceError)):
+    if not is_outage(error):
         return False
     return connection.connection is not used or not connection.is_usable()

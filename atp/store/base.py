@@ -155,6 +155,17 @@ class Store(ABC):
         """Fail what waits and was not started before its ``start_before``; returns how many."""
 
     @abstractmethod
+    def scan(self, place=None, *, who="", repair=True):
+        """Look for what should never be, with queries of its own and a delayed clock.
+
+        Returns :class:`~.findings.Scanned`. What indexes tell is looked for each
+        time; besides, a part of each table by its primary key, from ``place`` on,
+        which is what the last scan returned, or None to begin with the newest.
+        What is safe to repair is repaired, as ``who``, unless ``repair`` is off;
+        each under its locks, looked at again. So any number may scan at once.
+        """
+
+    @abstractmethod
     def purge(self, *, type=None, instances=None, limit=500, who=""):
         """Remove up to ``limit`` terminal Instances and return how many.
 

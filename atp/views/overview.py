@@ -17,6 +17,6 @@ class OverviewPage(Page):
         return self.show(
             queue=queue,
             now=queue.time,
-            problems=health.complaints([row.daemon for row in rows], queue.time),
+            problems=health.problems([row.daemon for row in rows], queue.time),
             daemons=rows if may_see_daemons else None,
         )

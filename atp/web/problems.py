@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from django.core.exceptions import BadRequest, PermissionDenied, SuspiciousOperation
 from django.core.exceptions import RequestDataTooBig as TooBig
-from django.db import InterfaceError, OperationalError
+from django.db import DatabaseError, InterfaceError, OperationalError
 from django.http import Http404
 
 from .. import exceptions as atp
@@ -61,6 +61,9 @@ def problem_of(error):
                 detail=_sentence(error, status),
                 errors=_errors(error),
             )
+    if type(error) is DatabaseError:
+        # So psycopg2 calls a connection that is lost while it waits for the answer.
+        return problem_of(OperationalError(*error.args))
     return None
 
 

@@ -109,7 +109,7 @@ def sleep(context, account, seconds, stubborn=False):
     account.work(seconds, stubborn=stubborn)
 
 
-@chaos_type("chaos.compute")
+@chaos_type("chaos.compute", max_restarts=0)
 def compute(context, account, seconds):
     """Keep a processor busy."""
     end = uptime() + seconds
@@ -152,7 +152,7 @@ def talk(context, account, seconds):
     context.publish(str(context.attempt).encode(), name="attempt.txt")
 
 
-@chaos_type("chaos.family")
+@chaos_type("chaos.family", max_restarts=1)
 def family(context, account, seconds):
     """Have a child at work, too."""
     arguments = (account.path, json.dumps(account.facts("child")))

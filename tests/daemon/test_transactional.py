@@ -152,6 +152,8 @@ def test_taken_away_in_its_transaction(atpd, record, flag):
     instance = types.waiting.enqueue(path=str(record), until=str(flag))
     daemon = atpd(processes=1)
     record.wait_for("start")
+    # What it says is in the database, and so is its start.
+    wait_for(lambda: instance.refresh_from_db() or instance.progress == 0.5)
     lost = Change(event=Event.EXPIRE, instance=instance.pk, attempt=1, who="the test")
     assert get_store().record([lost], daemon=Daemon.objects.get().uuid) == []
     assert instance.refresh_from_db() or instance.state == State.ACCEPTED

@@ -1,5 +1,6 @@
 """The subcommands of ``manage.py atp``, a module for each noun."""
 
+from .check import Check
 from .enqueueing import Enqueue
 from .listing import List
 from .show import Show
@@ -7,4 +8,4 @@ from .status import Daemons, Status
 from .steering import Delete, Purge, Redrive, Release
 from .types import Types
 
-SUBCOMMANDS = (Status, Types, List, Show, Enqueue, Redrive, Release, Purge, Delete, Daemons)
+SUBCOMMANDS = (Status, Check, Types, List, Show, Enqueue, Redrive, Release, Purge, Delete, Daemons)

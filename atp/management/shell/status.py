@@ -3,7 +3,7 @@
 from dataclasses import asdict, fields
 from datetime import datetime
 
-from ... import documents, overview, wording
+from ... import documents, health, overview, wording
 from . import present
 from .base import Subcommand
 
@@ -16,17 +16,21 @@ class Status(Subcommand):
 
     def run(self, options):
         queue = overview.overview()
+        daemons = overview.daemons()
         return {
             "time": queue.time,
             **{name: queue.total(name) for name in _COUNTS},
             "oldest_due": queue.oldest_due,
             "next_due": queue.next_due,
             "types": [asdict(counts) for counts in queue.types],
-            "daemons": [documents.daemon(row, queue.time) for row in overview.daemons()],
+            "daemons": [documents.daemon(row, queue.time) for row in daemons],
+            "problems": list(health.problems(daemons, queue.time)),
         }
 
     def text(self, document):
         parts = [_summary(document)]
+        if document["problems"]:
+            parts.append("\n".join(f"! {present.printable(each)}" for each in document["problems"]))
         if document["types"]:
             parts.append(_types(document["types"]))
         parts.append(daemons_table(document["daemons"], document["time"]))

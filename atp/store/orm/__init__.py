@@ -10,8 +10,9 @@ from .enqueueing import Enqueueing
 from .records import Records
 from .removal import Removal
 from .requests import Requests
+from .scan import Scanning
 from .types import Types
 
 
-class ORMStore(Types, Enqueueing, Daemons, Claims, Records, Requests, Removal):
+class ORMStore(Types, Enqueueing, Daemons, Claims, Records, Requests, Removal, Scanning):
     """The store contract in portable Django ORM."""

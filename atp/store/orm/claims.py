@@ -35,14 +35,13 @@ class Claims(ORMBase):
             return 0
         with self.atomic():
             locked = late.select_for_update(skip_locked=True).order_by("pk")[:limit]
-            keys = [task.pk for task in locked]
-            self._fail_missed(keys, now, who)
-        return len(keys)
+            return self._fail_missed([task.pk for task in locked], now, who)
 
     def _fail_missed(self, keys, now, who):
-        """Fail waiting Tasks that are too late to be started. They are locked."""
+        """Fail waiting Tasks that are too late to be started; returns how many. They are locked."""
         if not keys:
-            return
+            return 0
+        failed = 0
         moves = Moves(self, now).load(keys)
         for key in keys:
             missed = Change(
@@ -53,8 +52,9 @@ class Claims(ORMBase):
                 level=logging.WARNING,
                 reason=Reason.MISSED,
             )
-            moves.apply(missed, actor=Actor.ANYONE)
+            failed += moves.apply(missed, actor=Actor.ANYONE)
         moves.write()
+        return failed
 
     def _leased(self, daemon):
         """Lock the daemon's row, so that its identity cannot end meanwhile."""
@@ -82,9 +82,12 @@ class Claims(ORMBase):
                 wanted = min(share, limit - len(tasks))
                 if wanted <= 0:
                     return tasks
-                lane = due.filter(type=type_id).exclude(pk__in=[task.pk for task in tasks])
-                locked = lane.select_for_update(skip_locked=True).in_claiming_order()[:wanted]
-                tasks.extend(locked)
+                # A Task that does not fit its Instance is for a scan to mend; it must
+                # not lie in front of the others meanwhile.
+                lane = due.filter(type=type_id, instance__state=State.ACCEPTED)
+                lane = lane.exclude(pk__in=[task.pk for task in tasks])
+                locked = lane.select_for_update(skip_locked=True, of=("self",))
+                tasks.extend(locked.in_claiming_order()[:wanted])
         return tasks
 
     def _take(self, tasks, row, now):

@@ -12,11 +12,11 @@ from ...exceptions import LeaseLost
 from ...models import Daemon, Task
 from ...states import Actor, Event, State
 from ..values import Change, Lost, Outlook, Reconciled, Renewal, Swept
-from .base import ORMBase
+from .mending import Mending
 from .moves import Moves
 
 
-class Daemons(ORMBase):
+class Daemons(Mending):
     # The file that was joined, where the database is one.
     _file = None
 
@@ -71,12 +71,16 @@ class Daemons(ORMBase):
         level = logging.WARNING if event == Event.EXPIRE else logging.INFO
         actor = Actor.SWEEPER if event == Event.EXPIRE else Actor.HOLDER
         facts = {"event": event, "who": who, "message": why, "level": level}
-        ended = []
+        ended, refused = [], []
         for key, attempt in held:
             change = Change(instance=key, attempt=attempt, **facts)
             if moves.apply(change, actor=actor, holder=row.pk):
                 ended.append(_lost(moves.instances[key], attempt))
+            else:
+                refused.append(key)
         moves.write()
+        # What does not fit its Instance must not keep the daemon's row for ever.
+        self.mend_tasks(refused, now, who)
         return ended
 
     def renew(self, daemon, *, lease, workers=(), idle=False):
@@ -123,7 +127,7 @@ class Daemons(ORMBase):
         now = self.now()
         who = self._name(daemon)
         for row in [row for row in others if self.is_over(row, now)]:
-            gone, taken = self._expire(row, who, limit - len(lost))
+            gone, taken = self.expire_lost(row, who, limit - len(lost))
             lost += taken
             if gone:
                 daemons.append(str(row))
@@ -141,7 +145,7 @@ class Daemons(ORMBase):
     def _lock_path(self, row):
         return (self.lock_folder or Path()) / row.lock
 
-    def _expire(self, candidate, who, limit):
+    def expire_lost(self, candidate, who, limit):
         """Expire what a lost daemon holds; returns whether its row is gone, and what was lost."""
         with self.atomic():
             rows = self.rows(Daemon).select_for_update(skip_locked=True)

@@ -52,7 +52,8 @@ class Moves:
         """Apply one change in memory; returns False if it is refused.
 
         ``holder`` is the key of the daemon's row where the actor is a HOLDER,
-        or where a SWEEPER acts on what that daemon holds.
+        or where a SWEEPER acts on what that daemon holds. A SWEEPER without one
+        acts on what nobody holds, although its Instance says so.
         """
         if change.started is not None:
             return self._apply_start(change, actor, holder)
@@ -100,9 +101,11 @@ class Moves:
         if actor is Actor.ANYONE and task is None:
             # Where a Task should be and was not found, a redrive has just made it.
             return transition.row is Row.CREATED
-        if actor is Actor.ANYONE:
+        if task is None:
+            return False
+        if actor is Actor.ANYONE or (actor is Actor.SWEEPER and holder is None):
             return task.daemon_id is None
-        if task is None or task.daemon_id is None or task.daemon_id != holder:
+        if task.daemon_id is None or task.daemon_id != holder:
             return False
         return change.attempt == task.attempt
 
