@@ -283,7 +283,7 @@ def test_cancel_is_logged_with_the_user(full, client):
     assert full[State.ACCEPTED].reason == Reason.CANCELLED
     assert full[State.RUNNING].log.last().who == "user operator via admin"
     again = act(client, "cancel", full[State.RUNNING])
-    assert "has been asked to be cancelled already" in told(again)[0]
+    assert "has been asked to be cancelled already" in told(again)[-1]
 
 
 def test_redrive_of_all_that_a_filter_selects(full, client):

@@ -525,11 +525,12 @@ def test_cancel_of_uuids_is_all_or_none(full):
 def test_cancel_of_a_selection_takes_what_waits(full, monkeypatch):
     monkeypatch.setattr(queue, "CHUNK", 2)
     more = echo.using(collection="books").enqueue_many([{}] * 5)
-    assert document("cancel", "--type", "tests.add", "--yes") == {"cancelled": 0, "asked": 0}
+    assert document("cancel", "--type", "tests.keyword", "--yes")["cancelled"] == 0
     found = document("cancel", "--type", "tests.echo", "--collection", "books", "--yes")
     assert found == {"cancelled": 5, "asked": 0}
     assert {queue.get(each.uuid).reason for each in more} == {Reason.CANCELLED}
-    assert document("cancel", "--type", "tests.echo", "--yes") == {"cancelled": 1, "asked": 0}
+    assert document("cancel", "--type", "tests.add", "--yes") == {"cancelled": 1, "asked": 0}
+    assert full[State.ACCEPTED].reason == Reason.CANCELLED
     assert full[State.RUNNING].state == State.RUNNING
 
 
@@ -618,7 +619,7 @@ BAD = [
     (["release"], "required"),
     (["cancel"], "Which ones"),
     (["cancel", "{RUNNING}", "--type", "tests.echo"], "Which ones"),
-    (["cancel", "--type", "tests.echo"], "Nothing was cancelled: a selection needs --yes"),
+    (["cancel", "--type", "tests.add"], "Nothing was cancelled: a selection needs --yes"),
     (["cancel", "--type", "tests.ecko", "--yes"], "Did you mean"),
     (["cancel", "{FAILED}"], "cannot be cancelled: it is FAILED"),
     (["purge", "--type", "tests.ecko"], "Did you mean"),

@@ -183,7 +183,7 @@ class TestRemoving:
         assert queue.delete(waiting, running, by="ann", cancel=True) == 1
         assert list(Instance.objects.all()) == [running]
         assert queue.task(running).request == "cancel"
-        assert queue.delete(running, cancel=True, wait=0.05) == 0
+        assert queue.delete(running, cancel=True) == 0
         end = Change(event=Event.FAIL, instance=running.pk, attempt=1, reason=Reason.CANCELLED)
         assert host.record(end) == []
         assert queue.delete(running, by="ann", cancel=True) == 1
