@@ -101,7 +101,8 @@ def beyond_budget(evidence):
     for story in evidence.stories:
         if story.retries > story.max_retries:
             yield Breach(f"retries: {story.retries} of {story.max_retries}", story.uuid)
-        most = story.max_restarts + (story.reason == Reason.STALE)
+        # The last loss may be one too many: then it is given up, or cancelled.
+        most = story.max_restarts + (story.reason in (Reason.STALE, Reason.CANCELLED))
         if story.restarts > most:
             yield Breach(f"restarts: {story.restarts} of {story.max_restarts}", story.uuid)
         expired = {e.attempt for e in story.transitions if e.event == Event.EXPIRE}

@@ -14,6 +14,7 @@ NOT_FROM_A_REQUEST = {
     "ATPError",
     "InvalidType",
     "LeaseLost",
+    "TaskGone",
     "TypeInUse",
     "WaitInTransaction",
     "WaitTimeout",
