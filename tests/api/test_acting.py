@@ -76,7 +76,8 @@ def test_delete(full, api, state):
         assert answer.status_code == 200
         assert answer.json()["uuid"] == str(instance.uuid)
         assert api.get(address).status_code == 404
-        assert LogRecord.objects.about("type:tests.echo").last().who == WHO
+        subject = f"type:{instance.type.identifier}"
+        assert LogRecord.objects.about(subject).last().who == WHO
 
 
 def test_an_empty_object_is_no_body(full, api):
