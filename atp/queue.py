@@ -5,8 +5,9 @@ nothing below them. ``by`` names who acts and through which channel, as text
 for the log.
 """
 
+import time
 from collections import defaultdict
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from uuid import UUID
 
 from django.db import transaction
@@ -18,6 +19,7 @@ from .exceptions import (
     IllegalTransition,
     UnknownInstance,
     UnknownType,
+    WaitTimeout,
 )
 from .models import Inputs, Instance, Response, Task, Type
 from .registry import is_identifier, registry
@@ -308,13 +310,18 @@ def purge(type=None, by=""):
     return removed
 
 
-def delete(*instances, by=""):
+def delete(*instances, by="", cancel=False, wait=0.0):
     """Remove terminal Instances, with inputs, response, files and log (RFC 14).
 
     Returns how many. That it was done stays in the log of their Type. Raises
-    IllegalTransition, with nothing removed, if one is live.
+    IllegalTransition, with nothing removed, if one is live. With ``cancel`` those are
+    cancelled first: what waits is removed at once; what a daemon holds only if it ends
+    within ``wait`` seconds, and else stays, cancelled, to be removed later.
     """
     _refresh(instances)
+    if cancel:
+        _end([instance for instance in instances if not instance.is_terminal], by, wait)
+        instances = [instance for instance in instances if instance.is_terminal]
     for instance in instances:
         if not instance.is_terminal:
             raise IllegalTransition(
@@ -327,6 +334,22 @@ def delete(*instances, by=""):
         store.purge(instances=keys[start : start + CHUNK], limit=CHUNK, who=by)
         for start in range(0, len(keys), CHUNK)
     )
+
+
+def _end(instances, by, wait):
+    """Cancel live Instances, and wait so many seconds for those that a daemon holds."""
+    if not instances:
+        return
+    try:
+        cancel(*instances, by=by)
+    except IllegalTransition:
+        pass  # that one has ended by itself, or is about to be
+    until = time.monotonic() + wait
+    for instance in instances:
+        if wait and not instance.is_terminal:
+            with suppress(WaitTimeout):
+                instance.wait(max(0.0, until - time.monotonic()))
+    _refresh(instances)
 
 
 def _refresh(instances):

@@ -75,6 +75,7 @@ def calls(full):
         "enqueue": ["enqueue", "tests.echo", '{"a": 1}'],
         "redrive": ["redrive", str(full[State.FAILED].uuid)],
         "release": ["release", str(full[State.RUNNING].uuid)],
+        "cancel": ["cancel", str(full[State.RUNNING].uuid)],
         "purge": ["purge"],
         "delete": ["delete", str(full[State.FINISHED].uuid)],
         "daemons": ["daemons"],
@@ -506,6 +507,34 @@ def test_release_asks_the_holder(full):
     assert waiting["asked"] is False
 
 
+def test_cancel_of_what_waits_and_what_runs(full):
+    """G6: each is logged with its actor."""
+    waiting, running = full[State.ACCEPTED], full[State.RUNNING]
+    found = document("cancel", str(waiting.uuid), str(running.uuid))
+    assert found == {"cancelled": 1, "asked": 1}
+    assert (full[State.ACCEPTED].reason, full[State.RUNNING].state) == ("CANCELLED", "RUNNING")
+    assert {full[state].log.last().who for state in (State.ACCEPTED, State.RUNNING)} == {actor()}
+
+
+def test_cancel_of_uuids_is_all_or_none(full):
+    waiting, finished = str(full[State.ACCEPTED].uuid), str(full[State.FINISHED].uuid)
+    with pytest.raises(CommandError, match="cannot be cancelled: it is FINISHED"):
+        run("cancel", waiting, finished)
+    assert full[State.ACCEPTED].state == State.ACCEPTED
+
+
+def test_cancel_of_a_selection_takes_what_waits(full, monkeypatch):
+    monkeypatch.setattr(queue, "CHUNK", 2)
+    more = echo.using(collection="books").enqueue_many([{}] * 5)
+    assert document("cancel", "--type", "tests.keyword", "--yes")["cancelled"] == 0
+    found = document("cancel", "--type", "tests.echo", "--collection", "books", "--yes")
+    assert found == {"cancelled": 5, "asked": 0}
+    assert {queue.get(each.uuid).reason for each in more} == {Reason.CANCELLED}
+    assert document("cancel", "--type", "tests.add", "--yes") == {"cancelled": 1, "asked": 0}
+    assert full[State.ACCEPTED].reason == Reason.CANCELLED
+    assert full[State.RUNNING].state == State.RUNNING
+
+
 def test_purge_removes_what_retention_allows(full):
     """G12: and nothing else."""
     Type.objects.filter(identifier="tests.echo").update(retention=timedelta(days=1))
@@ -589,6 +618,11 @@ BAD = [
     (["redrive", "{FAILED}", "00000000"], "There is no Instance"),
     (["release", "{FAILED}"], "cannot be released"),
     (["release"], "required"),
+    (["cancel"], "Which ones"),
+    (["cancel", "{RUNNING}", "--type", "tests.echo"], "Which ones"),
+    (["cancel", "--type", "tests.add"], "Nothing was cancelled: a selection needs --yes"),
+    (["cancel", "--type", "tests.ecko", "--yes"], "Did you mean"),
+    (["cancel", "{FAILED}"], "cannot be cancelled: it is FAILED"),
     (["purge", "--type", "tests.ecko"], "Did you mean"),
     (["delete"], "required"),
     (["delete", "0123456789"], "not a whole uuid"),

@@ -32,7 +32,7 @@ class View(APIView):
     # What it stands under in the schema.
     tag = "instances"
 
-    http_method_names = ("get", "head", "post")
+    http_method_names = ("get", "head", "post", "delete")
     renderer_classes = (JSONRenderer,)
     parser_classes = (JSONParser,)
     permission_classes = ()

@@ -83,7 +83,24 @@ class InstanceView(View):
                 200: Answer(description="The Instance as it is now.", serializer=InstanceSerializer)
             },
             problems=(404,),
-        )
+        ),
+        "DELETE": Operation(
+            id="delete",
+            summary="Remove an Instance, cancelling it first",
+            description="What has ended, or waits, is removed at once, with its inputs, response, "
+            "files and log. What a daemon holds is cancelled: delete it again when it has ended.",
+            permissions=(permissions.VIEW_INSTANCE, permissions.DELETE),
+            answers={
+                200: Answer(
+                    description="It is gone; this is what it was.", serializer=InstanceSerializer
+                ),
+                202: Answer(
+                    description="It is to be cancelled, and still there.",
+                    serializer=InstanceSerializer,
+                ),
+            },
+            problems=(404, 413, 415),
+        ),
     }
 
     def get(self, request, uuid):
@@ -91,6 +108,14 @@ class InstanceView(View):
         if self.query.get("wait"):
             _wait(instance, self.query["wait"])
         return Response(self.document_of(instance, queue.task(instance)))
+
+    def delete(self, request, uuid):
+        instance = self.instance_of(uuid)
+        document = self.document_of(instance, queue.task(instance))
+        if queue.delete(instance, by=actor(request, API), cancel=True):
+            return Response(document)
+        instance = self.instance_of(uuid)  # it may be gone by now
+        return Response(self.document_of(instance, queue.task(instance)), status=202)
 
 
 def _wait(instance, seconds):

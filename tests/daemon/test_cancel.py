@@ -178,6 +178,17 @@ def test_many_at_once(atpd, record):
     assert not Instance.objects.exclude(lost=0, restarts=0).exists()
 
 
+def test_delete_waits_for_what_runs(atpd, record):
+    """G12: cancelled first, then removed."""
+    instance = types.sleep.enqueue(path=str(record))
+    atpd(processes=1)
+    record.wait_for("start")
+    running(instance)
+    assert queue.delete(instance, by=JANE, cancel=True, wait=15) == 1
+    assert not Instance.objects.exists()
+    assert len(record.lines("cleaned up")) == 1
+
+
 # Defer
 
 

@@ -42,13 +42,17 @@ def test_inside_the_handler(interruption, asked):
 def test_once(interruption, asked):
     """Who cleans up is not interrupted again."""
     asked.add(KEY)
-    cleaned = False
-    with pytest.raises(Interrupted), interruption:
+    cleaned = []
+
+    def handler():
         try:
             strike()
         finally:
             strike()
-            cleaned = True
+            cleaned.append(True)
+
+    with pytest.raises(Interrupted), interruption:
+        handler()
     assert cleaned
 
 

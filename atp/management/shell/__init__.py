@@ -5,7 +5,10 @@ from .enqueueing import Enqueue
 from .listing import List
 from .show import Show
 from .status import Daemons, Status
-from .steering import Delete, Purge, Redrive, Release
+from .steering import Cancel, Delete, Purge, Redrive, Release
 from .types import Types
 
-SUBCOMMANDS = (Status, Check, Types, List, Show, Enqueue, Redrive, Release, Purge, Delete, Daemons)
+SUBCOMMANDS = (
+    *(Status, Check, Types, List, Show, Enqueue),
+    *(Redrive, Release, Cancel, Purge, Delete, Daemons),
+)
