@@ -12,6 +12,8 @@ from uuid import UUID
 from django.db import transaction
 
 from .calls import Call, call_of, identifiers_of, request_of
+from .changing import change  # noqa: F401 (a verb)
+from .commanding import command, get_daemon  # noqa: F401 (verbs)
 from .conf import did_you_mean, settings
 from .exceptions import (
     ATPError,

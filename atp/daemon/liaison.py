@@ -14,7 +14,9 @@ class Liaison:
     """One dispatcher after the other; ``pid`` is None while there is none.
 
     ``identities`` are uuids under which something may still be held,
-    ``lease_until`` is how long the workers may live on the uptime clock.
+    ``lease_until`` is how long the workers may live on the uptime clock,
+    ``request`` is what the daemon's row asked for last, ``stop`` says why the
+    dispatcher wants the daemon to stop.
     """
 
     def __init__(self):
@@ -23,6 +25,7 @@ class Liaison:
         self.identities = []
         self.lease_until = None
         self.sign_of_life = 0.0
+        self.request = self.stop = ""
         self._outbox = []
         self._started = self._due = 0.0
         self._quick_deaths = 0
@@ -80,6 +83,10 @@ class Liaison:
                 self.identities.append(values[0])
             elif kind == "joined":
                 self.identities = values
+            elif kind == "request":
+                [self.request] = values
+            elif kind == "stop":
+                [self.stop] = values
             elif kind == "kill":
                 yield values
 

@@ -114,6 +114,9 @@ class Supervisor:
     def _hear(self):
         for slot, pid, instance, attempt, why in self._dispatcher.hear():
             self._crew.kill_if_running(slot, pid, (instance, attempt), why)
+        if self._dispatcher.stop and not self._stops:
+            self._reloading = False
+            self._stop(self._dispatcher.stop)
 
     # Stopping
 

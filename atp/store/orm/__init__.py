@@ -9,8 +9,9 @@ from .daemons import Daemons
 from .enqueueing import Enqueueing
 from .records import Records
 from .removal import Removal
+from .steering import Steering
 from .types import Types
 
 
-class ORMStore(Types, Enqueueing, Daemons, Claims, Records, Removal):
+class ORMStore(Types, Enqueueing, Daemons, Claims, Records, Removal, Steering):
     """The store contract in portable Django ORM."""
