@@ -11,7 +11,8 @@ from .store import get_store
 
 def get_daemon(name):
     """Return the Daemon of this uuid, or of this ``host:pid``. Raises UnknownDaemon."""
-    rows = Daemon.objects.using(settings.DATABASE)
+    # A process may have been lost and another have its pid: the newest is meant.
+    rows = Daemon.objects.using(settings.DATABASE).order_by("-pk")
     text = str(name)
     try:
         found = rows.filter(uuid=UUID(text))
@@ -21,7 +22,7 @@ def get_daemon(name):
         found = rows.filter(host=host, pid=int(pid)) if is_pid and host.isprintable() else ()
     for daemon in found:
         return daemon
-    known = [str(row) for row in rows.order_by("pk")]
+    known = [str(row) for row in rows]
     raise UnknownDaemon(
         f"There is no daemon {text}: it has left, or never was.{did_you_mean(text, known)}"
     )

@@ -183,8 +183,8 @@ def redrive(*instances, by=""):
     changes = [Change(event=Event.REDRIVE, instance=i.pk, who=by) for i in instances]
     refused = get_store().record(changes)
     _refresh(instances)
-    for change in refused:
-        instance = next(i for i in instances if i.pk == change.instance)
+    for refusal in refused:
+        instance = next(i for i in instances if i.pk == refusal.instance)
         raise IllegalTransition(
             f"{instance.uuid} cannot be redriven: it is {instance.state}, not {State.FAILED}.",
             event=Event.REDRIVE,

@@ -1,5 +1,7 @@
 """The subcommands of ``manage.py atp``, a module for each noun."""
 
+from .changing import Change
+from .commanding import Tell
 from .enqueueing import Enqueue
 from .listing import List
 from .show import Show
@@ -7,4 +9,17 @@ from .status import Daemons, Status
 from .steering import Delete, Purge, Redrive, Release
 from .types import Types
 
-SUBCOMMANDS = (Status, Types, List, Show, Enqueue, Redrive, Release, Purge, Delete, Daemons)
+SUBCOMMANDS = (
+    Status,
+    Types,
+    List,
+    Show,
+    Enqueue,
+    Change,
+    Redrive,
+    Release,
+    Purge,
+    Delete,
+    Daemons,
+    Tell,
+)

@@ -89,3 +89,11 @@ def moment(given):
         return wording.read_moment(given)
     except ValueError as error:
         raise ArgumentTypeError(str(error)) from None
+
+
+def delay(given):
+    """A delay as a timedelta, more than nothing."""
+    value = moment(given)
+    if not isinstance(value, timedelta) or not value:
+        raise ArgumentTypeError(f"{given!r} is not a delay as 90s, 10m, 1h30m or 2d")
+    return value
