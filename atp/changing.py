@@ -51,11 +51,10 @@ def alteration_of(*, priority=None, due=None, postpone=None, collection=None, no
         # From now is from when it is written.
         due = due if isinstance(due, timedelta) else checked
     if postpone is not None and not (
-        isinstance(postpone, timedelta) and timedelta() < postpone <= LONGEST
+        isinstance(postpone, timedelta) and timedelta() <= postpone <= LONGEST
     ):
         raise InvalidOption(
-            f"postpone={postpone!r}: must be a timedelta, more than 0 and at most "
-            f"{LONGEST.days} days."
+            f"postpone={postpone!r}: must be a timedelta from 0 to {LONGEST.days} days."
         )
     return Alteration(due=due, postpone=postpone, **given)
 

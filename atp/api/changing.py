@@ -60,10 +60,8 @@ def _due(value):
 def _postpone(value):
     most = LONGEST.total_seconds()
     is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
-    if not is_number or not 0 < value <= most:
-        raise InvalidOption(
-            f"postpone must be a number of seconds, more than 0, {most:.0f} at most."
-        )
+    if not is_number or not 0 <= value <= most:
+        raise InvalidOption(f"postpone must be a number of seconds from 0 to {most:.0f}.")
     return timedelta(seconds=value)
 
 

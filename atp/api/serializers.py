@@ -147,7 +147,7 @@ class ChangeSerializer(rest.Serializer):
         help_text="Not earlier: a time with an offset, or seconds from now; 0 is at once.",
     )
     postpone = fields.Plain(
-        {"type": "number", "exclusiveMinimum": 0, "maximum": LONGEST_DELAY},
+        {"type": "number", "minimum": 0, "maximum": LONGEST_DELAY},
         required=False,
         help_text="So many seconds later than it was due, or than now if it is due; without "
         "`due_at`.",

@@ -92,8 +92,8 @@ def moment(given):
 
 
 def delay(given):
-    """A delay as a timedelta, more than nothing."""
+    """A delay as a timedelta."""
     value = moment(given)
-    if not isinstance(value, timedelta) or not value:
+    if not isinstance(value, timedelta):
         raise ArgumentTypeError(f"{given!r} is not a delay as 90s, 10m, 1h30m or 2d")
     return value
