@@ -509,10 +509,11 @@ def test_release_asks_the_holder(full):
 
 def test_change_says_what_and_who(full):
     waiting = full[State.ACCEPTED]
+    due = waiting.task.due_at
     run("change", str(waiting.uuid), "--priority", "-3", "--collection", "a b", "--run-now")
     changed = full[State.ACCEPTED]
     assert (changed.priority, changed.collection) == (-3, "a b")
-    assert changed.task.due_at < waiting.task.due_at
+    assert changed.task.due_at < due
     last = changed.log.last()
     assert last.who == actor()
     assert last.message.endswith("→ now; priority 0 → -3; collection none → a b")

@@ -37,7 +37,7 @@ def test_a_change(full, operator):
     found = full[State.ACCEPTED]
     assert (found.priority, found.collection) == (9, "books")
     assert found.task.due_at.isoformat() == "2100-01-31T18:00:00+00:00"
-    assert found.log.last().who == "user operator via page"
+    assert found.log.last().who == "user root via page"
 
 
 def test_what_somebody_else_has_changed_meanwhile_stays(full, operator):
@@ -137,7 +137,7 @@ def test_a_daemon_is_told(order, full, operator):
     assert answer.redirect_chain == [(f"/atp/daemons/{host.uuid}/", 302)]
     assert f"It has been told to {order.label}." in answer.content.decode()
     assert host.row.request == {"resume": ""}.get(order, order)
-    assert LogRecord.objects.about("daemon:host:1").last().who == "user operator via page"
+    assert LogRecord.objects.about("daemon:host:1").last().who == "user root via page"
 
 
 def test_the_buttons_are_those_that_make_a_difference(full, operator):
