@@ -100,6 +100,22 @@ class IllegalTransition(ATPError):
         self.state = state
 
 
+class UnknownDaemon(ATPError, LookupError):
+    """No daemon of this uuid, or of this host and pid, is there: it has left, or never was."""
+
+
+class IllegalOrder(ATPError):
+    """What the daemon is doing does not allow the order.
+
+    ``mode`` is what it is doing, or about to do; ``order`` what was asked for.
+    """
+
+    def __init__(self, message, *, order=None, mode=None):
+        super().__init__(message)
+        self.order = order
+        self.mode = mode
+
+
 class WaitTimeout(ATPError, TimeoutError):
     """The Instance did not reach a terminal state in the given time."""
 

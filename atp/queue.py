@@ -13,6 +13,8 @@ from uuid import UUID
 from django.db import transaction
 
 from .calls import Call, call_of, identifiers_of, request_of
+from .changing import change  # noqa: F401 (a verb)
+from .commanding import command, get_daemon  # noqa: F401 (verbs)
 from .conf import did_you_mean, settings
 from .exceptions import (
     ATPError,
@@ -206,8 +208,8 @@ def redrive(*instances, by=""):
     changes = [Change(event=Event.REDRIVE, instance=i.pk, who=by) for i in instances]
     refused = get_store().record(changes)
     _refresh(instances)
-    for change in refused:
-        instance = next(i for i in instances if i.pk == change.instance)
+    for refusal in refused:
+        instance = next(i for i in instances if i.pk == refusal.instance)
         raise IllegalTransition(
             f"{instance.uuid} cannot be redriven: it is {instance.state}, not {State.FAILED}.",
             event=Event.REDRIVE,

@@ -29,7 +29,8 @@ class Attempts:
 
     ``news`` counts what was put back into the queue, ``more_waits`` says that
     something is known to be due there; ``stopping`` says why nothing is to be
-    started any more. ``tell(kind, …)`` speaks to the supervisor.
+    started, because the daemon is quiet or ends. ``tell(kind, …)`` speaks to the
+    supervisor.
     """
 
     def __init__(self, pool, ledger, page, identity, tell, places=1):
@@ -229,9 +230,14 @@ class Attempts:
 
     def hand_back_unstarted(self, why):
         """Release everything that no worker has started yet."""
-        self.hand_back(self._pool.take_all_waiting(), why)
+        self.hand_back_waiting(why)
         for link in self._pool.links.values():
             self.hand_back(self._pool.unstarted(link), why)
+
+    def hand_back_waiting(self, why):
+        """Release what no worker has."""
+        if self._pool.waiting:
+            self.hand_back(self._pool.take_all_waiting(), why)
 
     # Deaths
 

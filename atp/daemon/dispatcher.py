@@ -20,6 +20,7 @@ from .attempts import Attempts
 from .channel import Channel, Closed
 from .claiming import Claiming
 from .database import DatabaseThread, bound_connecting
+from .duty import STOPPING, Duty
 from .hand import Link
 from .hearing import Hearing
 from .identity import Identity
@@ -42,7 +43,6 @@ DELIVERY_GRACE = 10.0
 SUMMARY_EVERY = 60.0
 # The loop looks at everything at least this often, in seconds.
 MAX_TURN = 0.5
-STOPPING = "the daemon is stopping"
 
 
 class Dispatcher:
@@ -50,14 +50,15 @@ class Dispatcher:
 
     ``control`` is its channel to the supervisor, ``mark`` what programs that
     handlers start can be known by, ``previous`` the identities of dispatchers
-    before it that may still hold something.
+    before it that may still hold something, ``request`` what they were told last.
     """
 
-    def __init__(self, control, page, options, *, lock="", mark="", previous=()):
+    def __init__(self, control, page, options, *, lock="", mark="", previous=(), request=""):
         self._control = control
         self._options = options
         self._page = page
         self._mark = mark
+        self._request = request
         self._supervisor = os.getppid()
         types = options.served(task_type.identifier for task_type in registry)
         self._identity = Identity(self._supervisor, types, lock, list(previous))
@@ -84,9 +85,12 @@ class Dispatcher:
         self._attempts = Attempts(
             pool, ledger, self._page, identity, self._tell, self._options.processes
         )
+        self._duty = duty = Duty(self._attempts, timers, self._tell, self._request)
         self._hearing = Hearing(self._selector, ledger, self._attempts)
         self._stuck = Stuck(pool, self._page, self._attempts.endings.kill)
-        self._claiming = Claiming(self._claimer, store, identity, pool, self._attempts, timers)
+        self._claiming = Claiming(
+            self._claimer, store, identity, pool, self._attempts, timers, duty
+        )
         self._recording = Recording(
             self._recorder,
             store,
@@ -96,9 +100,12 @@ class Dispatcher:
             timers,
             self._tell,
             self._claiming.is_idle,
+            duty,
         )
         threads = (self._claimer, self._recorder)
-        self._membership = Membership(threads, store, identity, pool, ledger, timers, self._tell)
+        self._membership = Membership(
+            threads, store, identity, pool, ledger, timers, self._tell, duty
+        )
 
     # The loop
 
@@ -171,11 +178,12 @@ class Dispatcher:
             if link.hand:
                 self._attempts.look(link)
         if self._identity.current is not None:
+            self._duty.keep()
             if self._stop_at is None and self._identity.leased:
                 self._hand_out()
             self._recording.turn()
             is_ready = self._recording.registered and not self._hearing.is_behind
-            self._claiming.turn(self._stop_at is None and is_ready)
+            self._claiming.turn(not self._attempts.stopping and is_ready)
         elif not self._claimer.busy and not self._recorder.busy:
             # Nothing is on its way under the old identity from here.
             self._membership.rejoin(self._joined)
@@ -271,8 +279,7 @@ class Dispatcher:
         """Claim nothing more; give running tasks ``grace`` seconds, then hand them back."""
         at = uptime() + grace
         self._stop_at = at if self._stop_at is None else min(self._stop_at, at)
-        self._attempts.stopping = STOPPING
-        self._attempts.hand_back_unstarted(STOPPING)
+        self._duty.stop()
 
     def _ending(self):
         """Go on with stopping; returns the exit status when it is over."""

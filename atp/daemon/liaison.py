@@ -14,7 +14,9 @@ class Liaison:
     """One dispatcher after the other; ``pid`` is None while there is none.
 
     ``identities`` are uuids under which something may still be held,
-    ``lease_until`` is how long the workers may live on the uptime clock.
+    ``lease_until`` is how long the workers may live on the uptime clock,
+    ``request`` is what the daemon's row asked for last, ``stop`` says why the
+    dispatcher wants the daemon to stop.
     """
 
     def __init__(self):
@@ -25,6 +27,7 @@ class Liaison:
         self.sign_of_life = 0.0
         # How many workers more than usual it wants, for those that are on hold.
         self.spare = 0
+        self.request = self.stop = ""
         self._outbox = []
         self._started = self._due = 0.0
         self._quick_deaths = 0
@@ -85,6 +88,10 @@ class Liaison:
                 self.identities = values
             elif kind == "spare":
                 [self.spare] = values
+            elif kind == "request":
+                [self.request] = values
+            elif kind == "stop":
+                [self.stop] = values
             elif kind in ("kill", "interrupt", "freeze", "thaw"):
                 yield kind, *values
 

@@ -25,7 +25,7 @@ TELL_BUSY_AFTER = 0.1
 class Recording:
     """Works in the recording thread; ``turn()`` starts the most urgent call."""
 
-    def __init__(self, thread, store, identity, ledger, attempts, timers, tell, is_idle):
+    def __init__(self, thread, store, identity, ledger, attempts, timers, tell, is_idle, duty):
         self._thread = thread
         self._store = store
         self._identity = identity
@@ -34,6 +34,7 @@ class Recording:
         self._timers = timers
         self._tell = tell
         self._is_idle = is_idle
+        self._duty = duty
         self.registered = False
         # What the daemon's row says of it, and since when it has had something to do.
         self._told_idle = None
@@ -82,7 +83,7 @@ class Recording:
         return self._told_idle is True and uptime() - self._busy_since >= TELL_BUSY_AFTER
 
     def _renew(self, daemon):
-        workers, idle = self._attempts.workers(), self._is_idle()
+        workers, idle, mode = self._attempts.workers(), self._is_idle(), self._duty.mode
         self._timers.later("renew", settings.RENEW_EVERY)
 
         def renewed(result):
@@ -92,10 +93,13 @@ class Recording:
                 # What was enqueued before this was known, nobody has told of.
                 self._attempts.more_waits = True
             self._told_idle = idle
+            self._duty.obey(result.value.request)
 
         self._thread.submit(
             "renewing the lease",
-            lambda: self._store.renew(daemon, lease=settings.LEASE, workers=workers, idle=idle),
+            lambda: self._store.renew(
+                daemon, lease=settings.LEASE, workers=workers, idle=idle, mode=mode
+            ),
             renewed,
         )
 

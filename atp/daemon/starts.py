@@ -47,7 +47,8 @@ class Starts:
 
     def _start_dispatcher(self):
         previous = tuple(self._dispatcher.identities)
-        ours, theirs, pid = self._fork(children.be_dispatcher, *self._shared, previous)
+        request = self._dispatcher.request
+        ours, theirs, pid = self._fork(children.be_dispatcher, *self._shared, previous, request)
         theirs.close()
         self._dispatcher.started(pid, ours)
 

@@ -120,6 +120,9 @@ class Supervisor:
             done = getattr(self._crew, ASKED[kind])(slot, pid, (instance, attempt), why)
             if done and kind in TOLD:
                 self._dispatcher.say(TOLD[kind], slot, pid, instance, attempt, time.time())
+        if self._dispatcher.stop and not self._stops:
+            self._reloading = False
+            self._stop(self._dispatcher.stop)
 
     # Stopping
 

@@ -147,6 +147,28 @@ class Change:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Alteration:
+    """What shall be different about a waiting Task; what is None stays as it is.
+
+    ``due`` is a point in time, or how long from now. ``postpone`` is how much later
+    than it was due, or than now if that has passed.
+    """
+
+    priority: int | None = None
+    collection: str | None = None
+    due: datetime | timedelta | None = None
+    postpone: timedelta | None = None
+
+    def due_at(self, was, now):
+        """Return when a Task is due that was due then. Raises OverflowError."""
+        if self.postpone is not None:
+            return max(was, now) + self.postpone
+        if isinstance(self.due, timedelta):
+            return now + self.due
+        return was if self.due is None else self.due
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Message:
     """One line of an Instance's log that is not a transition."""
 
@@ -170,7 +192,10 @@ class Note:
 
 @dataclass(frozen=True, kw_only=True)
 class DaemonFacts:
-    """What a daemon says of itself when it takes a row. ``lock`` as in the model."""
+    """What a daemon says of itself when it takes a row. ``lock`` as in the model.
+
+    ``request`` is what it was told last, under an identity that may be gone.
+    """
 
     uuid: UUID
     host: str
@@ -178,6 +203,7 @@ class DaemonFacts:
     version: str
     types: tuple[str, ...]
     lock: str = ""
+    request: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -194,12 +220,14 @@ class Outlook:
 
     ``due`` is in how many seconds a waiting Task is due, zero or less if one is
     already, None if none waits. ``late`` says that one was not started before its
-    ``start_before``, ``lost`` that the lease of another daemon is over.
+    ``start_before``, ``lost`` that the lease of another daemon is over. ``request``
+    is what stands on the row of who asks, None if it has none.
     """
 
     due: float | None = None
     late: bool = False
     lost: bool = False
+    request: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -254,11 +282,15 @@ class Swept:
 
 @dataclass(frozen=True, kw_only=True)
 class Reconciled:
-    """What a new identity holds, the state by pair of Instance and attempt; and what was lost."""
+    """What a new identity holds, the state by pair of Instance and attempt; and what was lost.
+
+    ``request`` is what it is told to do.
+    """
 
     time: datetime
     kept: dict = field(default_factory=dict)
     lost: tuple[Lost, ...] = ()
+    request: str = ""
 
     @property
     def expired(self):

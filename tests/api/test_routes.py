@@ -4,6 +4,7 @@ import pytest
 from django.test import override_settings
 from django.urls import get_resolver
 
+from atp import queue
 from atp.api import urls
 from atp.states import State
 
@@ -24,12 +25,16 @@ NEEDED = {
     "get_response": ["view_instance", "view_response"],
     "list_files": ["view_instance", "view_response"],
     "get_file": ["view_instance", "view_response"],
+    "change": ["view_instance", "operate"],
     "redrive": ["view_instance", "operate"],
     "release": ["view_instance", "operate"],
     "cancel": ["view_instance", "operate"],
     "list_tasks": ["view_task"],
     "list_daemons": ["view_daemon"],
     "get_daemon": ["view_daemon"],
+    "quiet_daemon": ["view_daemon", "operate"],
+    "resume_daemon": ["view_daemon", "operate"],
+    "stop_daemon": ["view_daemon", "operate"],
 }
 OPEN = {"get_health"}
 OPERATIONS = {operation["operationId"]: (path, method) for path, method, operation in operations()}
@@ -39,7 +44,10 @@ CLOSED = sorted(OPERATIONS.keys() - OPEN)
 def address(name, full):
     """Return method and path of an operation, with names of what there is."""
     path, method = OPERATIONS[name]
+    if name == "resume_daemon":
+        queue.command(full.host.uuid, "quiet")
     instance = {
+        "change": State.ACCEPTED,
         "redrive": State.FAILED,
         "release": State.RUNNING,
         "cancel": State.RUNNING,
@@ -49,7 +57,7 @@ def address(name, full):
 
 
 def body_of(name):
-    return b'{"type": "tests.echo"}' if name == "enqueue" else b""
+    return {"enqueue": b'{"type": "tests.echo"}', "change": b'{"priority": 3}'}.get(name, b"")
 
 
 def test_every_operation_is_in_the_table():

@@ -1,6 +1,8 @@
 """The subcommands of ``manage.py atp``, a module for each noun."""
 
+from .changing import Change
 from .check import Check
+from .commanding import Tell
 from .enqueueing import Enqueue
 from .listing import List
 from .show import Show
@@ -10,5 +12,5 @@ from .types import Types
 
 SUBCOMMANDS = (
     *(Status, Check, Types, List, Show, Enqueue),
-    *(Redrive, Release, Cancel, Purge, Delete, Daemons),
+    *(Change, Redrive, Release, Cancel, Purge, Delete, Daemons, Tell),
 )
