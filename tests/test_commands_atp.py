@@ -76,6 +76,8 @@ def calls(full):
         "change": ["change", str(full[State.ACCEPTED].uuid), "--priority", "3"],
         "redrive": ["redrive", str(full[State.FAILED].uuid)],
         "release": ["release", str(full[State.RUNNING].uuid)],
+        "pause": ["pause", str(full[State.RUNNING].uuid)],
+        "resume": ["resume", str(full[State.PAUSED].uuid)],
         "cancel": ["cancel", str(full[State.RUNNING].uuid)],
         "purge": ["purge"],
         "delete": ["delete", str(full[State.FINISHED].uuid)],

@@ -74,6 +74,25 @@ ACTIONS = {
             verb=_release,
         ),
         Action(
+            name="pause",
+            label="Pause",
+            explanation="Put it on hold where it next looks, or at once if its Type is stoppable. "
+            "Another task has its place meanwhile.",
+            done="will be on hold as soon as its daemon has heard of it and its handler looks",
+            event=Event.PAUSE,
+            actor=Actor.HOLDER,
+            verb=queue.pause,
+        ),
+        Action(
+            name="resume",
+            label="Resume",
+            explanation="Let it go on, as soon as there is a place for it.",
+            done="will go on as soon as there is a place for it",
+            event=Event.RESUME,
+            actor=Actor.HOLDER,
+            verb=queue.resume,
+        ),
+        Action(
             name="cancel",
             label="Cancel",
             explanation="End it for good, as FAILED. What runs is interrupted, and killed if it "

@@ -41,6 +41,18 @@ def test_release_asks_the_holder(full, api):
     assert full[State.RUNNING].log.last().message == "release requested"
 
 
+def test_pause_and_resume_ask_the_holder(full, api):
+    """And of two who ask for the same the second is told."""
+    for name, state in (("pause", State.RUNNING), ("resume", State.PAUSED)):
+        address = f"instances/{full[state].uuid}/{name}"
+        found = api.post(address).json()
+        assert (found["state"], name in found["actions"]) == (state, False)
+        assert full[state].task.request == name
+        answer = api.post(address)
+        assert (answer.status_code, problem(answer)) == (409, "illegal-transition")
+        assert f"has been asked to be {name}d already" in answer.json()["detail"]
+
+
 def test_cancel_of_what_waits(full, api):
     found = api.post(f"instances/{full[State.ACCEPTED].uuid}/cancel").json()
     assert (found["state"], found["reason"]) == ("FAILED", "CANCELLED")

@@ -28,6 +28,8 @@ NEEDED = {
     "change": ["view_instance", "operate"],
     "redrive": ["view_instance", "operate"],
     "release": ["view_instance", "operate"],
+    "pause": ["view_instance", "operate"],
+    "resume": ["view_instance", "operate"],
     "cancel": ["view_instance", "operate"],
     "list_tasks": ["view_task"],
     "list_daemons": ["view_daemon"],
@@ -50,6 +52,8 @@ def address(name, full):
         "change": State.ACCEPTED,
         "redrive": State.FAILED,
         "release": State.RUNNING,
+        "pause": State.RUNNING,
+        "resume": State.PAUSED,
         "cancel": State.RUNNING,
     }.get(name, State.FINISHED)
     uuid = full.host.uuid if "/daemons/" in path else full[instance].uuid

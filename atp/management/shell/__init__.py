@@ -4,6 +4,7 @@ from .changing import Change
 from .check import Check
 from .commanding import Tell
 from .enqueueing import Enqueue
+from .holding import Pause, Resume
 from .listing import List
 from .show import Show
 from .status import Daemons, Status
@@ -12,5 +13,5 @@ from .types import Types
 
 SUBCOMMANDS = (
     *(Status, Check, Types, List, Show, Enqueue),
-    *(Change, Redrive, Release, Cancel, Purge, Delete, Daemons, Tell),
+    *(Change, Redrive, Release, Pause, Resume, Cancel, Purge, Delete, Daemons, Tell),
 )
