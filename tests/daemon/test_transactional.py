@@ -18,6 +18,9 @@ from tests.helpers import Thread, wait_for
 
 from .harness import story
 
+# Some of them answer with more than goes into the database.
+pytestmark = pytest.mark.usefixtures("media")
+
 ONCE = [
     "enqueue→ACCEPTED 0",
     "claim→SCHEDULED 1",
