@@ -198,6 +198,13 @@ class Attempts:
             time = self._time(link.hand[key], at)
             self._note(link, key, at, messages=(Message(time=time, level=level, text=text),))
 
+    def _on_committed(self, link, key, at):
+        """Its worker has committed its end, and may still have something to do after it."""
+        holding = link.hand.get(key)
+        if holding is not None:
+            holding.concluded = True
+            self._ledger.doubt(key)
+
     def _on_file(self, link, key, at, description):
         self._note(link, key, at, files=(description,))
 
@@ -267,6 +274,9 @@ class Attempts:
         self.endings.forget(holding.key)
         if not holding.start_known:
             self._start(holding, link, holding.started or uptime())
+        if holding.concluded:
+            self.tally.finished(holding)
+            return
         if registry.is_transactional(holding.claimed.type):
             # It may have committed its end: the fence will tell, before anything is charged.
             self._ledger.doubt(holding.key)
@@ -301,7 +311,7 @@ class Attempts:
             concluded = self._undecided.pop(key, None)
             if concluded is not None:
                 self.tally.finished(concluded)
-            elif isinstance(entry, Change) or not self._ledger.is_doubtful(entry):
+            elif isinstance(entry, Change) or not self._may_have_concluded(entry):
                 self.tally.refused(entry, self._forget(key))
         for entry in batch:
             if not isinstance(entry, Change) or entry in refused:
@@ -313,6 +323,13 @@ class Attempts:
                 self._tell_lost(self._undecided.pop(key), entry)
             if entry.event in PUT_BACK:
                 self.tell_news()
+
+    def _may_have_concluded(self, note):
+        """Whether a worker may have committed the end of the attempt before this was written."""
+        if self._ledger.is_doubtful(note):
+            return True
+        _, holding = self._pool.find((note.instance, note.attempt))
+        return holding is not None and registry.is_transactional(holding.claimed.type)
 
     def _hand_out_reserved(self, key):
         if self.stopping:
@@ -335,7 +352,8 @@ class Attempts:
         self._ledger.keep(kept)
         for holding in list(self._pool.holdings()):
             if holding.key not in kept:
-                self._forget(holding.key)
+                if not holding.concluded:
+                    self._forget(holding.key)
             elif kept[holding.key] == State.RUNNING:
                 # Only the acknowledgement of its start got lost.
                 self._hand_out_reserved(holding.key)

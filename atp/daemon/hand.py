@@ -28,6 +28,8 @@ class Holding:
     started: float | None = None
     start_known: bool = False
     alone: bool = False
+    # Its worker has committed its end.
+    concluded: bool = False
     ask: str = ""
     why: str = ""
     # That it is to pause has been said; the pause that it is in; and for how long it

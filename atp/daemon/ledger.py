@@ -83,8 +83,13 @@ class Ledger:
 
     def give_back(self):
         """The batch that was sent may not be in the database: it is first again."""
-        self._entries.extendleft(reversed(self._sent))
+        again = [replace(e, again=True) if isinstance(e, Note) else e for e in self._sent]
+        self._entries.extendleft(reversed(again))
         self._sent = []
+
+    def shrink(self):
+        """Let the next batches be half as large, until nothing waits any more."""
+        self.limit = max(1, (self.limit or BATCH) // 2)
 
     def drop_first(self):
         """Forget the first entry that waits, and return it."""
@@ -154,5 +159,6 @@ def merged(notes):
             progress_message=note.progress_message if newer else before.progress_message,
             messages=before.messages + note.messages,
             files=before.files + note.files,
+            again=before.again or note.again,
         )
     return list(by_key.values())

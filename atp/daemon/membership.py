@@ -9,6 +9,9 @@ from .recording import RECORDING
 
 # After a failure the next try waits this long, in seconds, and ever longer.
 FIRST_PAUSE, LONGEST_PAUSE = 0.1, 1.0
+# What failed and is not tried again within this, in seconds, while other calls go
+# through, is no trouble any more.
+FORGET_AFTER = 3.0
 
 
 class Membership:
@@ -27,14 +30,17 @@ class Membership:
         self._timers = timers
         self._tell = tell
         self._duty = duty
-        # What has failed and has not gone through since.
-        self._failing = set()
+        # What has failed and has not gone through since, and when it did last.
+        self._failing = {}
         self._failed_at = 0.0
         self._pause = FIRST_PAUSE
 
     def answered(self, result):
         """A call went through; when all that failed have, the trouble is over."""
-        self._failing.discard(result.doing)
+        self._failing.pop(result.doing, None)
+        # What was not tried again since then may never be.
+        limit = uptime() - FORGET_AFTER
+        self._failing = {doing: at for doing, at in self._failing.items() if at > limit}
         if not self._failing and self._pause > FIRST_PAUSE:
             self._pause = FIRST_PAUSE
             journal.database_back(seconds=uptime() - self._failed_at)
@@ -46,8 +52,10 @@ class Membership:
         else:
             self._note_failure(result)
         if result.doing == RECORDING:
-            # It may be in the database or not. Joining will tell.
+            # It may be in the database or not. Joining will tell. What took too long
+            # is written in smaller pieces.
             self._ledger.give_back()
+            self._ledger.shrink()
         for thread in self._threads:
             thread.reconnect()
         self._identity.lose()
@@ -59,7 +67,7 @@ class Membership:
             # What is not the database's fault is told with its traceback.
             trace = None if is_outage(result.error) else result.error
             journal.database_failed(doing=result.doing, error=_words(result.error), exc_info=trace)
-        self._failing.add(result.doing)
+        self._failing[result.doing] = uptime()
         self._timers.later("rejoin", self._pause)
         self._pause = min(self._pause * 2, LONGEST_PAUSE)
 

@@ -9,8 +9,9 @@ from .. import backoff, states
 from ..states import Event, Reason
 from ..store.values import Change, ResponseData
 
-# An attempt that has lost its connection to the database is tried again after this.
-CUT_DELAY = timedelta(seconds=1)
+# An attempt that has lost its connection to the database is tried again after this, and
+# ever later.
+CUT_DELAY, LONGEST_CUT_DELAY = timedelta(seconds=1), timedelta(seconds=30)
 
 
 class Kind(Enum):
@@ -21,14 +22,16 @@ class Kind(Enum):
     FATAL = "fatal"
     INTERRUPTED = "interrupted"
     # Of transactional Types: its worker has committed the end; its Task was taken
-    # away; its connection was lost, and whether it was committed may be unknown.
+    # away; its connection was lost, and whether it was committed may be unknown; or
+    # there was none to begin with, so that its handler was not entered.
     CONCLUDED = "concluded"
     GONE = "gone"
     CUT = "cut"
+    SHUT_OUT = "shut out"
 
 
 # What a worker decides with the database itself.
-WORKERS_OWN = frozenset({Kind.CONCLUDED, Kind.GONE, Kind.CUT})
+WORKERS_OWN = frozenset({Kind.CONCLUDED, Kind.GONE, Kind.CUT, Kind.SHUT_OUT})
 
 # How a handler ends that was interrupted, whatever it or a library made of that.
 CUT_SHORT = frozenset({Kind.INTERRUPTED, Kind.ERROR})
@@ -56,7 +59,7 @@ def change(outcome, claimed, **facts):
     facts |= {"instance": claimed.instance, "attempt": claimed.attempt}
     if outcome.kind in (Kind.FINISHED, Kind.CONCLUDED, Kind.GONE):
         return Change(event=Event.FINISH, response=outcome.response, **facts)
-    if outcome.kind is Kind.CUT:
+    if outcome.kind in (Kind.CUT, Kind.SHUT_OUT):
         return _cut(outcome, claimed, facts)
     if outcome.kind is Kind.DEFER:
         delay = timedelta(seconds=outcome.after)
@@ -107,10 +110,12 @@ def lost(why, claimed, **facts):
 
 def _cut(outcome, claimed, facts):
     """A lost connection is nobody's fault, unless it goes on for ever."""
-    facts |= {"message": outcome.message, "level": logging.WARNING}
-    if claimed.attempt <= claimed.parameters.max_restarts + states.UNEXPLAINED_LOSSES:
-        return Change(event=Event.DEFER, delay=CUT_DELAY, **facts)
-    return Change(event=Event.EXPIRE, **facts)
+    delay = min(CUT_DELAY * claimed.attempt, LONGEST_CUT_DELAY)
+    facts |= {"message": outcome.message, "level": logging.WARNING, "delay": delay}
+    often = claimed.attempt > claimed.parameters.max_restarts + states.UNEXPLAINED_LOSSES
+    if often and outcome.kind is Kind.CUT:
+        return Change(event=Event.EXPIRE, **facts)
+    return Change(event=Event.DEFER, **facts)
 
 
 def _why_no_more(outcome, claimed):

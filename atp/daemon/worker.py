@@ -30,6 +30,9 @@ logger = logging.getLogger("atp.worker")
 # While there is more in hand, the dispatcher is called no more often than this, in
 # seconds: to wake it costs both a moment, and it looks by itself now and then.
 CALL_AFTER = 0.02
+# To begin a transaction may take so much longer than the time-out, in seconds: on SQLite
+# it waits for its turn.
+BEGIN_WITHIN = 60.0
 # What is longer, in bytes, goes through the channel.
 MOST_IN_RING = 4096
 
@@ -120,22 +123,30 @@ class Worker:
     def _perform(self, claimed):
         """Run one Task. What runs is in the page from before the handler until after its result."""
         started = processes.uptime()
-        limits = claimed.parameters
-        self._page.enter(
-            self._slot,
-            claimed.instance,
-            claimed.attempt,
-            started=started,
-            deadline=NEVER if limits.timeout is None else started + limits.timeout.total_seconds(),
-            memory=limits.max_memory or 0,
-            before=memory.in_use(os.getpid()) if limits.max_memory else 0,
-        )
+        # What is transactional waits for its transaction first, which is not its fault.
+        grace = BEGIN_WITHIN if registry.is_transactional(claimed.type) else 0.0
+        self._enter(claimed, started, grace)
         self._interruption.expect(claimed.key)
         self._halting.expect(claimed.key, partial(self._report, claimed))
         outcome = self._execute(claimed)
         self._tell(claimed, started, outcome)
         self._page.leave(self._slot)
         self._done += 1
+
+    def _enter(self, claimed, started, grace=0.0):
+        """Write into the page what runs since then, and that its time begins now."""
+        limits, seconds = claimed.parameters, NEVER
+        if limits.timeout is not None:
+            seconds = limits.timeout.total_seconds() + grace
+        self._page.enter(
+            self._slot,
+            claimed.instance,
+            claimed.attempt,
+            started=started,
+            deadline=processes.uptime() + seconds,
+            memory=limits.max_memory or 0,
+            before=memory.in_use(os.getpid()) if limits.max_memory else 0,
+        )
 
     def _tell(self, claimed, started, outcome):
         """Say how an attempt ended."""
@@ -164,6 +175,7 @@ class Worker:
         if registry.is_transactional(claimed.type):
             transaction = Transaction(claimed, who=self._name, report=report)
             report = transaction.report
+            transaction.begun = partial(self._enter, claimed, processes.uptime())
             transaction.before_commit = partial(self._end_leftovers, claimed, report)
         context = Context(
             claimed,

@@ -13,6 +13,9 @@ from uuid import UUID
 from ..codec import Payload
 from ..states import Event, Reason
 
+# What is said of a transactional attempt whose Task was taken away.
+ROLLED_BACK = "all that it wrote was rolled back"
+
 # Requests on a claimed Task. Whatever else is asked afterwards, a cancel stays.
 RELEASE = "release"
 CANCEL = "cancel"
@@ -179,7 +182,10 @@ class Message:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Note:
-    """What a running attempt says about itself between its transitions."""
+    """What a running attempt says about itself between its transitions.
+
+    ``again`` says that it may have been written before: its acknowledgement got lost.
+    """
 
     instance: int
     attempt: int
@@ -188,6 +194,7 @@ class Note:
     progress_message: str | None = None
     messages: tuple[Message, ...] = ()
     files: tuple[dict, ...] = ()
+    again: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
