@@ -134,7 +134,7 @@ class Worker:
         self._done += 1
 
     def _enter(self, claimed, started, grace=0.0):
-        """Write into the page what runs since then, and that its time begins now."""
+        """Write into the page what runs, and that its time begins then."""
         limits, seconds = claimed.parameters, NEVER
         if limits.timeout is not None:
             seconds = limits.timeout.total_seconds() + grace
@@ -143,7 +143,7 @@ class Worker:
             claimed.instance,
             claimed.attempt,
             started=started,
-            deadline=processes.uptime() + seconds,
+            deadline=started + seconds,
             memory=limits.max_memory or 0,
             before=memory.in_use(os.getpid()) if limits.max_memory else 0,
         )
@@ -175,7 +175,7 @@ class Worker:
         if registry.is_transactional(claimed.type):
             transaction = Transaction(claimed, who=self._name, report=report)
             report = transaction.report
-            transaction.begun = partial(self._enter, claimed, processes.uptime())
+            transaction.begun = lambda: self._enter(claimed, processes.uptime())
             transaction.before_commit = partial(self._end_leftovers, claimed, report)
         context = Context(
             claimed,
