@@ -93,15 +93,12 @@ def at_exit_of_this_process(function, *args, **kwargs):
     atexit.register(guarded)
 
 
-def start_postgres(version, name=None):
-    """Start a server of this version for as long as this process lives.
-
-    ``name`` tells it from others of this process.
-    """
+def start_postgres(version):
+    """Start a server of this version for as long as this process lives."""
     from .postgres import EmbeddedPostgres
 
     with _one_start_at_a_time:
-        server = EmbeddedPostgres(folder() / (name or f"postgres{version}"), version)
+        server = EmbeddedPostgres(folder() / f"postgres{version}", version)
         at_exit_of_this_process(server.stop)
         server.start()
         return server

@@ -23,7 +23,6 @@ from .browser import chromium
 
 STORE_TESTS = "tests/store"
 BROWSER_TESTS = "tests/browser"
-DAEMON_TESTS = ("tests/daemon", "tests/chaos", "tests/test_benchmarks.py")
 POOLER_TESTS = "tests/daemon/test_pgbouncer.py"
 # Options of pytest whose value is a path, but not one of what is to be run.
 TAKE_A_PATH = {"--ignore", "--deselect", "--confcutdir", "--rootdir", "--basetemp", "-c"}
@@ -36,12 +35,6 @@ class Leg:
     kind: str
     title: str
     args: tuple[str, ...]
-    part: str = ""
-
-    @property
-    def name(self):
-        """What no other leg is called."""
-        return f"{self.kind}-{self.part}" if self.part else self.kind
 
 
 @dataclass
@@ -100,16 +93,11 @@ def _legs(only, args):
     paths = _paths(args)
     of_store = [path for path in paths if path.startswith(STORE_TESTS)]
     rest = [arg for arg in args if arg not in paths]
+    legs = [
+        Leg("sqlite", "SQLite", tuple(args)),
+        Leg("postgres", "PostgreSQL", tuple(args)),
+    ]
     named = os.environ.get("DATABASE_URL", "").startswith("postgres")
-    legs = []
-    for kind, title in (("sqlite", "SQLite"), ("postgres", "PostgreSQL")):
-        if paths or (named and kind == "postgres"):
-            legs.append(Leg(kind, title, tuple(args)))
-            continue
-        # What runs daemons waits most of its time: it is run beside the rest.
-        apart = [f"--ignore={path}" for path in DAEMON_TESTS]
-        legs.append(Leg(kind, title, (*args, *apart)))
-        legs.append(Leg(kind, f"{title}, daemons", (*args, *DAEMON_TESTS), "daemons"))
     if not named and (of_store or not paths):
         store_args = (*rest, *(of_store or [STORE_TESTS]))
         legs.append(Leg("postgres16", "PostgreSQL 16, store contract", store_args))
@@ -133,9 +121,6 @@ def _needs_browser(leg):
 def _chooses(leg, own):
     """Whether what lies there is among the tests of the leg."""
     chosen = [Path(path.partition("::")[0]).resolve() for path in _paths(leg.args)]
-    ignored = [arg.partition("=")[2] for arg in leg.args if arg.startswith("--ignore=")]
-    if any(own.is_relative_to(environment.ROOT / path) for path in ignored):
-        return False
     return not chosen or any(
         path.is_relative_to(own) or own.is_relative_to(path) for path in chosen
     )
@@ -157,7 +142,7 @@ def _find_pooler():
 
 def _run(leg, prefix=None):
     """Run one leg and return its Outcome; lines are marked with ``prefix`` if there is one."""
-    report = environment.folder() / f"{leg.name}.xml"
+    report = environment.folder() / f"{leg.kind}.xml"
     command = [sys.executable, "-m", "pytest", f"--junit-xml={report}", *leg.args]
     print(f"\n=== {leg.title}: {' '.join(command[1:])}", flush=True)
     try:
@@ -172,12 +157,12 @@ def _run(leg, prefix=None):
 
 
 def _environment(leg):
-    folder = environment.folder() / leg.name
+    folder = environment.folder() / leg.kind
     folder.mkdir()
     own = {**os.environ, "ATP_TEST_DATABASE": leg.kind, "ATP_TEST_DIR": str(folder)}
     version = environment.KINDS[leg.kind]
     if version is not None and not own.get("DATABASE_URL", "").startswith("postgres"):
-        own["DATABASE_URL"] = environment.start_postgres(version, f"{leg.name}-server").url()
+        own["DATABASE_URL"] = environment.start_postgres(version).url()
     return own
 
 
@@ -199,7 +184,7 @@ def _all_at_once(legs):
     outcomes = {}
 
     def run(leg):
-        outcomes[leg] = _run(leg, prefix=f"[{leg.name}]")
+        outcomes[leg] = _run(leg, prefix=f"[{leg.kind}]")
 
     threads = [threading.Thread(target=run, args=(leg,)) for leg in legs]
     for thread in threads:

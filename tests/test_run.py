@@ -2,7 +2,7 @@
 
 import pytest
 
-from .run import DAEMON_TESTS, Leg, Outcome, _legs, _needs_browser, _outcome, _report
+from .run import Leg, Outcome, _legs, _needs_browser, _outcome, _report
 
 REPORT = (
     '<testsuites><testsuite tests="{tests}" failures="{failures}" errors="{errors}" '
@@ -52,27 +52,25 @@ def test_the_last_line_and_the_status(capsys, outcomes, status, last):
 
 def test_the_oldest_postgresql_runs_the_stores_contract_only(monkeypatch):
     monkeypatch.delenv("DATABASE_URL", raising=False)
-    apart = tuple(f"--ignore={path}" for path in DAEMON_TESTS)
-    assert {leg.name: leg.args for leg in _legs(None, ["-x"])} == {
-        "sqlite": ("-x", *apart),
-        "sqlite-daemons": ("-x", *DAEMON_TESTS),
-        "postgres": ("-x", *apart),
-        "postgres-daemons": ("-x", *DAEMON_TESTS),
+    kinds = {leg.kind: leg.args for leg in _legs(None, ["-x"])}
+    assert kinds == {
+        "sqlite": ("-x",),
+        "postgres": ("-x",),
         "postgres16": ("-x", "tests/store"),
     }
     assert [leg.kind for leg in _legs(None, ["tests/test_run.py"])] == ["sqlite", "postgres"]
-    assert _legs(None, ["tests/store/test_claim.py", "-x"])[-1].args == (
+    assert _legs(None, ["tests/store/test_claim.py", "-x"])[2].args == (
         "-x",
         "tests/store/test_claim.py",
     )
     ignoring = ["--ignore", "tests/store/test_claim.py"]
-    assert _legs(None, ignoring)[-1].args == (*ignoring, "tests/store")
+    assert _legs(None, ignoring)[2].args == (*ignoring, "tests/store")
     assert [leg.kind for leg in _legs(["postgres16"], [])] == ["postgres16"]
 
 
 def test_a_database_that_is_named_takes_the_place_of_both(monkeypatch):
     monkeypatch.setenv("DATABASE_URL", "postgresql://somewhere/else")
-    assert [leg.name for leg in _legs(None, [])] == ["sqlite", "sqlite-daemons", "postgres"]
+    assert [leg.kind for leg in _legs(None, [])] == ["sqlite", "postgres"]
 
 
 @pytest.mark.parametrize(
