@@ -114,6 +114,9 @@ class Settings:
     RELEASE_GRACE: float = 5.0
     """Time between asking a handler to stop and killing it."""
 
+    CANCEL_GRACE: float = 10.0
+    """Time between asking to cancel what runs and killing it, for Types that state none."""
+
     GRACE: float = 30.0
     """Default of ``atpd --grace``: time that running tasks get when a daemon stops."""
 
@@ -236,4 +239,4 @@ def _type_problem(name, value):
     return None
 
 
-_MAY_BE_ZERO = {"BACKOFF", "BACKOFF_MAX", "RETENTION", "GRACE", "RELEASE_GRACE"}
+_MAY_BE_ZERO = {"BACKOFF", "BACKOFF_MAX", "RETENTION", "GRACE", "RELEASE_GRACE", "CANCEL_GRACE"}

@@ -12,9 +12,10 @@ from django.db.migrations.loader import MigrationLoader
 from django.db.migrations.recorder import MigrationRecorder
 from django.db.models import Min, OuterRef, Subquery
 
-from . import documents, overview, queue, wording
+from . import documents, modes, overview, queue, wording
 from .conf import settings
 from .models import Task, Type
+from .modes import Mode
 from .store.findings import Trouble
 
 OK, FAILING = "ok", "failing"
@@ -44,10 +45,10 @@ def health():
     """Return the :class:`Health` of the queue; a database that does not answer is no error.
 
     It fails when the database does not answer or has not been migrated, or
-    when work is due and no daemon with a live lease serves its Type, or is in
-    the hands of a lost one with nobody alive to take it over; or when what
-    indexes tell is as it should never be. It takes as long with a million
-    waiting Tasks as with one.
+    when work is due and no daemon with a live lease serves its Type (a quiet one
+    does not, nor one that is stopping), or is in the hands of a lost one with
+    nobody alive to take it over; or when what indexes tell is as it should never
+    be. It takes as long with a million waiting Tasks as with one.
     """
     try:
         missing = _migrations_missing()
@@ -89,9 +90,10 @@ def _unattended(daemons, time):
     living = [daemon for daemon in told if daemon["condition"] != overview.LOST]
     if not living:
         return _without_daemons(told, time)
-    served = {identifier for daemon in living for identifier in daemon["types"]}
+    aims = _aims(living)
+    served = {identifier for identifier, found in aims.items() if Mode.RUNNING in found}
     return tuple(
-        f"Work of Type {identifier!r} is due, and no daemon serves it."
+        f"Work of Type {identifier!r} is due, and {_why_not(aims.get(identifier))}."
         for identifier in _due_besides(served, time)
     )
 
@@ -121,6 +123,32 @@ def _suspicions(time):
         )
         for (trouble, type, daemon), findings in groups.items()
     )
+
+
+def quieted(daemons, time):
+    """Identifiers of the Types that only quiet daemons serve: somebody has to resume one."""
+    told = [documents.daemon(row, time) for row in daemons]
+    aims = _aims([daemon for daemon in told if daemon["condition"] != overview.LOST])
+    return sorted(
+        identifier
+        for identifier, found in aims.items()
+        if Mode.QUIET in found and Mode.RUNNING not in found
+    )
+
+
+def _aims(living):
+    """The modes of the daemons that serve each Type, as they are or will be soon."""
+    aims = defaultdict(set)
+    for daemon in living:
+        for identifier in daemon["types"]:
+            aims[identifier].add(modes.aim(daemon["mode"], daemon["request"]))
+    return aims
+
+
+def _why_not(aims):
+    if not aims:
+        return "no daemon serves it"
+    return f"what serves it is {' or '.join(sorted(aims))}"
 
 
 def _without_daemons(lost, time):

@@ -58,6 +58,35 @@ def test_a_late_daemon_still_has_its_lease(world, host, monkeypatch):
     assert found.daemons == {"alive": 0, "late": 1, "lost": 0}
 
 
+@pytest.mark.parametrize("mode", ["quiet", "stopping"])
+def test_who_is_quiet_or_stopping_serves_nothing(world, host, mode):
+    """Told by an operator, or by itself after a signal."""
+    echo.enqueue()
+    world.store.renew(host.uuid, lease=30, mode=mode)
+    if mode == "quiet":
+        assert health.health().status == "ok"  # it has been told to resume
+        queue.command(host.uuid, "quiet")
+    found = health.health()
+    assert found.problems == (f"Work of Type 'tests.echo' is due, and what serves it is {mode}.",)
+    world.host("tests.echo")
+    assert health.health().status == "ok"
+
+
+def test_types_that_only_quiet_daemons_serve(world, host):
+    """Nothing is wrong yet, but somebody has to resume one."""
+
+    def quieted():
+        return health.quieted(overview.daemons(), overview.now())
+
+    other = world.host("tests.echo")
+    queue.command(host.uuid, "quiet")
+    assert quieted() == ["tests.add", "tests.keyword"]
+    queue.command(other.uuid, "stop")
+    assert quieted() == ["tests.add", "tests.echo", "tests.keyword"]
+    queue.command(host.uuid, "resume")
+    assert (quieted(), health.health().status) == ([], "ok")
+
+
 def test_a_database_that_has_not_been_migrated(world):
     rows = MigrationRecorder(connection).migration_qs.filter(app="atp")
     rows.latest("pk").delete()

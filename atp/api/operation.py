@@ -42,7 +42,10 @@ class Answer:
 
 @dataclass(frozen=True, kw_only=True)
 class Operation:
-    """A method at an address. ``problems`` are statuses of the answers that tell of a problem."""
+    """A method at an address. ``problems`` are statuses of the answers that tell of a problem.
+
+    ``takes_many`` says that the body may be an array of what ``body`` describes.
+    """
 
     id: str
     summary: str
@@ -50,6 +53,7 @@ class Operation:
     permissions: tuple = ()
     parameters: tuple = ()
     body: type | None = None
+    takes_many: bool = False
     answers: Mapping
     problems: tuple = ()
     is_open: bool = False

@@ -65,6 +65,8 @@ class Schema(AutoSchema):
             return None
         item = self.resolve_serializer(self.operation.body, "request")
         item.schema["additionalProperties"] = False
+        if not self.operation.takes_many:
+            return {JSON: item.ref}
         items = {"type": "array", "items": item.ref, "minItems": 1, "maxItems": MOST_ITEMS}
         return {JSON: {"oneOf": [item.ref, items]}}
 

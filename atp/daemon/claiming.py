@@ -12,7 +12,7 @@ FIRST_WAIT = 0.01
 class Claiming:
     """Works in the claiming thread; every call is one look at the queue, or one chore."""
 
-    def __init__(self, thread, store, identity, pool, attempts, timers):
+    def __init__(self, thread, store, identity, pool, attempts, timers, duty):
         self._thread = thread
         self._store = store
         self._identity = identity
@@ -20,6 +20,7 @@ class Claiming:
         self._attempts = attempts
         self._timers = timers
         self._scanner = Scanner(store)
+        self._duty = duty
         # The state of affairs at which the queue was found to hold nothing that is due.
         self._empty_at = None
         self._wait = FIRST_WAIT
@@ -113,6 +114,7 @@ class Claiming:
     def _looked(self, result, news):
         outlook = result.value
         self._lost, self._late = outlook.lost, outlook.late
+        self._duty.hint(outlook.request)
         self._due_at = None if outlook.due is None else result.sent + outlook.due
         if outlook.due is None or outlook.due > 0:
             self._empty_at = news

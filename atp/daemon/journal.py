@@ -19,6 +19,8 @@ FACTS = {
     "daemon_stopping": (_I, "stopping: {why}; running tasks get {grace:g} s"),
     "daemon_stopping_now": (_W, "stopping at once: {why}"),
     "daemon_stopped": (_I, "stopped after {seconds:.0f} s: {finished} finished, {failed} failed"),
+    "went_quiet": (_I, "told to go quiet: it claims nothing more, and goes on with what runs"),
+    "resumed": (_I, "told to resume: it claims again"),
     "nothing_to_serve": (_W, "no declared Type matches: this daemon will claim nothing"),
     "joined": (_I, "joined the queue as daemon {daemon}"),
     "rejoined": (_W, "took a new identity, {daemon}: {kept} Tasks kept, {expired} expired"),

@@ -20,7 +20,7 @@ class Membership:
     It joins in the last of the ``threads``.
     """
 
-    def __init__(self, threads, store, identity, pool, ledger, timers, tell):
+    def __init__(self, threads, store, identity, pool, ledger, timers, tell, duty):
         self._threads = threads
         self._thread = threads[-1]
         self._store = store
@@ -29,6 +29,7 @@ class Membership:
         self._ledger = ledger
         self._timers = timers
         self._tell = tell
+        self._duty = duty
         # What has failed and has not gone through since, and when it did last.
         self._failing = {}
         self._failed_at = 0.0
@@ -84,10 +85,12 @@ class Membership:
             self._tell("joined", self._identity.current)
             self._tell("lease", self._identity.lease_until)
             self._timers.later("renew", settings.RENEW_EVERY)
+            self._duty.joined(answer.request)
             then(answer.kept, lost)
 
+        request = self._duty.request
         self._thread.submit(
-            "joining", lambda: self._identity.join(self._store, sorted(holding)), joined
+            "joining", lambda: self._identity.join(self._store, sorted(holding), request), joined
         )
 
     def _announce(self, answer, lost):

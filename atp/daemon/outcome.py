@@ -17,6 +17,7 @@ CUT_DELAY, LONGEST_CUT_DELAY = timedelta(seconds=1), timedelta(seconds=30)
 class Kind(Enum):
     FINISHED = "finished"
     RETRY = "retry"
+    DEFER = "defer"
     ERROR = "error"
     FATAL = "fatal"
     INTERRUPTED = "interrupted"
@@ -32,10 +33,13 @@ class Kind(Enum):
 # What a worker decides with the database itself.
 WORKERS_OWN = frozenset({Kind.CONCLUDED, Kind.GONE, Kind.CUT, Kind.SHUT_OUT})
 
+# How a handler ends that was interrupted, whatever it or a library made of that.
+CUT_SHORT = frozenset({Kind.INTERRUPTED, Kind.ERROR})
+
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How a handler ended. ``after`` is the delay in seconds that a Retry asked for."""
+    """How a handler ended. ``after`` is the delay in seconds that was asked for."""
 
     kind: Kind
     message: str = ""
@@ -57,6 +61,9 @@ def change(outcome, claimed, **facts):
         return Change(event=Event.FINISH, response=outcome.response, **facts)
     if outcome.kind in (Kind.CUT, Kind.SHUT_OUT):
         return _cut(outcome, claimed, facts)
+    if outcome.kind is Kind.DEFER:
+        delay = timedelta(seconds=outcome.after)
+        return Change(event=Event.DEFER, message=outcome.message, delay=delay, **facts)
     if outcome.kind is Kind.FATAL:
         return Change(
             event=Event.FAIL,
@@ -80,6 +87,25 @@ def change(outcome, claimed, **facts):
         level=logging.ERROR,
         **facts,
     )
+
+
+def cancelled(why, claimed, outcome=None, **facts):
+    """Return the :class:`Change` of an attempt that ends because somebody asked for that.
+
+    Where its handler said something else instead of being interrupted, that is told too.
+    """
+    if outcome is not None and outcome.kind is Kind.ERROR:
+        why = f"{why}\n{outcome.message}"
+    facts |= {"instance": claimed.instance, "attempt": claimed.attempt}
+    return Change(
+        event=Event.FAIL, reason=Reason.CANCELLED, message=why, level=logging.WARNING, **facts
+    )
+
+
+def lost(why, claimed, **facts):
+    """Return the :class:`Change` of an attempt whose worker died."""
+    facts |= {"instance": claimed.instance, "attempt": claimed.attempt}
+    return Change(event=Event.EXPIRE, message=why, level=logging.WARNING, **facts)
 
 
 def _cut(outcome, claimed, facts):

@@ -16,6 +16,8 @@ from ..store.values import Claimed
 from . import execution, memory, processes
 from .channel import Closed
 from .connections import Connections
+from .halting import Halting
+from .interruption import Interruption
 from .leftovers import Leftovers, Unkillable, has_children
 from .options import hostname
 from .outcome import DONE
@@ -50,6 +52,9 @@ class Worker:
         self._name = f"{hostname()}:{os.getppid()} worker {slot}"
         self._done = 0
         self._called = 0.0
+        self._interruption = Interruption(lambda key: page.is_asked(slot, *key))
+        self._interruption.listen()
+        self._halting = Halting(page, slot)
         self._surroundings = Surroundings()
         self._connections = Connections()
         self._capture = LogCapture()
@@ -110,6 +115,9 @@ class Worker:
         for file in (sys.stdout, sys.stderr):
             if file is not None and file.closed:
                 return "a handler closed its standard output or error"
+        if self._interruption.has_struck:
+            # Whatever it was doing, a library may have been left halfway.
+            return "its handler was interrupted"
         return self._worn_out
 
     def _perform(self, claimed):
@@ -118,13 +126,15 @@ class Worker:
         # What is transactional waits for its transaction first, which is not its fault.
         grace = BEGIN_WITHIN if registry.is_transactional(claimed.type) else 0.0
         self._enter(claimed, started, grace)
+        self._interruption.expect(claimed.key)
+        self._halting.expect(claimed.key, partial(self._report, claimed))
         outcome = self._execute(claimed)
         self._tell(claimed, started, outcome)
         self._page.leave(self._slot)
         self._done += 1
 
     def _enter(self, claimed, started, grace=0.0):
-        """Write into the page what runs since then, and that its time begins now."""
+        """Write into the page what runs, and that its time begins then."""
         limits, seconds = claimed.parameters, NEVER
         if limits.timeout is not None:
             seconds = limits.timeout.total_seconds() + grace
@@ -133,7 +143,7 @@ class Worker:
             claimed.instance,
             claimed.attempt,
             started=started,
-            deadline=processes.uptime() + seconds,
+            deadline=started + seconds,
             memory=limits.max_memory or 0,
             before=memory.in_use(os.getpid()) if limits.max_memory else 0,
         )
@@ -165,13 +175,14 @@ class Worker:
         if registry.is_transactional(claimed.type):
             transaction = Transaction(claimed, who=self._name, report=report)
             report = transaction.report
-            transaction.begun = partial(self._enter, claimed, processes.uptime())
+            transaction.begun = lambda: self._enter(claimed, processes.uptime())
             transaction.before_commit = partial(self._end_leftovers, claimed, report)
         context = Context(
             claimed,
             report=report,
-            interruption=lambda: self._interruption(claimed),
+            interruption=lambda: self._why_to_end(claimed),
             scratch_root=self._scratch,
+            halting=self._halting,
         )
         root = logging.getLogger()
         if self._capture not in root.handlers:  # a handler may have configured logging anew
@@ -179,12 +190,12 @@ class Worker:
         self._capture.context = context
         try:
             self._connections.check()
-            return execution.run(claimed, context, transaction)
+            return execution.run(claimed, context, transaction, self._interruption)
         finally:
             self._surroundings.restore()
             self._end_leftovers(claimed, partial(self._report, claimed))
             self._capture.context = None
-            context.flush()
+            context.end()
             context.remove_scratch()
             self._connections.refresh()
 
@@ -203,7 +214,7 @@ class Worker:
         if told:
             report("log", logging.WARNING, clean(told))
 
-    def _interruption(self, claimed):
+    def _why_to_end(self, claimed):
         if self._page.is_asked(self._slot, claimed.instance, claimed.attempt):
             return "asked to end"
         return None

@@ -18,5 +18,6 @@ class OverviewPage(Page):
             queue=queue,
             now=queue.time,
             problems=health.problems([row.daemon for row in rows], queue.time),
+            quieted=health.quieted([row.daemon for row in rows], queue.time),
             daemons=rows if may_see_daemons else None,
         )

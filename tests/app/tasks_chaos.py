@@ -13,9 +13,10 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from functools import WRAPPER_ASSIGNMENTS, update_wrapper
 
-from atp import Fatal, Retry, task_type
+from atp import Fatal, Interrupted, Retry, task_type
 from atp.daemon.processes import uptime
 
 TICK = 0.02
@@ -65,7 +66,10 @@ class Account:
             self.write("tick")
             if not stubborn:
                 self._context.check()
-            time.sleep(TICK)
+                time.sleep(TICK)
+                continue
+            with suppress(Interrupted):
+                time.sleep(TICK)
 
     def close(self):
         os.close(self._file)

@@ -14,6 +14,7 @@ NOT_FROM_A_REQUEST = {
     "ATPError",
     "InvalidType",
     "LeaseLost",
+    "PausedInTransaction",
     "TaskGone",
     "TypeInUse",
     "WaitInTransaction",

@@ -3,7 +3,7 @@
 from dataclasses import asdict, fields
 from datetime import datetime
 
-from ... import documents, health, overview, wording
+from ... import documents, health, modes, overview, wording
 from . import present
 from .base import Subcommand
 
@@ -93,6 +93,7 @@ def daemons_table(daemons, now):
         [
             f"{daemon['host']}:{daemon['pid']}",
             daemon["condition"],
+            _mode(daemon),
             _lease(daemon, now),
             len(daemon["workers"]),
             sum(worker["instance"] is not None for worker in daemon["workers"]),
@@ -101,7 +102,15 @@ def daemons_table(daemons, now):
         ]
         for daemon in daemons
     ]
-    return present.table(["daemon", "condition", "lease", "workers", "busy", "up", "seen"], rows)
+    return present.table(
+        ["daemon", "condition", "mode", "lease", "workers", "busy", "up", "seen"], rows
+    )
+
+
+def _mode(daemon):
+    """What it does, and what it has been told if that is still to come."""
+    aim = modes.aim(daemon["mode"], daemon["request"])
+    return daemon["mode"] if aim == daemon["mode"] else f"{daemon['mode']}, soon {aim.value}"
 
 
 def _lease(daemon, now):
@@ -118,7 +127,7 @@ def _daemon(daemon, now):
             ("uuid", daemon["uuid"]),
             ("serves", ", ".join(daemon["types"])),
             ("lock", daemon["lock"]),
-            ("asked to", daemon["request"]),
+            ("told to be" if daemon["request"] == "quiet" else "told to", daemon["request"]),
         ]
     )
     if not daemon["workers"]:

@@ -10,8 +10,9 @@ from django.db.models import Min
 from ... import filelock
 from ...exceptions import LeaseLost
 from ...models import Daemon, Task
+from ...modes import Mode
 from ...states import Actor, Event, State
-from ..values import Asked, Change, Lost, Outlook, Reconciled, Renewal, Swept
+from ..values import Change, Lost, Outlook, Reconciled, Renewal, Swept
 from .mending import Mending
 from .moves import Moves
 
@@ -27,7 +28,7 @@ class Daemons(Mending):
             # claim has finished before this, or will find the row gone.
             previous = self._locked(old) if old is not None else None
             now = self.now()
-            row, created = self._row(facts, now, now + timedelta(seconds=lease))
+            row, created = self._row(facts, now, now + timedelta(seconds=lease), previous)
             if created:
                 self._log_daemon(row, now, "started" if old is None else "joined again")
             lost = ()
@@ -39,13 +40,23 @@ class Daemons(Mending):
                 self.rows(Task).filter(daemon=row).values_list("pk", "attempt", "instance__state")
             )
             kept = {(key, attempt): State(state) for key, attempt, state in held}
-            return Reconciled(time=now, kept=kept, lost=tuple(lost))
+            return Reconciled(time=now, kept=kept, lost=tuple(lost), request=row.request)
 
-    def _row(self, facts, now, until):
-        """Return the daemon's row and whether it is new: an answer may have got lost."""
+    def _row(self, facts, now, until, previous):
+        """Return the daemon's row and whether it is new: an answer may have got lost.
+
+        What stands on the row of its last identity was said later than what it knows itself.
+        """
         columns = asdict(facts) | {"types": list(facts.types), "lease_until": until, "seen": now}
+        request = columns.pop("request")
+        if previous is not None:
+            request = previous.request
+            if request:
+                columns["request"] = request
         return self.rows(Daemon).update_or_create(
-            uuid=facts.uuid, defaults=columns, create_defaults=columns | {"started": now}
+            uuid=facts.uuid,
+            defaults=columns,
+            create_defaults=columns | {"started": now, "request": request},
         )
 
     def _locked(self, uuid):
@@ -84,7 +95,7 @@ class Daemons(Mending):
         self.mend_tasks(refused, now, who)
         return ended
 
-    def renew(self, daemon, *, lease, workers=(), idle=False):
+    def renew(self, daemon, *, lease, workers=(), idle=False, mode=Mode.RUNNING):
         if self._file != self.file_id():
             # A connection goes on with the old file, which nobody else will ever see.
             raise LeaseLost("The database's file was removed or replaced.")
@@ -96,6 +107,7 @@ class Daemons(Mending):
                 seen=now,
                 workers=list(workers),
                 idle=idle,
+                mode=mode,
             )
             if not renewed:
                 raise LeaseLost("The daemon's row is gone: its Tasks were taken away.")
@@ -105,12 +117,18 @@ class Daemons(Mending):
         now = self.now()
         waiting = self.rows(Task).waiting()
         first = waiting.filter(type__identifier__in=types).aggregate(due=Min("due_at"))["due"]
-        others = self.rows(Daemon).exclude(uuid=daemon) if daemon else self.rows(Daemon).all()
         return Outlook(
             due=None if first is None else (first - now).total_seconds(),
             late=waiting.filter(start_before__lte=now).exists(),
-            lost=any(self.is_over(row, now) for row in others),
+            **self._others_and_own(daemon, now),
         )
+
+    def _others_and_own(self, daemon, now):
+        """What an outlook tells of the daemons' rows: who is lost, and what is asked."""
+        rows = list(self.rows(Daemon))
+        own = [row.request for row in rows if row.uuid == daemon]
+        lost = any(self.is_over(row, now) for row in rows if row.uuid != daemon)
+        return {"lost": lost, "request": own[0] if own else None}
 
     def leave(self, daemon):
         with self.atomic():
@@ -121,13 +139,6 @@ class Daemons(Mending):
             self._end(row, now, Event.RELEASE, str(row), "the daemon stopped")
             row.delete(using=self.alias)
             self._log_daemon(row, now, "stopped")
-
-    def asked(self, daemon):
-        held = self.rows(Task).held_by(daemon).exclude(request="")
-        return [
-            Asked(instance=key, attempt=attempt, request=request)
-            for key, attempt, request in held.values_list("pk", "attempt", "request")
-        ]
 
     def sweep(self, *, daemon=None, limit=500):
         daemons, lost = [], []

@@ -7,7 +7,7 @@ from datetime import timedelta
 from django.db.models import F, Q
 
 from ...models import Instance, LogRecord, Task, Type
-from ...states import Event
+from ...states import Event, Reason
 from ..values import ROLLED_BACK, Change
 from .base import ORMBase
 
@@ -111,10 +111,11 @@ class _Logs:
     def words(self, entry):
         """What is to be kept of a refused entry; nothing if the attempt had its say before."""
         event = entry.event if isinstance(entry, Change) else None
+        is_doubtful = event is None or event in _DOUBTFUL or entry.reason == Reason.CANCELLED
         end = self._ends.get((entry.instance, entry.attempt))
         if end is None:
             return ""  # there was no such attempt, or nobody has ended it
-        if end.event in _OWN_WORD and (event is None or event in _DOUBTFUL):
+        if end.event in _OWN_WORD and is_doubtful:
             return ""
         did = f"attempt {entry.attempt} {_DID.get(event, f'asked for {event}') if event else _SAID}"
         if end.event in _OWN_WORD:

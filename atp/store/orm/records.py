@@ -1,6 +1,5 @@
 """Recording what happened, in the portable store."""
 
-import logging
 from dataclasses import replace
 
 from ...exceptions import TaskGone
@@ -115,21 +114,3 @@ class Records(Late):
                 response, _ = self.rows(Response).get_or_create(instance_id=note.instance)
                 response.files = [*response.files, *note.files]
                 response.save(using=self.alias, update_fields=["files"])
-
-    def request(self, instance, request, *, who, message=""):
-        with self.atomic():
-            tasks = self.rows(Task).select_for_update().filter(pk=instance)
-            task = tasks.filter(daemon__isnull=False).first()
-            if task is None:
-                return False
-            tasks.update(request=request)
-            self.rows(LogRecord).create(
-                instance_id=instance,
-                time=self.now(),
-                state=self.rows(Instance).values_list("state", flat=True).get(pk=instance),
-                attempt=task.attempt,
-                level=logging.INFO,
-                who=who,
-                message=message or f"{request} requested",
-            )
-            return True

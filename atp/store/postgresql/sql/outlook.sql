@@ -34,5 +34,6 @@ SELECT
     EXISTS (
         SELECT FROM atp_daemon
         WHERE lock = '' AND lease_until <= now AND uuid IS DISTINCT FROM %(daemon)s::uuid
-    )
+    ),
+    (SELECT request FROM atp_daemon WHERE uuid = %(daemon)s::uuid)
 FROM clock
