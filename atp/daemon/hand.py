@@ -64,8 +64,9 @@ class Link:
     reserved: Holding | None = None
     # It starts nothing of what it is given, and has said nothing since.
     is_stuck: bool = False
-    # It has been told to end.
+    # It has been told to end, and when it was last, on the uptime clock.
     is_leaving: bool = False
+    told: float = 0.0
 
     @property
     def first(self):

@@ -14,6 +14,8 @@ from ..store.values import PAUSE
 from . import page as pages
 from .processes import uptime
 
+# A worker that has not ended is told so again after this, in seconds.
+TELL_AGAIN = 0.2
 MADE_ROOM = "its place was wanted for a task that goes on"
 
 
@@ -131,11 +133,13 @@ class Pausing:
 
         That it is gone the supervisor will say: then there is.
         """
-        for link in self._pool.links.values():
-            if link.is_free and not link.is_leaving:
-                link.is_leaving = True
+        links = list(self._pool.links.values())
+        leaving = [link for link in links if link.is_leaving]
+        for link in leaving or [link for link in links if link.is_free][:1]:
+            # It may have been about to end something, and was spared: it is told again.
+            if uptime() >= link.told + TELL_AGAIN:
+                link.is_leaving, link.told = True, uptime()
                 self._tell("kill", link.slot, link.pid, *pages.NOTHING, MADE_ROOM)
-                return False
         return False
 
     def _go(self, link):

@@ -1,6 +1,7 @@
 """Daemons in the portable store: identity, lease, expiry."""
 
 import logging
+import os
 from dataclasses import asdict
 from datetime import timedelta
 from pathlib import Path
@@ -127,7 +128,8 @@ class Daemons(Mending):
         """What an outlook tells of the daemons' rows: who is lost, and what is asked."""
         rows = list(self.rows(Daemon))
         own = [row.request for row in rows if row.uuid == daemon]
-        lost = any(self.is_over(row, now) for row in rows if row.uuid != daemon)
+        others = [row for row in rows if row.uuid != daemon]
+        lost = any(self.is_over(row, now) or (row.lock and _is_dead(row.pid)) for row in others)
         return {"lost": lost, "request": own[0] if own else None}
 
     def leave(self, daemon):
@@ -196,3 +198,14 @@ def _lost(instance, attempt):
         attempt=attempt,
         stale=instance.state == State.FAILED,
     )
+
+
+def _is_dead(pid):
+    """Whether a daemon's supervisor is dead: what it has left may still hold its lock."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return True
+    except OSError:
+        pass  # somebody else's
+    return False
