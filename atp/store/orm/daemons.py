@@ -204,8 +204,9 @@ def _is_dead(pid):
     """Whether a daemon's supervisor is dead: what it has left may still hold its lock."""
     try:
         os.kill(pid, 0)
+        state = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[0]
     except ProcessLookupError:
         return True
     except OSError:
-        pass  # somebody else's
-    return False
+        return False  # somebody else's, or there is no /proc
+    return state in b"ZX"  # nobody has asked for its end yet
