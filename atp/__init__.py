@@ -10,6 +10,7 @@ _PUBLIC = {
     "TaskType": "registry",
     "Output": "context",
     "Retry": "exceptions",
+    "Defer": "exceptions",
     "Fatal": "exceptions",
     "Interrupted": "exceptions",
 }

@@ -102,11 +102,20 @@ class Settings:
     SWEEP_EVERY: float = 1.0
     """Longest time between two looks for lost daemons and missed Instances."""
 
+    SCAN_EVERY: float = 60.0
+    """Time between two scans for what was forgotten or does not fit together."""
+
+    SCAN_AFTER: float = 60.0
+    """A scan reports what has been wrong for longer than this, and than the lease."""
+
     PURGE_EVERY: float = 60.0
     """Time between two removals of what retention allows to remove."""
 
     RELEASE_GRACE: float = 5.0
     """Time between asking a handler to stop and killing it."""
+
+    CANCEL_GRACE: float = 10.0
+    """Time between asking to cancel what runs and killing it, for Types that state none."""
 
     GRACE: float = 30.0
     """Default of ``atpd --grace``: time that running tasks get when a daemon stops."""
@@ -230,4 +239,4 @@ def _type_problem(name, value):
     return None
 
 
-_MAY_BE_ZERO = {"BACKOFF", "BACKOFF_MAX", "RETENTION", "GRACE", "RELEASE_GRACE"}
+_MAY_BE_ZERO = {"BACKOFF", "BACKOFF_MAX", "RETENTION", "GRACE", "RELEASE_GRACE", "CANCEL_GRACE"}

@@ -9,6 +9,7 @@ import shutil
 import tempfile
 import time
 import traceback
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -65,16 +66,18 @@ class Context:
     to the daemon; ``interruption()`` returns why it should stop, or None.
     """
 
-    def __init__(self, claimed, *, report, interruption, scratch_root):
+    def __init__(self, claimed, *, report, interruption, scratch_root, halting=None):
         self._claimed = claimed
         self._report = report
         self._interruption = interruption
+        self._halting = halting
         self._scratch_root = scratch_root
         self._scratch = None
         self._progress_sent = 0.0
         self._unsent_progress = None
         self._records = 0
         self._files = 0
+        self._is_over = False
 
     @property
     def uuid(self):
@@ -120,6 +123,8 @@ class Context:
             self._report("progress", *self._unsent_progress)
             self._unsent_progress = None
             self._progress_sent = time.monotonic()
+            if self._halting is not None and not self._is_over:
+                self._halting.look()
 
     def log(self, message, level=logging.INFO):
         """Write a line to the Instance's log. ``level`` is one of the logging module's."""
@@ -139,7 +144,30 @@ class Context:
         self._report("log", level, shorten(clean(str(message))))
 
     def check(self):
-        """Raise Interrupted if the attempt has to end: call it now and then in long loops."""
+        """Raise Interrupted if the attempt has to end: call it now and then in long loops.
+
+        If it has been put on hold, wait here until it may go on.
+        """
+        if self._interruption() is not None:
+            raise Interrupted
+        if self._halting is not None:
+            self._halting.look()
+            if self._interruption() is not None:
+                raise Interrupted
+
+    @contextmanager
+    def paused(self, message=""):
+        """Be PAUSED in the block: what the handler waits for there is not its own work.
+
+        Another task has its place in the pool meanwhile, and the time does not count for
+        the time-out. At the end of the block it waits for a place. Raises
+        PausedInTransaction, and Interrupted if the attempt has to end.
+        """
+        if self._halting is None:
+            yield
+            return
+        with self._halting.own(shorten(clean(str(message)))):
+            yield
         if self._interruption() is not None:
             raise Interrupted
 
@@ -151,6 +179,11 @@ class Context:
             self._scratch_root.mkdir(parents=True, exist_ok=True)
             self._scratch = Path(tempfile.mkdtemp(prefix=f"{self.uuid}-", dir=self._scratch_root))
         return self._scratch
+
+    def end(self):
+        """The handler has ended: send what was held back, and pause no more."""
+        self._is_over = True
+        self.flush()
 
     def remove_scratch(self):
         """Remove the scratch directory, if one was made."""

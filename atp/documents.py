@@ -55,6 +55,7 @@ DAEMON_FIELDS = (
     "lock",
     "lease_until",
     "idle",
+    "mode",
     "request",
     "started",
     "seen",

@@ -108,6 +108,22 @@ class IllegalTransition(ATPError):
         self.state = state
 
 
+class UnknownDaemon(ATPError, LookupError):
+    """No daemon of this uuid, or of this host and pid, is there: it has left, or never was."""
+
+
+class IllegalOrder(ATPError):
+    """What the daemon is doing does not allow the order.
+
+    ``mode`` is what it is doing, or about to do; ``order`` what was asked for.
+    """
+
+    def __init__(self, message, *, order=None, mode=None):
+        super().__init__(message)
+        self.order = order
+        self.mode = mode
+
+
 class WaitTimeout(ATPError, TimeoutError):
     """The Instance did not reach a terminal state in the given time."""
 
@@ -118,6 +134,10 @@ class WaitInTransaction(ATPError):
 
 class LeaseLost(ATPError):
     """The daemon no longer has a lease: its row is gone or has run out."""
+
+
+class PausedInTransaction(ATPError):
+    """A handler cannot pause inside a transaction: it would be open all the while."""
 
 
 class TaskGone(ATPError):
@@ -134,13 +154,21 @@ class Retry(Exception):
 
     def __init__(self, message="", *, after=None):
         super().__init__(message)
-        if isinstance(after, timedelta):
-            after = after.total_seconds()
-        if after is not None:
-            after = float(after)
-            if not 0 <= after <= LONGEST_DELAY:
-                raise ValueError(f"Retry(after={after!r}): must be from 0 to {LONGEST_DELAY:g} s")
-        self.after = after
+        self.after = None if after is None else _delay("Retry", after)
+
+
+class Defer(Exception):
+    """Raised by a handler: later, and nobody's fault. It spends no budget, however often.
+
+    ``after`` is the delay, in seconds or as a timedelta, and more than 0: nothing else
+    keeps an Instance that is always deferred from going round and round.
+    """
+
+    def __init__(self, message="", *, after):
+        super().__init__(message)
+        self.after = _delay("Defer", after)
+        if not self.after:
+            raise ValueError("Defer(after=0): must be more than 0 s")
 
 
 class Fatal(Exception):
@@ -148,8 +176,16 @@ class Fatal(Exception):
 
 
 class Interrupted(BaseException):
-    """Raised by ``context.check()`` when the attempt has to end here.
+    """Raised by ``context.check()`` when the attempt has to end here, or wherever its handler is.
 
     It derives from BaseException so that a handler's ``except Exception``
     does not swallow it. ATP handles it; a handler may clean up and re-raise.
     """
+
+
+def _delay(name, after):
+    """Return a delay in seconds. Raises ValueError."""
+    after = after.total_seconds() if isinstance(after, timedelta) else float(after)
+    if not 0 <= after <= LONGEST_DELAY:
+        raise ValueError(f"{name}(after={after!r}): must be from 0 to {LONGEST_DELAY:g} s")
+    return after

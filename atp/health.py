@@ -1,7 +1,7 @@
 """Whether the queue is being worked on: what a probe asks, and what an operator wants to know."""
 
 import pkgutil
-from collections import Counter
+from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cache
@@ -12,11 +12,13 @@ from django.db.migrations.loader import MigrationLoader
 from django.db.migrations.recorder import MigrationRecorder
 from django.db.models import Min, OuterRef, Subquery
 
-from . import documents, overview
+from . import documents, modes, overview, queue, wording
 from .conf import settings
 from .controls import gates
 from .models import Task, Type
+from .modes import Mode
 from .querysets import LANES_ORDER
+from .store.findings import Trouble
 
 OK, FAILING = "ok", "failing"
 _APP = "atp"
@@ -45,9 +47,10 @@ def health():
     """Return the :class:`Health` of the queue; a database that does not answer is no error.
 
     It fails when the database does not answer or has not been migrated, or
-    when work is due and no daemon with a live lease serves its Type, or is in
-    the hands of a lost one with nobody alive to take it over. It takes as long
-    with a million waiting Tasks as with one.
+    when work is due and no daemon with a live lease serves its Type (a quiet one
+    does not, nor one that is stopping), or is in the hands of a lost one with
+    nobody alive to take it over; or when what indexes tell is as it should never
+    be. It takes as long with a million waiting Tasks as with one.
     """
     try:
         missing = _migrations_missing()
@@ -74,25 +77,84 @@ def _health():
         time=time,
         database=True,
         daemons={name: counted[name] for name in names},
-        problems=complaints(daemons, time),
+        problems=problems(daemons, time),
     )
 
 
-def complaints(daemons, time, shut=None):
-    """Return sentences about what nobody works on, of all daemons as they are at a time.
+def problems(daemons, time, shut=None):
+    """Return sentences about all that is wrong, of all daemons as they are at a time.
 
     ``shut`` are the gates that are, if they are known already.
     """
     shut = gates(now=time) if shut is None else shut
+    return (*_unattended(daemons, time, shut), *_suspicions(time))
+
+
+def _unattended(daemons, time, shut):
+    """What nobody works on."""
     told = [documents.daemon(row, time) for row in daemons]
     living = [daemon for daemon in told if daemon["condition"] != overview.LOST]
     if not living:
         return _without_daemons(told, time, shut)
-    served = {identifier for daemon in living for identifier in daemon["types"]}
+    aims = _aims(living)
+    served = {identifier for identifier, found in aims.items() if Mode.RUNNING in found}
     return tuple(
-        f"Work of Type {identifier!r} is due, and no daemon serves it."
+        f"Work of Type {identifier!r} is due, and {_why_not(aims.get(identifier))}."
         for identifier in _due_besides(served, time, shut)
     )
+
+
+_SUSPICIONS = {
+    Trouble.UNCLAIMED: "Work of Type {type!r} has been due for {since} ({count} in all), and an "
+    "idle daemon that serves it does not claim it. Restart that daemon; manage.py atp check says "
+    "more.",
+    Trouble.UNSWEPT: "Daemon {daemon} was lost {since} ago, and no other takes away what it "
+    "holds. See the others' logs; manage.py atp check takes it away.",
+    Trouble.OWNERLESS: "Daemon {daemon} has no row any more, but holds Tasks. A daemon or "
+    "manage.py atp check will take them away.",
+}
+
+
+def _suspicions(time):
+    """What should never be, as far as indexes tell it, and what to do about it."""
+    groups = defaultdict(list)
+    for finding in queue.suspicions():
+        groups[finding.trouble, finding.type, finding.daemon].append(finding)
+    return tuple(
+        _SUSPICIONS[trouble].format(
+            count=len(findings),
+            type=type,
+            daemon=daemon,
+            since=wording.age(min((f.since for f in findings if f.since), default=time), time),
+        )
+        for (trouble, type, daemon), findings in groups.items()
+    )
+
+
+def quieted(daemons, time):
+    """Identifiers of the Types that only quiet daemons serve: somebody has to resume one."""
+    told = [documents.daemon(row, time) for row in daemons]
+    aims = _aims([daemon for daemon in told if daemon["condition"] != overview.LOST])
+    return sorted(
+        identifier
+        for identifier, found in aims.items()
+        if Mode.QUIET in found and Mode.RUNNING not in found
+    )
+
+
+def _aims(living):
+    """The modes of the daemons that serve each Type, as they are or will be soon."""
+    aims = defaultdict(set)
+    for daemon in living:
+        for identifier in daemon["types"]:
+            aims[identifier].add(modes.aim(daemon["mode"], daemon["request"]))
+    return aims
+
+
+def _why_not(aims):
+    if not aims:
+        return "no daemon serves it"
+    return f"what serves it is {' or '.join(sorted(aims))}"
 
 
 def _without_daemons(lost, time, shut):

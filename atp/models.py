@@ -17,6 +17,7 @@ from . import codec
 from .conf import settings
 from .exceptions import WaitInTransaction, WaitTimeout
 from .fields import InstantField
+from .modes import Mode, aim
 from .options import MAX_IDENTIFIER, MAX_PRIORITY, MAX_SUBJECT, MIN_PRIORITY
 from .querysets import DaemonQuerySet, InstanceQuerySet, LogQuerySet, TaskQuerySet
 from .states import TERMINAL, Reason, State
@@ -313,7 +314,12 @@ class Daemon(models.Model):
     lock = models.CharField(max_length=255, blank=True, default="")
     lease_until = InstantField()
     idle = models.BooleanField(default=False)
-    request = models.CharField(max_length=16, blank=True, default="")
+    mode = models.CharField(
+        max_length=8, choices=Mode, default=Mode.RUNNING, db_default=Mode.RUNNING
+    )
+    request = models.CharField(
+        max_length=16, blank=True, default="", help_text="What it has been told: quiet or stop."
+    )
     started = InstantField()
     seen = InstantField()
 
@@ -321,6 +327,11 @@ class Daemon(models.Model):
 
     def __str__(self):
         return f"{self.host}:{self.pid}"
+
+    @property
+    def aim(self):
+        """The Mode that it is in, or that it has been told to go to."""
+        return aim(self.mode, self.request)
 
 
 class Task(models.Model):

@@ -49,8 +49,8 @@ class Options:
         ``now()`` is the database's clock, which a timedelta counts from.
         """
         self.check()
-        due = _instant("run_after", self.run_after, now)
-        start_before = _instant("start_before", self.start_before, now)
+        due = instant("run_after", self.run_after, now)
+        start_before = instant("start_before", self.start_before, now)
         if due is not None and start_before is not None and start_before <= due:
             raise InvalidOption(
                 f"start_before ({start_before}) must be later than run_after ({due})."
@@ -92,8 +92,11 @@ def check_text(name, value, *, empty=True):
         raise InvalidOption(f"{name}={value!r}: must be printable text on one line.")
 
 
-def _instant(name, value, now=None):
-    """Return a point in time in UTC; with ``now`` it may be a timedelta from it."""
+def instant(name, value, now=None):
+    """Return a point in time in UTC; with ``now`` it may be a timedelta from it.
+
+    Raises InvalidOption.
+    """
     if value is None:
         return None
     try:

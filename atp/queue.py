@@ -5,13 +5,16 @@ nothing below them. ``by`` names who acts and through which channel, as text
 for the log.
 """
 
+import time
 from collections import defaultdict
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from uuid import UUID
 
 from django.db import transaction
 
 from .calls import Call, call_of, identifiers_of, request_of
+from .changing import change  # noqa: F401 (a verb)
+from .commanding import command, get_daemon  # noqa: F401 (verbs)
 from .conf import did_you_mean, settings
 from .controls import (  # noqa: F401 (verbs on places, which have a module of their own)
     declared_limits,
@@ -28,12 +31,14 @@ from .exceptions import (
     IllegalTransition,
     UnknownInstance,
     UnknownType,
+    WaitTimeout,
 )
 from .models import Inputs, Instance, Response, Task, Type
 from .registry import is_identifier, registry
 from .states import Event, State
 from .store import get_store
-from .store.values import RELEASE, Change
+from .store.findings import NOWHERE, Place
+from .store.values import CANCEL, PAUSE, RELEASE, RESUME, Change
 
 # Instances written or removed in one statement.
 CHUNK = 1000
@@ -181,6 +186,28 @@ def size(type=None):
     return tasks.filter(type__identifier=str(type)).count() if type else tasks.count()
 
 
+# Checking
+
+
+def scan(*, repair=True, by=""):
+    """Look at the whole queue for what should never be, and return the list of Findings.
+
+    What is safe to mend is mended, unless ``repair`` is off. It takes the
+    longer the more Instances there are; daemons do the same a part at a time.
+    """
+    found, place = {}, None
+    while place != Place():
+        scanned = get_store().scan(place, who=by, repair=repair)
+        found |= {finding.key: finding for finding in scanned.findings}
+        place = scanned.place
+    return list(found.values())
+
+
+def suspicions():
+    """Return the Findings that indexes tell at once, with nothing mended."""
+    return list(get_store().scan(NOWHERE, repair=False).findings)
+
+
 # Steering
 
 
@@ -192,8 +219,8 @@ def redrive(*instances, by=""):
     changes = [Change(event=Event.REDRIVE, instance=i.pk, who=by) for i in instances]
     refused = get_store().record(changes)
     _refresh(instances)
-    for change in refused:
-        instance = next(i for i in instances if i.pk == change.instance)
+    for refusal in refused:
+        instance = next(i for i in instances if i.pk == refusal.instance)
         raise IllegalTransition(
             f"{instance.uuid} cannot be redriven: it is {instance.state}, not {State.FAILED}.",
             event=Event.REDRIVE,
@@ -210,13 +237,82 @@ def release(instance, by=""):
     """
     asked = get_store().request(instance.pk, RELEASE, who=by)
     _refresh([instance])
-    if not asked and instance.is_terminal:
+    row = None if asked or instance.is_terminal else task(instance)
+    is_cancelled = row is not None and row.request == CANCEL
+    if not asked and (instance.is_terminal or is_cancelled):
+        more = f", and {_BEING_CANCELLED}" if is_cancelled else ""
         raise IllegalTransition(
-            f"{instance.uuid} cannot be released: it is {instance.state}.",
+            f"{instance.uuid} cannot be released: it is {instance.state}{more}.",
             event=Event.RELEASE,
             state=State(instance.state),
         )
     return asked
+
+
+_BEING_CANCELLED = "has been asked to be cancelled already"
+
+
+def cancel(*instances, by=""):
+    """End live Instances: FAILED, with the reason CANCELLED.
+
+    What waits is FAILED at once. Of what is claimed the holder is asked: it interrupts the
+    handler, and kills it after its ``cancel_grace``; the Instance may finish before. Returns
+    those, which have not ended yet. Raises IllegalTransition if one is terminal, or has been
+    asked to be cancelled already; the others are cancelled.
+    """
+    keys = [instance.pk for instance in instances]
+    chunks = [keys[start : start + CHUNK] for start in range(0, len(keys), CHUNK)]
+    done = [get_store().cancel(chunk, who=by) for chunk in chunks]
+    failed, asked, before = (
+        {key for each in done for key in getattr(each, name)}
+        for name in ("failed", "asked", "before")
+    )
+    _refresh(instances)
+    for instance in instances:
+        if instance.pk not in failed | asked:
+            more = f", and {_BEING_CANCELLED}" if instance.pk in before else ""
+            raise IllegalTransition(
+                f"{instance.uuid} cannot be cancelled: it is {instance.state}{more}.",
+                event=Event.FAIL,
+                state=State(instance.state),
+            )
+    return [instance for instance in instances if instance.pk in asked]
+
+
+def pause(instance, by=""):
+    """Put a RUNNING Instance on hold (RFC 14's PAUSED).
+
+    Its daemon is asked: it stops at its next ``context.check()`` or ``progress()`` outside a
+    transaction, or, if its Type is stoppable, wherever it is. Raises IllegalTransition if it
+    is not running, or has been asked already.
+    """
+    _hold(instance, PAUSE, Event.PAUSE, "paused", by)
+
+
+def resume(instance, by=""):
+    """Let a PAUSED Instance go on, as soon as there is a place for it.
+
+    Raises IllegalTransition if it is not on hold, nor about to be, or has been asked already.
+    """
+    _hold(instance, RESUME, Event.RESUME, "resumed", by)
+
+
+def _hold(instance, request, event, done, by):
+    asked = get_store().request(instance.pk, request, who=by)
+    _refresh([instance])
+    if asked:
+        return
+    row = task(instance)
+    before = row.request if row is not None else ""
+    more = {
+        CANCEL: f", and {_BEING_CANCELLED}",
+        request: f", and has been asked to be {done} already",
+    }
+    raise IllegalTransition(
+        f"{instance.uuid} cannot be {done}: it is {instance.state}{more.get(before, '')}.",
+        event=event,
+        state=State(instance.state),
+    )
 
 
 def purge(type=None, by=""):
@@ -227,13 +323,18 @@ def purge(type=None, by=""):
     return removed
 
 
-def delete(*instances, by=""):
+def delete(*instances, by="", cancel=False, wait=0.0):
     """Remove terminal Instances, with inputs, response, files and log (RFC 14).
 
     Returns how many. That it was done stays in the log of their Type. Raises
-    IllegalTransition, with nothing removed, if one is live.
+    IllegalTransition, with nothing removed, if one is live. With ``cancel`` those are
+    cancelled first: what waits is removed at once; what a daemon holds only if it ends
+    within ``wait`` seconds, and else stays, cancelled, to be removed later.
     """
     _refresh(instances)
+    if cancel:
+        _end([instance for instance in instances if not instance.is_terminal], by, wait)
+        instances = [instance for instance in instances if instance.is_terminal]
     for instance in instances:
         if not instance.is_terminal:
             raise IllegalTransition(
@@ -246,6 +347,22 @@ def delete(*instances, by=""):
         store.purge(instances=keys[start : start + CHUNK], limit=CHUNK, who=by)
         for start in range(0, len(keys), CHUNK)
     )
+
+
+def _end(instances, by, wait):
+    """Cancel live Instances, and wait so many seconds for those that a daemon holds."""
+    if not instances:
+        return
+    try:
+        cancel(*instances, by=by)
+    except IllegalTransition:
+        pass  # that one has ended by itself, or is about to be
+    until = time.monotonic() + wait
+    for instance in instances:
+        if wait and not instance.is_terminal:
+            with suppress(WaitTimeout):
+                instance.wait(max(0.0, until - time.monotonic()))
+    _refresh(instances)
 
 
 def _refresh(instances):

@@ -55,6 +55,8 @@ class TaskType:
     serializer: str = codec.JSON
     transactional: bool | str = False
     keep_processes: bool = False
+    stoppable: bool = False
+    cancel_grace: object = None
     max_running: int | None = None
     rate: str | None = None
     burst: int | None = None
@@ -153,10 +155,11 @@ _DURATIONS = ("timeout", "backoff", "backoff_max", "retention")
 _COUNTS = ("max_restarts", "max_retries")
 _PARAMETERS = (*_DURATIONS, *_COUNTS, "max_memory")
 _parameters = attrgetter(*_PARAMETERS)
-_MAY_BE_NONE = ("timeout", "retention", "max_memory")
+_MAY_BE_NONE = ("timeout", "retention", "max_memory", "cancel_grace")
 _OPTIONS = ("priority", "collection")
 _LIMITS = ("max_running", "rate", "burst", "weight")
-_KNOWN = (*_PARAMETERS, "serializer", "transactional", "keep_processes", *_LIMITS, *_OPTIONS)
+_OTHERS = ("serializer", "transactional", "keep_processes", "stoppable", "cancel_grace")
+_KNOWN = (*_PARAMETERS, *_OTHERS, *_LIMITS, *_OPTIONS)
 _LONGEST = timedelta(days=3650).total_seconds()
 _MOST = 1_000_000
 _LEAST_MEMORY = 1024 * 1024
@@ -201,6 +204,10 @@ class Registry:
         """Whether what the Type's handler writes is committed together with its end."""
         return identifier in self._types and bool(self._types[identifier].transactional)
 
+    def is_stoppable(self, identifier):
+        """Whether an attempt of the Type may be stopped wherever it is, to pause it."""
+        return identifier in self._types and self._types[identifier].stoppable
+
     def handler_of(self, identifier):
         """Return the Type to run. Raises UnregisteredHandler."""
         if identifier not in self._types:
@@ -226,7 +233,8 @@ def task_type(identifier, **parameters):
     ``max_memory`` is what an attempt may have in memory, as "512MiB" or in
     bytes, None for no limit. What is not given comes from ``settings.ATP``.
     With ``keep_processes`` what an attempt leaves running lives on until its
-    worker ends. ``priority`` and ``collection`` become the defaults of
+    worker ends. ``cancel_grace`` is the time between asking to cancel a running
+    attempt and killing it. ``priority`` and ``collection`` become the defaults of
     :class:`Options`.
 
     ``max_running``, ``rate``, ``burst`` and ``weight`` are limits over all daemons, until an
@@ -285,7 +293,7 @@ def _check_parameters(identifier, parameters):
             raise InvalidType(f"{told} has no parameter {name!r}.{did_you_mean(name, _KNOWN)}")
         if value is None and name in _MAY_BE_NONE:
             continue
-        if name in _DURATIONS:
+        if name in (*_DURATIONS, "cancel_grace"):
             _check_duration(told, name, value)
         elif name in _COUNTS:
             _check_count(told, name, value)

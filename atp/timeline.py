@@ -1,7 +1,7 @@
 """What became of an Instance, attempt by attempt, as its log tells it."""
 
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from itertools import zip_longest
 
 from .models import LogRecord
@@ -36,13 +36,14 @@ class Attempt:
     event: str | None = None
     state: str | None = None
     message: str = ""
+    paused: timedelta = timedelta()
 
     @property
     def ran(self):
-        """For how long it ran, a timedelta; None if it did not start, or has not ended."""
+        """For how long it ran, a timedelta without its pauses; None if that is not known yet."""
         if self.started is None or self.ended is None:
             return None
-        return self.ended - self.started
+        return self.ended - self.started - self.paused
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,17 +80,24 @@ def _spans(transitions):
 
 def _attempts(transitions):
     """Each from its claim to what ended it: the last transition that is not of the next one."""
-    facts = None
-    for record in transitions:
+    facts = since = None
+    for before, record in zip([None, *transitions], transitions, strict=False):
         if record.event == Event.CLAIM:
             if facts is not None:
                 yield Attempt(**facts)
             facts = {"number": record.attempt, "claimed": record.time, "who": record.who}
+            facts["paused"] = timedelta()
         elif facts is None or record.attempt != facts["number"] or "ended" in facts:
             continue
         elif record.event == Event.START:
             facts["started"] = record.time
-        elif record.event not in (Event.PAUSE, Event.RESUME):
+        elif record.event == Event.PAUSE:
+            since = record.time
+        elif record.event == Event.RESUME:
+            facts["paused"] += record.time - since
+        else:
+            if before is not None and before.event == Event.PAUSE:
+                facts["paused"] += record.time - since
             facts |= {
                 "ended": record.time,
                 "event": record.event,

@@ -10,6 +10,8 @@ if not apps.is_installed("django_htmx"):
     )
 
 from .views.acting import ActionPage
+from .views.changing import ChangePage
+from .views.commanding import OrderPage
 from .views.controls import GatePage, LimitPage
 from .views.daemons import DaemonPage, DaemonsPage
 from .views.enqueueing import EnqueuePage
@@ -27,6 +29,7 @@ urlpatterns = [
     path("instances/<str:uuid>/log/", LogPage.as_view(), name="log"),
     path("instances/<str:uuid>/response", ResponseBody.as_view(), name="response"),
     path("instances/<str:uuid>/files/<int:number>", PublishedFile.as_view(), name="file"),
+    path("instances/<str:uuid>/change/", ChangePage.as_view(), name="change"),
     path("instances/<str:uuid>/<str:name>/", ActionPage.as_view(), name="action"),
     path("types/", TypesPage.as_view(), name="types"),
     path("types/<str:identifier>/", TypePage.as_view(), name="type"),
@@ -35,4 +38,5 @@ urlpatterns = [
     path("types/<str:identifier>/limit/", LimitPage.as_view(), name="type-limit"),
     path("daemons/", DaemonsPage.as_view(), name="daemons"),
     path("daemons/<str:uuid>/", DaemonPage.as_view(), name="daemon"),
+    path("daemons/<str:uuid>/<str:name>/", OrderPage.as_view(), name="order"),
 ]

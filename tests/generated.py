@@ -131,6 +131,14 @@ def problems():
     return "\n".join(rows)
 
 
+def troubles():
+    """What a scan may find."""
+    from atp.store.findings import Trouble
+
+    rows = ["| found | an Instance or a daemon that is |", "|---|---|"]
+    return "\n".join(rows + [f"| `{each.value}` | {each.label} |" for each in Trouble])
+
+
 def promises():
     """The modules whose tests name each promise in their docstrings."""
     import ast
@@ -160,6 +168,7 @@ PARTS = {
     "atpd.md": [options, facts],
     "api.md": [operations, problems],
     "guarantees.md": [promises],
+    "check.md": [troubles],
 }
 
 

@@ -9,6 +9,7 @@ says how many passed and failed; the exit status is 1 if any failed or none ran.
 
 import argparse
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -17,11 +18,12 @@ import xml.etree.ElementTree as ET
 from dataclasses import dataclass
 from pathlib import Path
 
-from . import environment
+from . import environment, packages
 from .browser import chromium
 
 STORE_TESTS = "tests/store"
 BROWSER_TESTS = "tests/browser"
+POOLER_TESTS = "tests/daemon/test_pgbouncer.py"
 # Options of pytest whose value is a path, but not one of what is to be run.
 TAKE_A_PATH = {"--ignore", "--deselect", "--confcutdir", "--rootdir", "--basetemp", "-c"}
 
@@ -64,6 +66,8 @@ def main(argv=None):
         except chromium.NoBrowser as error:
             print(error, file=sys.stderr)
             return 1
+    if any(_needs_pooler(leg) for leg in legs):
+        _find_pooler()
     if len(legs) > 1 and not options.serial and (os.cpu_count() or 1) > 1:
         outcomes = _all_at_once(legs)
     else:
@@ -111,11 +115,29 @@ def _paths(args):
 
 def _needs_browser(leg):
     """Whether the tests in a browser are among those of the leg."""
-    own = environment.ROOT / BROWSER_TESTS
+    return _chooses(leg, environment.ROOT / BROWSER_TESTS)
+
+
+def _chooses(leg, own):
+    """Whether what lies there is among the tests of the leg."""
     chosen = [Path(path.partition("::")[0]).resolve() for path in _paths(leg.args)]
     return not chosen or any(
         path.is_relative_to(own) or own.is_relative_to(path) for path in chosen
     )
+
+
+def _needs_pooler(leg):
+    """Whether the tests behind PgBouncer are among those of the leg."""
+    return leg.kind == "postgres" and _chooses(leg, environment.ROOT / POOLER_TESTS)
+
+
+def _find_pooler():
+    """Install PgBouncer where there is none; its tests are skipped where that cannot be done."""
+    if shutil.which("pgbouncer") is None:
+        try:
+            packages.install("pgbouncer")
+        except packages.NotInstalled as error:
+            print(f"No PgBouncer, so its tests are skipped. {error}", flush=True)
 
 
 def _run(leg, prefix=None):

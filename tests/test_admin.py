@@ -9,7 +9,7 @@ from django.urls import reverse
 from atp import queue
 from atp.admin.base import COUNTED, BoundedPaginator
 from atp.models import Daemon, Inputs, Instance, LogRecord, Response, Task, Type
-from atp.states import Event, State
+from atp.states import Event, Reason, State
 
 from .populated import ESCAPE, MARKUP, populate, world_in
 
@@ -236,7 +236,7 @@ def test_parts_of_a_page_need_their_own_permission(full, client):
 
 @pytest.mark.parametrize(
     ("action", "permission"),
-    [("redrive", "operate"), ("delete_selected", "delete_instance")],
+    [("redrive", "operate"), ("cancel", "operate"), ("delete_selected", "delete_instance")],
 )
 def test_an_action_needs_its_permission(full, client, action, permission):
     operator = user(*view_all())
@@ -244,12 +244,13 @@ def test_an_action_needs_its_permission(full, client, action, permission):
     before = full.world.snapshot()
     page = client.get(address(Instance, "changelist"))
     assert f'value="{action}"' not in page.content.decode()
-    act(client, action, full[State.FAILED], post="yes")
+    of = State.RUNNING if action == "cancel" else State.FAILED
+    act(client, action, full[of], post="yes")
     assert full.world.snapshot() == before
     operator.user_permissions.add(Permission.objects.get(codename=permission))
     page = client.get(address(Instance, "changelist"))
     assert f'value="{action}"' in page.content.decode()
-    act(client, action, full[State.FAILED], post="yes")
+    act(client, action, full[of], post="yes")
     assert full.world.snapshot() != before
 
 
@@ -268,6 +269,21 @@ def test_redrive_is_logged_with_the_user(full, client):
     record = full[State.FAILED].log.last()
     assert (record.event, record.who) == (Event.REDRIVE, "user operator via admin")
     assert full[State.RUNNING].state == State.RUNNING
+
+
+def test_cancel_is_logged_with_the_user(full, client):
+    client.force_login(user("view_instance", "operate"))
+    response = act(
+        client, "cancel", full[State.ACCEPTED], full[State.RUNNING], full[State.FINISHED]
+    )
+    assert told(response) == [
+        "Instances left alone, their state does not allow it: 1",
+        "Instances cancelled: 1; that their daemons are asked to end: 1",
+    ]
+    assert full[State.ACCEPTED].reason == Reason.CANCELLED
+    assert full[State.RUNNING].log.last().who == "user operator via admin"
+    again = act(client, "cancel", full[State.RUNNING])
+    assert "has been asked to be cancelled already" in told(again)[-1]
 
 
 def test_redrive_of_all_that_a_filter_selects(full, client):

@@ -116,7 +116,8 @@ def test_a_list_is_the_same_by_links_and_by_key(run):
     printed, documents = run
     document = documents["lists"]
     assert set(document["queries"]) == set(document["p95"]) == set(document["median"])
-    assert max(document["queries"].values()) <= 12
+    # Most on the overview, with what a scan suspects.
+    assert max(document["queries"].values()) <= 16
     assert "links lead to page 3" in printed
 
 

@@ -68,17 +68,23 @@ def calls(full):
     """One call of each subcommand that works."""
     return {
         "status": ["status"],
+        "check": ["check"],
         "types": ["types"],
         "list": ["list"],
         "show": ["show", str(full[State.FINISHED].uuid)],
         "enqueue": ["enqueue", "tests.echo", '{"a": 1}'],
+        "change": ["change", str(full[State.ACCEPTED].uuid), "--priority", "3"],
         "redrive": ["redrive", str(full[State.FAILED].uuid)],
         "release": ["release", str(full[State.RUNNING].uuid)],
+        "pause": ["pause", str(full[State.RUNNING].uuid)],
+        "resume": ["resume", str(full[State.PAUSED].uuid)],
+        "cancel": ["cancel", str(full[State.RUNNING].uuid)],
         "purge": ["purge"],
         "delete": ["delete", str(full[State.FINISHED].uuid)],
         "daemons": ["daemons"],
         "gate": ["gate", "hold", "--type", "tests.echo"],
         "limit": ["limit", "--type", "tests.echo", "--rate", "100/m"],
+        "daemon": ["daemon", "quiet", "--all"],
     }
 
 
@@ -507,6 +513,90 @@ def test_release_asks_the_holder(full):
     assert waiting["asked"] is False
 
 
+def test_cancel_of_what_waits_and_what_runs(full):
+    """G6: each is logged with its actor."""
+    waiting, running = full[State.ACCEPTED], full[State.RUNNING]
+    found = document("cancel", str(waiting.uuid), str(running.uuid))
+    assert found == {"cancelled": 1, "asked": 1}
+    assert (full[State.ACCEPTED].reason, full[State.RUNNING].state) == ("CANCELLED", "RUNNING")
+    assert {full[state].log.last().who for state in (State.ACCEPTED, State.RUNNING)} == {actor()}
+
+
+def test_cancel_of_uuids_is_all_or_none(full):
+    waiting, finished = str(full[State.ACCEPTED].uuid), str(full[State.FINISHED].uuid)
+    with pytest.raises(CommandError, match="cannot be cancelled: it is FINISHED"):
+        run("cancel", waiting, finished)
+    assert full[State.ACCEPTED].state == State.ACCEPTED
+
+
+def test_cancel_of_a_selection_takes_what_waits(full, monkeypatch):
+    monkeypatch.setattr(queue, "CHUNK", 2)
+    more = echo.using(collection="books").enqueue_many([{}] * 5)
+    assert document("cancel", "--type", "tests.keyword", "--yes")["cancelled"] == 0
+    found = document("cancel", "--type", "tests.echo", "--collection", "books", "--yes")
+    assert found == {"cancelled": 5, "asked": 0}
+    assert {queue.get(each.uuid).reason for each in more} == {Reason.CANCELLED}
+    assert document("cancel", "--type", "tests.add", "--yes") == {"cancelled": 1, "asked": 0}
+    assert full[State.ACCEPTED].reason == Reason.CANCELLED
+    assert full[State.RUNNING].state == State.RUNNING
+
+
+def test_change_says_what_and_who(full):
+    waiting = full[State.ACCEPTED]
+    due = waiting.task.due_at
+    run("change", str(waiting.uuid), "--priority", "-3", "--collection", "a b", "--run-now")
+    changed = full[State.ACCEPTED]
+    assert (changed.priority, changed.collection) == (-3, "a b")
+    assert changed.task.due_at < due
+    last = changed.log.last()
+    assert last.who == actor()
+    assert last.message.endswith("→ now; priority 0 → -3; collection none → a b")
+
+
+def test_change_of_the_due_time(full):
+    uuid = str(full[State.ACCEPTED].uuid)
+    [found] = document("change", uuid, "--due", "2h")["instances"]
+    soon = timezone.now() + timedelta(hours=2)
+    assert abs(datetime.fromisoformat(found["due_at"]) - soon) < timedelta(minutes=1)
+    [later] = document("change", uuid, "--postpone", "30m")["instances"]
+    delay = datetime.fromisoformat(later["due_at"]) - datetime.fromisoformat(found["due_at"])
+    assert delay == timedelta(minutes=30)
+
+
+def test_change_of_several_is_all_or_none(full):
+    waiting = [full[State.ACCEPTED], echo.enqueue()]
+    named = [str(each.uuid) for each in waiting]
+    with pytest.raises(CommandError, match="cannot be changed: it is RUNNING"):
+        run("change", *named, str(full[State.RUNNING].uuid), "--priority", "9")
+    assert [queue.get(name).priority for name in named] == [0, 0]
+    assert run("change", *named, "--priority", "9") == "Instances changed: 2\n"
+    assert [queue.get(name).priority for name in named] == [9, 9]
+
+
+def test_daemons_are_told(full):
+    host = full.host
+    other = full.world.host("tests.echo", name="elsewhere")
+    assert run("daemon", "quiet", "host:1") == "Told to go quiet: 1\n  host:1\n"
+    assert (host.row.request, other.row.request) == ("quiet", "")
+    assert LogRecord.objects.about("daemon:host:1").last().who == actor()
+    assert "running, soon quiet" in run("daemons")
+    told = document("daemon", "quiet", "--all")
+    assert told["told"] == ["elsewhere:1"]
+    assert [left["daemon"] for left in told["left_alone"]] == ["host:1"]
+    assert "has been told to go quiet" in told["left_alone"][0]["why"]
+    assert document("daemon", "resume", "--host", "elsewhere")["told"] == ["elsewhere:1"]
+    run("daemon", "stop", str(host.uuid), "elsewhere:1")
+    assert (host.row.request, other.row.request) == ("stop", "stop")
+
+
+def test_daemons_by_name_are_told_all_or_none(full):
+    other = full.world.host("tests.echo", name="elsewhere")
+    queue.command(other.uuid, "stop")
+    with pytest.raises(CommandError, match="has been told to stop"):
+        run("daemon", "quiet", "host:1", "elsewhere:1")
+    assert full.host.row.request == ""
+
+
 def test_purge_removes_what_retention_allows(full):
     """G12: and nothing else."""
     Type.objects.filter(identifier="tests.echo").update(retention=timedelta(days=1))
@@ -580,6 +670,27 @@ BAD = [
     (["enqueue", "tests.echo", "--run-after", "2h", "--start-before", "1h"], "later than"),
     (["enqueue", "tests.echo", "--wait", "-1"], "number of seconds|expected"),
     (["enqueue", "tests.echo", "--wait", "nan"], "number of seconds"),
+    (["change"], "required"),
+    (["change", "{ACCEPTED}"], "What"),
+    (["change", "{RUNNING}", "--priority", "1"], "cannot be changed: it is RUNNING"),
+    (["change", "{FINISHED}", "--run-now"], "cannot be changed: it is FINISHED"),
+    (["change", "00000000", "--run-now"], "There is no Instance"),
+    (["change", "{ACCEPTED}", "--priority", "101"], "from -100 to 100"),
+    (["change", "{ACCEPTED}", "--priority", "high"], "whole number"),
+    (["change", "{ACCEPTED}", "--due", "soon"], "neither a time"),
+    (["change", "{ACCEPTED}", "--due", "9999-12-31T23:59-10:00"], "calendar"),
+    (["change", "{ACCEPTED}", "--postpone", "2030-01-31"], "not a delay"),
+    (["change", "{ACCEPTED}", "--postpone", "2h", "--run-now"], "not allowed with"),
+    (["change", "{ACCEPTED}", "--collection", "a\nb"], "printable"),
+    (["daemon"], "required"),
+    (["daemon", "sleep", "--all"], "invalid choice"),
+    (["daemon", "quiet"], "Which ones"),
+    (["daemon", "quiet", "host:1", "--all"], "Which ones"),
+    (["daemon", "quiet", "hots:1"], "Did you mean 'host:1'"),
+    (["daemon", "quiet", "host:99999999999"], "There is no daemon"),
+    (["daemon", "quiet", "00000000-0000-7000-8000-000000000000"], "There is no daemon"),
+    (["daemon", "quiet", "--host", "hots"], "Did you mean 'host'"),
+    (["daemon", "resume", "host:1"], "it is running"),
     (["redrive"], "Which ones"),
     (["redrive", "{FAILED}", "--all"], "Which ones"),
     (["redrive", "--all"], "needs --yes"),
@@ -590,6 +701,11 @@ BAD = [
     (["redrive", "{FAILED}", "00000000"], "There is no Instance"),
     (["release", "{FAILED}"], "cannot be released"),
     (["release"], "required"),
+    (["cancel"], "Which ones"),
+    (["cancel", "{RUNNING}", "--type", "tests.echo"], "Which ones"),
+    (["cancel", "--type", "tests.add"], "Nothing was cancelled: a selection needs --yes"),
+    (["cancel", "--type", "tests.ecko", "--yes"], "Did you mean"),
+    (["cancel", "{FAILED}"], "cannot be cancelled: it is FAILED"),
     (["purge", "--type", "tests.ecko"], "Did you mean"),
     (["delete"], "required"),
     (["delete", "0123456789"], "not a whole uuid"),

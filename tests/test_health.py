@@ -7,8 +7,10 @@ from django.db import OperationalError, connection
 from django.db.migrations.recorder import MigrationRecorder
 
 from atp import health, overview, queue
+from atp.models import Daemon
 
 from .app.tasks import add, echo
+from .store.broken import LONG, age, execute, settle
 
 
 def test_an_empty_queue_needs_no_daemon(world):
@@ -56,6 +58,35 @@ def test_a_late_daemon_still_has_its_lease(world, host, monkeypatch):
     assert found.daemons == {"alive": 0, "late": 1, "lost": 0}
 
 
+@pytest.mark.parametrize("mode", ["quiet", "stopping"])
+def test_who_is_quiet_or_stopping_serves_nothing(world, host, mode):
+    """Told by an operator, or by itself after a signal."""
+    echo.enqueue()
+    world.store.renew(host.uuid, lease=30, mode=mode)
+    if mode == "quiet":
+        assert health.health().status == "ok"  # it has been told to resume
+        queue.command(host.uuid, "quiet")
+    found = health.health()
+    assert found.problems == (f"Work of Type 'tests.echo' is due, and what serves it is {mode}.",)
+    world.host("tests.echo")
+    assert health.health().status == "ok"
+
+
+def test_types_that_only_quiet_daemons_serve(world, host):
+    """Nothing is wrong yet, but somebody has to resume one."""
+
+    def quieted():
+        return health.quieted(overview.daemons(), overview.now())
+
+    other = world.host("tests.echo")
+    queue.command(host.uuid, "quiet")
+    assert quieted() == ["tests.add", "tests.keyword"]
+    queue.command(other.uuid, "stop")
+    assert quieted() == ["tests.add", "tests.echo", "tests.keyword"]
+    queue.command(host.uuid, "resume")
+    assert (quieted(), health.health().status) == ([], "ok")
+
+
 def test_a_database_that_has_not_been_migrated(world):
     rows = MigrationRecorder(connection).migration_qs.filter(app="atp")
     rows.latest("pk").delete()
@@ -80,9 +111,10 @@ def test_a_database_that_does_not_answer(world, monkeypatch):
 
 
 def test_a_million_waiting_tasks_cost_nothing(world, host, django_assert_max_num_queries):
-    """It asks for one Task of each Type that nobody serves."""
+    """It asks for one Task of each Type that nobody serves, or that is served by who is idle."""
+    settle(host)
     echo.enqueue()
-    with django_assert_max_num_queries(6) as queries:
+    with django_assert_max_num_queries(14) as queries:
         health.health()
     assert not any("count(" in query["sql"].lower() for query in queries)
 
@@ -126,3 +158,40 @@ def test_what_is_held_is_nobody_s_fault(world):
         queue.hold(**place)
         assert not health.health().problems
         queue.open_gate(**place)
+
+
+class TestWhatShouldNeverBe:
+    """As far as indexes tell it: docs/check.md."""
+
+    def test_due_for_long_while_an_idle_daemon_serves_it(self, world, host):
+        """G2: it is not lost, and it is said."""
+        settle(host)
+        instances = [echo.enqueue() for _ in range(2)]
+        age(*(instance.pk for instance in instances))
+        found = health.health()
+        assert found.status == "failing"
+        [problem] = found.problems
+        assert problem.startswith("Work of Type 'tests.echo' has been due for 1.")
+        assert "(2 in all)" in problem
+        host.claim()
+        assert health.health().status == "ok"
+
+    def test_held_by_a_daemon_that_nobody_sweeps(self, world, host):
+        settle(world.host("tests.add", name="other"), idle=False)
+        echo.enqueue()
+        host.claim()
+        host.lose_lease()
+        assert health.health().status == "ok"
+        Daemon.objects.filter(uuid=host.uuid).update(lease_until=world.store.now() - LONG)
+        [problem] = health.health().problems
+        assert problem.startswith("Daemon host:1 was lost 1.")
+
+    def test_held_by_a_daemon_without_a_row(self, world, host):
+        echo.enqueue()
+        host.claim()
+        key = host.row.pk
+        execute("DELETE FROM atp_daemon WHERE id = %s", key)
+        [problem] = health.health().problems
+        assert problem.startswith(f"Daemon removed-{key}:0 has no row any more, but holds Tasks.")
+        queue.scan()
+        assert health.health().status == "ok"

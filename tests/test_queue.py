@@ -124,7 +124,71 @@ class TestRelease:
             queue.release(one)
 
 
+class TestCancel:
+    def test_what_waits_and_what_runs(self, host):
+        running = echo.enqueue()
+        run(host, Event.START)
+        waiting = echo.enqueue()
+        assert queue.cancel(waiting, running, by="ann") == [running]
+        assert (waiting.state, waiting.reason) == (State.FAILED, Reason.CANCELLED)
+        assert running.state == State.RUNNING
+        assert queue.task(running).request == "cancel"
+        assert {one.log.last().who for one in (waiting, running)} == {"ann"}
+
+    def test_what_has_ended_cannot(self, host):
+        """G13: the others are cancelled."""
+        ended = echo.enqueue()
+        run(host, Event.START, Event.FINISH)
+        live = echo.enqueue()
+        with pytest.raises(IllegalTransition, match="cannot be cancelled: it is FINISHED") as told:
+            queue.cancel(ended, live)
+        assert told.value.state == State.FINISHED
+        assert queue.get(live.uuid).reason == Reason.CANCELLED
+
+    def test_the_second_who_asks_is_told(self, host):
+        one = echo.enqueue()
+        run(host, Event.START)
+        queue.cancel(one, by="ann")
+        for verb in (queue.cancel, queue.release):
+            with pytest.raises(IllegalTransition, match="has been asked to be cancelled already"):
+                verb(one, by="bob")
+        assert "bob" not in {record.who for record in one.log}
+
+    def test_it_can_be_redriven(self):
+        one = echo.enqueue()
+        queue.cancel(one)
+        queue.redrive(one)
+        assert (one.state, one.reason) == (State.ACCEPTED, "")
+
+    def test_in_chunks(self, monkeypatch):
+        monkeypatch.setattr(queue, "CHUNK", 2)
+        made = echo.enqueue_many([{}] * 5)
+        assert queue.cancel(*made) == []
+        assert queue.cancel() == []
+        assert {one.reason for one in made} == {Reason.CANCELLED}
+
+    def test_one_that_is_gone(self):
+        one = echo.enqueue()
+        one.pk = 2**40
+        with pytest.raises(UnknownInstance):
+            queue.cancel(one)
+
+
 class TestRemoving:
+    def test_delete_cancels_first(self, host):
+        """G12: what waits at once, what runs not before its end."""
+        running = echo.enqueue()
+        run(host, Event.START)
+        waiting = echo.enqueue()
+        assert queue.delete(waiting, running, by="ann", cancel=True) == 1
+        assert list(Instance.objects.all()) == [running]
+        assert queue.task(running).request == "cancel"
+        assert queue.delete(running, cancel=True) == 0
+        end = Change(event=Event.FAIL, instance=running.pk, attempt=1, reason=Reason.CANCELLED)
+        assert host.record(end) == []
+        assert queue.delete(running, by="ann", cancel=True) == 1
+        assert LogRecord.objects.about("type:tests.echo").last().who == "ann"
+
     def test_delete(self, host):
         made = echo.enqueue_many([{}] * 3)
         run(host, Event.START, Event.FINISH)

@@ -36,7 +36,8 @@ def test_an_attempt_from_its_claim_to_its_end(made):
     line = timeline.timeline(instance)
     [attempt] = line.attempts
     assert (attempt.number, attempt.event, attempt.state) == (1, Event.FINISH, State.FINISHED)
-    assert attempt.ran == attempt.ended - attempt.started
+    [pause] = [span for span in line.spans if span.state == State.PAUSED]
+    assert attempt.ran == attempt.ended - attempt.started - (pause.end - pause.begin)
     assert attempt.who.startswith("host:")
     states = [span.state for span in line.spans]
     assert states == ["ACCEPTED", "SCHEDULED", "RUNNING", "PAUSED", "RUNNING"]

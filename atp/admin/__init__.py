@@ -1,6 +1,6 @@
 """The admin: everything to be seen, nothing to be edited.
 
-A state is never assigned; the two actions are verbs of the queue. What is
+A state is never assigned; the actions are verbs of the queue. What is
 stored is shown as text and never as HTML (G14).
 """
 

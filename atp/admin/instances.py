@@ -1,4 +1,4 @@
-"""Instances in the admin, and the two things that can be done with them."""
+"""Instances in the admin, and the three things that can be done with them."""
 
 from django.contrib import admin, messages
 from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
@@ -24,7 +24,7 @@ LOG_SHOWN = 200
 
 @admin.register(Instance)
 class InstanceAdmin(ReadOnlyAdmin):
-    actions = ("redrive", "delete_selected")
+    actions = ("redrive", "cancel", "delete_selected")
     list_display = (
         *("uuid", "type_link", "identifier", "state", "reason", "collection", "attempt"),
         *("percent", shown.time_of("created"), shown.time_of("finished")),
@@ -101,13 +101,13 @@ class InstanceAdmin(ReadOnlyAdmin):
 
     # Actions
 
-    def has_redrive_permission(self, request):
+    def has_operate_permission(self, request):
         return request.user.has_perm(permissions.OPERATE)
 
     def has_remove_permission(self, request):
         return request.user.has_perm("atp.delete_instance")
 
-    @admin.action(description="Redrive selected Instances that FAILED", permissions=["redrive"])
+    @admin.action(description="Redrive selected Instances that FAILED", permissions=["operate"])
     def redrive(self, request, queryset):
         chosen = self._chosen(request, queryset.failed(), queryset)
         if not chosen:
@@ -118,6 +118,21 @@ class InstanceAdmin(ReadOnlyAdmin):
             self.message_user(request, str(error), messages.WARNING)
         else:
             self.message_user(request, f"Instances redriven: {len(chosen)}", messages.SUCCESS)
+
+    @admin.action(description="Cancel selected Instances that live", permissions=["operate"])
+    def cancel(self, request, queryset):
+        chosen = self._chosen(request, queryset.live(), queryset)
+        if not chosen:
+            return
+        try:
+            asked = queue.cancel(*chosen, by=actor(request, ADMIN))
+        except ATPError as error:  # somebody was quicker with one of them
+            self.message_user(request, str(error), messages.WARNING)
+            return
+        done = f"Instances cancelled: {len(chosen) - len(asked)}"
+        if asked:
+            done += f"; that their daemons are asked to end: {len(asked)}"
+        self.message_user(request, done, messages.SUCCESS)
 
     # Named as Django's own action, whose place it takes and whose page it shows.
     @admin.action(description="Delete selected Instances that have ended", permissions=["remove"])

@@ -108,10 +108,10 @@ class LogRecordAdmin(OfInstanceAdmin):
 
 @admin.register(Daemon)
 class DaemonAdmin(ReadOnlyAdmin):
-    list_display = ("__str__", "condition", "version", STARTED, SEEN, "idle")
+    list_display = ("__str__", "condition", "mode", "version", STARTED, SEEN, "idle")
     fields = (
         *("uuid", "host", "pid", "version", "condition", "types", "workers", "lock"),
-        *(shown.time_of("lease_until"), "idle", "request", STARTED, SEEN, "held", "log"),
+        *(shown.time_of("lease_until"), "idle", "mode", "request", STARTED, SEEN, "held", "log"),
     )
     readonly_fields = ("condition", "held", "log")
 

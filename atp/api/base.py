@@ -24,6 +24,11 @@ from .schema import Schema
 _UUID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.ASCII | re.IGNORECASE)
 
 
+def is_uuid(text):
+    """Whether text from a URL is a uuid in the one form that the API gives."""
+    return _UUID.fullmatch(text) is not None
+
+
 class View(APIView):
     """An address of the API, with an :class:`Operation` for each method."""
 
@@ -32,7 +37,7 @@ class View(APIView):
     # What it stands under in the schema.
     tag = "instances"
 
-    http_method_names = ("get", "head", "post")
+    http_method_names = ("get", "head", "post", "delete")
     renderer_classes = (JSONRenderer,)
     parser_classes = (JSONParser,)
     permission_classes = ()
@@ -98,7 +103,7 @@ class View(APIView):
 
     def instance_of(self, uuid):
         """Return the Instance of a uuid as it stands in a URL. Raises UnknownInstance."""
-        if not _UUID.fullmatch(uuid):
+        if not is_uuid(uuid):
             raise UnknownInstance(f"{uuid!r} is not a uuid, so there is no such Instance.")
         return queue.get(uuid)
 

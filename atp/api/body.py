@@ -6,13 +6,12 @@ told with its place: ``[3].inputs.azimuth``.
 
 from collections import Counter
 from dataclasses import replace
-from datetime import datetime, timedelta
+from datetime import timedelta
 from functools import cache
 
 from .. import binding, codec, overview, queue
 from ..conf import did_you_mean
 from ..exceptions import (
-    LONGEST_DELAY,
     ATPError,
     CorruptData,
     DuplicateIdentifier,
@@ -22,6 +21,7 @@ from ..exceptions import (
 )
 from ..options import Options, check_text
 from ..web.problems import problem_of
+from . import moments
 from .problems import BODY, MOST, ProblemError, wrong
 
 # Items of one request.
@@ -150,27 +150,8 @@ class _Reader:
         return value
 
     def _moment(self, name, value):
-        if isinstance(value, str):
-            return read_time(name, value)
-        if isinstance(value, bool) or not isinstance(value, (int, float)):
-            raise InvalidOption(f"{name} must be a time as text, or a number of seconds from now.")
-        if not 0 <= value <= LONGEST_DELAY:
-            raise InvalidOption(f"{name} must be from 0 to {LONGEST_DELAY:.0f} seconds from now.")
-        return self._now() + timedelta(seconds=value)
-
-
-def read_time(name, text):
-    """Return a time that is written with its offset. Raises InvalidOption."""
-    try:
-        time = datetime.fromisoformat(text)
-    except (TypeError, ValueError):
-        time = None
-    if time is None or time.tzinfo is None:
-        raise InvalidOption(
-            f"{name}={text!r} is no time with an offset, as 2030-01-31T18:00:00Z; "
-            "a number would be seconds from now."
-        )
-    return time
+        moment = moments.read(name, value)
+        return self._now() + moment if isinstance(moment, timedelta) else moment
 
 
 def _inputs(value):

@@ -1,16 +1,14 @@
 """Gates and limits: what is set, and setting it."""
 
-from datetime import timedelta
-
 from rest_framework.exceptions import ParseError
 
 from .. import documents, queue
 from ..conf import did_you_mean
-from ..exceptions import LONGEST_DELAY
+from ..exceptions import InvalidOption
 from ..web import permissions
 from ..web.actor import API, actor
+from . import moments
 from .base import View
-from .body import read_time
 from .operation import Answer, Operation
 from .problems import BODY, wrong
 from .serializers import (
@@ -141,13 +139,8 @@ def _texts(given, names):
 
 def _moment(errors, value):
     """A time with an offset as text, or a number of seconds from now."""
-    if isinstance(value, (int, float)) and not isinstance(value, bool):
-        if 0 <= value <= LONGEST_DELAY:
-            return timedelta(seconds=value)
-        errors.append(("until", f"until must be from 0 to {LONGEST_DELAY:.0f} seconds from now."))
-        return None
     try:
-        return read_time("until", value)
-    except ValueError as error:
+        return moments.read("until", value)
+    except InvalidOption as error:
         errors.append(("until", str(error)))
         return None

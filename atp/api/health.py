@@ -22,7 +22,9 @@ class HealthView(View):
             summary="Whether the queue is being worked on",
             description="It is failing if the database does not answer or has not been migrated, "
             "or if work is due and no daemon with a live lease serves its Type, or is in the hands "
-            "of a lost one with none alive to take it over. Anybody gets "
+            "of a lost one with none alive to take it over, or if something is as it should "
+            "never be: due for long while an idle daemon serves it, or held by who is gone. "
+            "Anybody gets "
             f"`status`; the rest needs the permission `{permissions.VIEW_DAEMON}`.",
             answers={
                 200: Answer(description="All is well.", serializer=HealthSerializer),

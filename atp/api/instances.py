@@ -10,11 +10,11 @@ from ..models import Instance, Type
 from ..web import permissions
 from ..web.actor import API, actor
 from ..web.filters import InstanceFilter, selected
-from . import body
+from . import body, changing
 from .base import View
 from .filtering import parameters
 from .operation import LIMIT, PAGE, UUID, WAIT, Answer, Operation
-from .serializers import EnqueueSerializer, InstanceSerializer, page_of
+from .serializers import ChangeSerializer, EnqueueSerializer, InstanceSerializer, page_of
 
 NEWEST_FIRST = ("-id",)
 
@@ -73,6 +73,7 @@ class InstancesView(View):
 
 
 class InstanceView(View):
+    http_method_names = (*View.http_method_names, "patch")
     path_parameters = (UUID,)
     operations = {
         "GET": Operation(
@@ -84,14 +85,58 @@ class InstanceView(View):
                 200: Answer(description="The Instance as it is now.", serializer=InstanceSerializer)
             },
             problems=(404,),
-        )
+        ),
+        "DELETE": Operation(
+            id="delete",
+            summary="Remove an Instance, cancelling it first",
+            description="What has ended, or waits, is removed at once, with its inputs, response, "
+            "files and log. What a daemon holds is cancelled: delete it again when it has ended.",
+            permissions=(permissions.VIEW_INSTANCE, permissions.DELETE),
+            answers={
+                200: Answer(
+                    description="It is gone; this is what it was.", serializer=InstanceSerializer
+                ),
+                202: Answer(
+                    description="It is to be cancelled, and still there.",
+                    serializer=InstanceSerializer,
+                ),
+            },
+            problems=(404, 413, 415),
+        ),
+        "PATCH": Operation(
+            id="change",
+            summary="Change an Instance that waits",
+            description="Priority, due time, collection. One that a daemon holds, or that has "
+            "ended, is left as it is.",
+            permissions=(permissions.VIEW_INSTANCE, permissions.OPERATE),
+            body=ChangeSerializer,
+            answers={
+                200: Answer(description="The Instance as it is now.", serializer=InstanceSerializer)
+            },
+            problems=(404, 409, 413, 415, 422),
+        ),
     }
+
+    def patch(self, request, uuid):
+        if request.stream is None:
+            raise ParseError("There is no body: it says what is to be changed.")
+        instance = self.instance_of(uuid)
+        changing.change(instance, request.data, by=actor(request, API))
+        return Response(self.document_of(instance, queue.task(instance)))
 
     def get(self, request, uuid):
         instance = self.instance_of(uuid)
         if self.query.get("wait"):
             _wait(instance, self.query["wait"])
         return Response(self.document_of(instance, queue.task(instance)))
+
+    def delete(self, request, uuid):
+        instance = self.instance_of(uuid)
+        document = self.document_of(instance, queue.task(instance))
+        if queue.delete(instance, by=actor(request, API), cancel=True):
+            return Response(document)
+        instance = self.instance_of(uuid)  # it may be gone by now
+        return Response(self.document_of(instance, queue.task(instance)), status=202)
 
 
 def _wait(instance, seconds):

@@ -44,7 +44,7 @@ class Answer:
 class Operation:
     """A method at an address. ``problems`` are statuses of the answers that tell of a problem.
 
-    ``takes_many`` says that the body may be an array as well.
+    ``takes_many`` says that the body may be an array of what ``body`` describes.
     """
 
     id: str

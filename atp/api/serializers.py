@@ -5,6 +5,8 @@ Nothing is serialized by these: documents are plain values already.
 
 from rest_framework import serializers as rest
 
+from ..exceptions import LONGEST_DELAY
+from ..modes import Mode
 from ..options import EXISTING, MAX_IDENTIFIER, MAX_PRIORITY, MIN_PRIORITY
 from ..overview import ALIVE, LATE, LOST
 from ..registry import IDENTIFIER
@@ -207,6 +209,28 @@ class SetLimitSerializer(rest.Serializer):
     )
 
 
+class ChangeSerializer(rest.Serializer):
+    """What is left out stays as it is."""
+
+    priority = rest.IntegerField(
+        required=False, min_value=MIN_PRIORITY, max_value=MAX_PRIORITY, help_text="Higher first."
+    )
+    due_at = fields.Plain(
+        *fields.MOMENT,
+        required=False,
+        help_text="Not earlier: a time with an offset, or seconds from now; 0 is at once.",
+    )
+    postpone = fields.Plain(
+        {"type": "number", "minimum": 0, "maximum": LONGEST_DELAY},
+        required=False,
+        help_text="So many seconds later than it was due, or than now if it is due; without "
+        "`due_at`.",
+    )
+    collection = fields.text(
+        "Printable; empty for none.", required=False, allow_blank=True, max_length=MAX_IDENTIFIER
+    )
+
+
 class InputsSerializer(rest.Serializer):
     format = fields.text("How they are stored, `json` or `pickle`.")
     value = rest.JSONField(
@@ -265,7 +289,8 @@ class DaemonSerializer(rest.Serializer):
     lock = fields.text("Name of the file lock that is its lease; empty where the lease is a time.")
     lease_until = fields.time()
     idle = rest.BooleanField()
-    request = fields.text()
+    mode = fields.word(Mode, "What it does, as it says itself.")
+    request = fields.text("What it has been told: quiet, stop, or empty.")
     started = fields.time()
     seen = fields.time("Its last renewal.")
     condition = fields.word((ALIVE, LATE, LOST), "Late: it has missed a renewal. Lost: no lease.")

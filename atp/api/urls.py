@@ -12,8 +12,10 @@ from django.db.transaction import non_atomic_requests
 from django.urls import path, re_path
 
 from ..conf import settings
+from ..modes import Order
 from ..web.actions import ACTIONS
 from .acting import ActionView
+from .commanding import OrderView
 from .controls import GatesView, LimitsView
 from .daemons import DaemonsView, DaemonView
 from .health import HealthView
@@ -52,6 +54,10 @@ _resources = [
     path("limits", LimitsView.as_view(), name="limits"),
     path("daemons", DaemonsView.as_view(), name="daemons"),
     path("daemons/<str:uuid>", DaemonView.as_view(), name="daemon"),
+    *(
+        path(f"daemons/<str:uuid>/{order}", OrderView.as_view(order=order), name=f"daemon-{order}")
+        for order in Order
+    ),
     path("health", _unwrapped(HealthView.as_view()), name="health"),
 ]
 _known = tuple(str(each.pattern) for each in _resources)

@@ -4,17 +4,17 @@ Turns what workers say, and their deaths, into changes and notes for the
 ledger.
 """
 
-import logging
 import pickle
 import time
 
 from ..registry import registry
 from ..states import Event, State
-from ..store.values import Change, Message, Note
+from ..store.values import PAUSE, RESUME, Change, Message, Note
 from . import journal
 from . import outcome as outcomes
 from .endings import Endings
 from .outcome import WORKERS_OWN, Kind
+from .pausing import Pausing
 from .pool import LOOK_AFTER
 from .processes import uptime
 from .tally import Tally
@@ -31,10 +31,11 @@ class Attempts:
 
     ``news`` counts what was put back into the queue, ``more_waits`` says that
     something is known to be due there; ``stopping`` says why nothing is to be
-    started any more. ``tell(kind, …)`` speaks to the supervisor.
+    started, because the daemon is quiet or ends. ``tell(kind, …)`` speaks to the
+    supervisor.
     """
 
-    def __init__(self, pool, ledger, page, identity, tell):
+    def __init__(self, pool, ledger, page, identity, tell, places=1):
         self._pool = pool
         self._ledger = ledger
         self._page = page
@@ -43,6 +44,7 @@ class Attempts:
         # How far this host's clock is ahead of its uptime clock.
         self._clock = time.time() - uptime()
         self.endings = Endings(pool, page, tell, self.hand_back)
+        self.pausing = Pausing(pool, page, places, self._record_pause, tell)
         self.tally = Tally()
         self.news = 0
         self.more_waits = False
@@ -100,9 +102,16 @@ class Attempts:
         instance, attempt = holding.key
         self._ledger.add(Change(event=event, instance=instance, attempt=attempt, **facts))
 
-    def _release(self, holding, why, link=None, event=Event.RELEASE, **facts):
-        self._change(holding, event, link, message=why, **facts)
+    def _release(self, holding, why, link=None, **facts):
+        self._change(holding, Event.RELEASE, link, message=why, **facts)
         self.tally.released(holding, why)
+
+    def heard(self, asked):
+        """Do what was asked of the holder of a Task."""
+        if asked.request in (PAUSE, RESUME):
+            self.pausing.heard((asked.instance, asked.attempt), asked.request)
+        else:
+            self.endings.heard(asked)
 
     # What workers say
 
@@ -170,9 +179,11 @@ class Attempts:
         if outcome is None:
             instance, attempt = holding.key
             change = Change(event=Event.FINISH, instance=instance, attempt=attempt, **facts)
-        elif outcome.kind is Kind.INTERRUPTED and holding.ask:
-            self._release(holding, holding.why, link, holding.ask, **facts)
+        elif outcome.kind is Kind.INTERRUPTED and holding.ask == Event.RELEASE:
+            self._release(holding, holding.why, link, **facts)
             return None
+        elif holding.ask == Event.FAIL and outcome.kind in outcomes.CUT_SHORT:
+            change = outcomes.cancelled(holding.why, holding.claimed, outcome, **facts)
         else:
             change = outcomes.change(outcome, holding.claimed, **facts)
         if outcome is not None and outcome.kind in WORKERS_OWN:
@@ -211,8 +222,30 @@ class Attempts:
             time = self._time(link.hand[key], at)
             self._note(link, key, at, messages=(Message(time=time, level=level, text=text),))
 
+    def _on_committed(self, link, key, at):
+        """Its worker has committed its end, and may still have something to do after it."""
+        holding = link.hand.get(key)
+        if holding is not None:
+            holding.concluded = True
+            self._ledger.doubt(key)
+
     def _on_file(self, link, key, at, description):
         self._note(link, key, at, files=(description,))
+
+    def _on_paused(self, link, key, at, number, message, is_own):
+        self.look(link)
+        if link.running is not None and not link.running.start_known:
+            self._start(link.running, link, link.running.started)
+        self.pausing.begun(link, key, at, number, message, is_own=is_own)
+
+    def _on_resuming(self, link, key, at):
+        self.pausing.ending(link, key)
+
+    def _on_resumed(self, link, key, at):
+        self.pausing.ended(link, key, at)
+
+    def _record_pause(self, holding, event, link, at, message):
+        self._change(holding, event, link, time=self._time(holding, at), message=message)
 
     # Handing out and handing back
 
@@ -228,9 +261,14 @@ class Attempts:
 
     def hand_back_unstarted(self, why):
         """Release everything that no worker has started yet."""
-        self.hand_back(self._pool.take_all_waiting(), why)
+        self.hand_back_waiting(why)
         for link in self._pool.links.values():
             self.hand_back(self._pool.unstarted(link), why)
+
+    def hand_back_waiting(self, why):
+        """Release what no worker has."""
+        if self._pool.waiting:
+            self.hand_back(self._pool.take_all_waiting(), why)
 
     # Deaths
 
@@ -260,16 +298,33 @@ class Attempts:
         self.endings.forget(holding.key)
         if not holding.start_known:
             self._start(holding, link, holding.started or uptime())
+        if holding.concluded:
+            self.tally.finished(holding)
+            return
         if registry.is_transactional(holding.claimed.type):
             # It may have committed its end: the fence will tell, before anything is charged.
             self._ledger.doubt(holding.key)
             self._undecided[holding.key] = holding
-        if holding.ask:
-            self._release(holding, holding.why, link, holding.ask)
+        if holding.ask == Event.RELEASE:
+            self._release(holding, holding.why, link)
             return
-        self._change(holding, Event.EXPIRE, link, message=why, level=logging.WARNING)
+        if holding.ask == Event.FAIL and holding.pause is not None:
+            self.pausing.ended(link, holding.key, time.time())
+        facts = {"time": self._time(holding, time.time()), "who": self._who(link)}
+        if holding.ask == Event.FAIL:
+            change = outcomes.cancelled(holding.why, holding.claimed, **facts)
+        else:
+            change = outcomes.lost(why, holding.claimed, **facts)
+        self._ledger.add(change)
         if holding.key not in self._undecided:
-            self.tally.expired(holding, why)
+            self._tell_lost(holding, change)
+
+    def _tell_lost(self, holding, change):
+        """Tell how an attempt was taken whose worker died."""
+        if change.event == Event.EXPIRE:
+            self.tally.expired(holding, change.message)
+        elif change.event == Event.FAIL:
+            self.tally.ended(holding, change, 0.0)
 
     # What the database answers
 
@@ -280,7 +335,7 @@ class Attempts:
             concluded = self._undecided.pop(key, None)
             if concluded is not None:
                 self.tally.finished(concluded)
-            elif isinstance(entry, Change) or not self._ledger.is_doubtful(entry):
+            elif isinstance(entry, Change) or not self._may_have_concluded(entry):
                 self.tally.refused(entry, self._forget(key))
         for entry in batch:
             if not isinstance(entry, Change) or entry in refused:
@@ -288,11 +343,17 @@ class Attempts:
             key = entry.instance, entry.attempt
             if entry.event == Event.START:
                 self._hand_out_reserved(key)
-            elif entry.event in PUT_BACK:
+            elif key in self._undecided:
+                self._tell_lost(self._undecided.pop(key), entry)
+            if entry.event in PUT_BACK:
                 self.tell_news()
-                lost = self._undecided.pop(key, None)
-                if lost is not None and entry.event == Event.EXPIRE:
-                    self.tally.expired(lost, entry.message)
+
+    def _may_have_concluded(self, note):
+        """Whether a worker may have committed the end of the attempt before this was written."""
+        if self._ledger.is_doubtful(note):
+            return True
+        _, holding = self._pool.find((note.instance, note.attempt))
+        return holding is not None and registry.is_transactional(holding.claimed.type)
 
     def _hand_out_reserved(self, key):
         if self.stopping:
@@ -316,7 +377,8 @@ class Attempts:
         self._limited &= set(kept)
         for holding in list(self._pool.holdings()):
             if holding.key not in kept:
-                self._forget(holding.key)
+                if not holding.concluded:
+                    self._forget(holding.key)
             elif kept[holding.key] == State.RUNNING:
                 # Only the acknowledgement of its start got lost.
                 self._hand_out_reserved(holding.key)

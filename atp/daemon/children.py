@@ -10,11 +10,17 @@ from . import descendants, processes, worker
 from .dispatcher import ORPHANED, Dispatcher
 
 
-def be_dispatcher(parent, control, page, options, folders, previous):
+def be_dispatcher(parent, control, page, options, folders, previous, request):
     """Be the dispatcher of the supervisor ``parent``."""
     processes.title("atpd-dispatch")
     dispatcher = Dispatcher(
-        control, page, options, lock=folders.lock, mark=folders.mark, previous=previous
+        control,
+        page,
+        options,
+        lock=folders.lock,
+        mark=folders.mark,
+        previous=previous,
+        request=request,
     )
     signal.signal(signal.SIGUSR1, dispatcher.orphan)
     if not processes.die_with_parent(parent, signal.SIGUSR1):

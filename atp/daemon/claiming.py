@@ -1,8 +1,9 @@
 """Claiming: when to look at the queue, for how much; and the housekeeping in between."""
 
 from ..conf import settings
-from . import journal
+from . import abandoned, journal
 from .processes import uptime
+from .scanner import Scanner
 
 # After a look that found nothing, the next comes this late, in seconds, and ever later.
 FIRST_WAIT = 0.01
@@ -11,13 +12,15 @@ FIRST_WAIT = 0.01
 class Claiming:
     """Works in the claiming thread; every call is one look at the queue, or one chore."""
 
-    def __init__(self, thread, store, identity, pool, attempts, timers):
+    def __init__(self, thread, store, identity, pool, attempts, timers, duty):
         self._thread = thread
         self._store = store
         self._identity = identity
         self._pool = pool
         self._attempts = attempts
         self._timers = timers
+        self._scanner = Scanner(store)
+        self._duty = duty
         # The state of affairs at which the queue was found to hold nothing that is due.
         self._empty_at = None
         self._wait = FIRST_WAIT
@@ -98,7 +101,7 @@ class Claiming:
             )
         elif self._lost and self._identity.may_sweep:
             self._lost = False
-            self._thread.submit("sweeping", lambda: self._store.sweep(daemon=daemon), self._swept)
+            self._thread.submit("sweeping", lambda: self._sweep(daemon), self._swept)
         elif self._late:
             self._late = False
             self._thread.submit(
@@ -111,18 +114,28 @@ class Claiming:
             )
         elif self._timers.due("purge", settings.PURGE_EVERY):
             self._thread.submit("purging", self._store.purge, self._purged)
+        elif self._identity.may_sweep and self._timers.due("scan", settings.SCAN_EVERY):
+            self._thread.submit("scanning", lambda: self._scanner.scan(name), self._scanner.tell)
 
     def _looked(self, result, news):
         outlook = result.value
         self._lost, self._late, self._drops = outlook.lost, outlook.late, outlook.drops
+        self._duty.hint(outlook.request)
         self._due_at = None if outlook.due is None else result.sent + outlook.due
         if outlook.due is None or outlook.due > 0:
             self._empty_at = news
         if outlook.due is not None and outlook.due > 0:
             self._timers.later("due", outlook.due)
 
+    def _sweep(self, daemon):
+        """Take away what lost daemons hold, when nothing of theirs runs here any more."""
+        ended = abandoned.end()
+        return ended, self._store.sweep(daemon=daemon)
+
     def _swept(self, result):
-        swept = result.value
+        ended, swept = result.value
+        if ended:
+            journal.abandoned(count=ended)
         if swept.daemons or swept.expired:
             names = ", ".join(swept.daemons) or "one with many Tasks"
             journal.daemons_lost(daemons=names, expired=swept.expired)

@@ -6,9 +6,9 @@ import signal
 import time
 from dataclasses import dataclass, field
 
-from . import journal, processes
+from . import descendants, interruption, journal, processes
 from .memory import MemoryWatch
-from .page import NOTHING
+from .page import NEVER, NOTHING
 from .processes import uptime
 
 # A worker that dies this soon without having run anything cannot start at all.
@@ -18,14 +18,23 @@ SLOWEST_RESTART = 10.0
 STOP_WAIT = 0.1
 
 
+def slots(size):
+    """Return how many workers there may be in a crew of this size, with those on hold."""
+    return 2 * size
+
+
 @dataclass
 class WorkerProcess:
-    """A worker; ``why`` says why it was killed, if this supervisor did it."""
+    """A worker; ``why`` says why it was killed, if this supervisor did it.
+
+    ``left`` is the rest of its time, in seconds, while it is stopped; else None.
+    """
 
     slot: int
     pid: int
     started: float = field(default_factory=uptime)
     why: str = ""
+    left: float | None = None
 
 
 class Crew:
@@ -45,11 +54,12 @@ class Crew:
     def add(self, process):
         self._workers[process.slot] = process
 
-    def missing(self):
-        """The slots that want a worker now."""
+    def missing(self, spare=0):
+        """The slots that want a worker now; with ``spare`` there are to be so many more."""
         if uptime() < self._next_start:
             return []
-        return [slot for slot in range(self._size) if slot not in self._workers]
+        free = [slot for slot in range(slots(self._size)) if slot not in self._workers]
+        return free[: max(0, self._size + spare - len(self._workers))]
 
     def remove(self, pid, status):
         """Forget the worker of this pid, which ended so, and return it; None if there is none."""
@@ -110,6 +120,47 @@ class Crew:
             processes.kill(pid)
         else:
             processes.kill(pid, signal.SIGCONT)
+
+    def freeze(self, slot, pid, key, why):
+        """Stop a worker that runs this, and all that it has started; tells whether it was.
+
+        Its deadline waits.
+        """
+        process = self._workers.get(slot)
+        if process is None or process.pid != pid or process.why or process.left is not None:
+            return False
+        processes.kill(pid, signal.SIGSTOP)
+        _wait_until_stopped(pid)
+        running = self._page.read(slot)
+        if running is None or running.key != key:
+            processes.kill(pid, signal.SIGCONT)
+            return False
+        process.left = running.deadline - uptime()
+        self._page.put_off(slot, NEVER)
+        self._signal_below(pid, signal.SIGSTOP)
+        return True
+
+    def thaw(self, slot, pid, key, why):
+        """Let a worker go on that was stopped; tells whether it was."""
+        process = self._workers.get(slot)
+        if process is None or process.pid != pid or process.why or process.left is None:
+            return False
+        self._page.put_off(slot, uptime() + process.left)
+        process.left = None
+        self._signal_below(pid, signal.SIGCONT)
+        processes.kill(pid, signal.SIGCONT)
+        return True
+
+    @staticmethod
+    def _signal_below(pid, number):
+        for each in descendants.descendants([pid])[pid]:
+            processes.kill(each.pid, number)
+
+    def interrupt(self, slot, pid, key, why):
+        """Signal a worker that runs this: it raises Interrupted in the handler, and in no other."""
+        process = self._workers.get(slot)
+        if process is not None and process.pid == pid and not process.why:
+            processes.kill(pid, interruption.SIGNAL)
 
     def kill_all(self, why):
         """Kill every worker, whatever it runs."""

@@ -12,7 +12,7 @@ import socket
 import threading
 from dataclasses import dataclass
 
-from django.db import connections
+from django.db import DatabaseError, InterfaceError, OperationalError, connections
 
 from ..conf import settings
 from . import journal
@@ -105,6 +105,15 @@ class DatabaseThread:
                 result = Result(doing, then, error=error, sent=sent)
             self._results.put((self, result))
             self._wake()
+
+
+def is_outage(error):
+    """Whether an error is about the connection, or the server, and not about what was asked."""
+    # Of a connection that is lost while it waits for the answer, psycopg2 says no more
+    # than DatabaseError, of which all others are subclasses.
+    return type(error) is DatabaseError or isinstance(
+        error, (OperationalError, InterfaceError, OSError)
+    )
 
 
 def _shut_down(connection):

@@ -20,6 +20,7 @@ from .attempts import Attempts
 from .channel import Channel, Closed
 from .claiming import Claiming
 from .database import DatabaseThread, bound_connecting
+from .duty import STOPPING, Duty
 from .hand import Link
 from .hearing import Hearing
 from .identity import Identity
@@ -42,7 +43,6 @@ DELIVERY_GRACE = 10.0
 SUMMARY_EVERY = 60.0
 # The loop looks at everything at least this often, in seconds.
 MAX_TURN = 0.5
-STOPPING = "the daemon is stopping"
 
 
 class Dispatcher:
@@ -50,14 +50,15 @@ class Dispatcher:
 
     ``control`` is its channel to the supervisor, ``mark`` what programs that
     handlers start can be known by, ``previous`` the identities of dispatchers
-    before it that may still hold something.
+    before it that may still hold something, ``request`` what they were told last.
     """
 
-    def __init__(self, control, page, options, *, lock="", mark="", previous=()):
+    def __init__(self, control, page, options, *, lock="", mark="", previous=(), request=""):
         self._control = control
         self._options = options
         self._page = page
         self._mark = mark
+        self._request = request
         self._supervisor = os.getppid()
         types = options.served(task_type.identifier for task_type in registry)
         self._identity = Identity(self._supervisor, types, lock, list(previous))
@@ -73,7 +74,7 @@ class Dispatcher:
     def _furnish(self):
         """Make what lives as long as the loop. Threads start here, so not before the fork."""
         bound_connecting(settings.STATEMENT_TIMEOUT)
-        processes.allow_descriptors(3 * self._options.processes + 64)
+        processes.allow_descriptors(6 * self._options.processes + 64)
         self._timers = timers = Timers()
         self._pool = pool = Pool(filter(registry.is_transactional, self._identity.types))
         self._ledger = ledger = Ledger()
@@ -81,10 +82,15 @@ class Dispatcher:
         self._recorder = DatabaseThread("atp-record", self._results, self._wake)
         identity, store = self._identity, get_store()
         self._listening = Listening(store, self._ring)
-        self._attempts = Attempts(pool, ledger, self._page, identity, self._tell)
+        self._attempts = Attempts(
+            pool, ledger, self._page, identity, self._tell, self._options.processes
+        )
+        self._duty = duty = Duty(self._attempts, timers, self._tell, self._request)
         self._hearing = Hearing(self._selector, ledger, self._attempts)
         self._stuck = Stuck(pool, self._page, self._attempts.endings.kill)
-        self._claiming = Claiming(self._claimer, store, identity, pool, self._attempts, timers)
+        self._claiming = Claiming(
+            self._claimer, store, identity, pool, self._attempts, timers, duty
+        )
         self._recording = Recording(
             self._recorder,
             store,
@@ -94,9 +100,12 @@ class Dispatcher:
             timers,
             self._tell,
             self._claiming.is_idle,
+            duty,
         )
         threads = (self._claimer, self._recorder)
-        self._membership = Membership(threads, store, identity, pool, ledger, timers, self._tell)
+        self._membership = Membership(
+            threads, store, identity, pool, ledger, timers, self._tell, duty
+        )
 
     # The loop
 
@@ -122,7 +131,7 @@ class Dispatcher:
     def _pause(self):
         """How long nothing has to be done unless something comes, in seconds."""
         most = LINGER if self._ledger.waits and not self._recorder.busy else MAX_TURN
-        return self._timers.pause(self._pool.pause(most))
+        return self._timers.pause(self._attempts.endings.pause(self._pool.pause(most)))
 
     def orphan(self, signum, frame):
         """The kernel's word that the supervisor is dead."""
@@ -162,17 +171,19 @@ class Dispatcher:
         if self._timers.due("summary", SUMMARY_EVERY):
             self._attempts.tally.summarize(SUMMARY_EVERY)
         self._attempts.endings.kill_overdue()
+        self._attempts.pausing.turn()
         self._hearing.turn()
         self._stuck.turn()
         for link in self._pool.links.values():
             if link.hand:
                 self._attempts.look(link)
         if self._identity.current is not None:
+            self._duty.keep()
             if self._stop_at is None and self._identity.leased:
                 self._hand_out()
             self._recording.turn()
             is_ready = self._recording.registered and not self._hearing.is_behind
-            self._claiming.turn(self._stop_at is None and is_ready)
+            self._claiming.turn(not self._attempts.stopping and is_ready)
         elif not self._claimer.busy and not self._recorder.busy:
             # Nothing is on its way under the old identity from here.
             self._membership.rejoin(self._joined)
@@ -224,6 +235,10 @@ class Dispatcher:
                 self._add_worker(*values, *descriptors)
             elif kind == "died":
                 self._remove_worker(*values)
+            elif kind == "frozen":
+                self._on_frozen(*values)
+            elif kind == "thawed":
+                self._on_thawed(*values)
             elif kind == "stop":
                 self._stop(*values)
 
@@ -248,14 +263,23 @@ class Dispatcher:
         self._attempts.bury(link, running, why or f"its worker {how}")
         link.close()
 
+    def _on_frozen(self, slot, pid, instance, attempt, at):
+        link = self._pool.links.get(slot)
+        if link is not None and link.pid == pid:
+            self._attempts.pausing.begun(link, (instance, attempt), at, 0, is_frozen=True)
+
+    def _on_thawed(self, slot, pid, instance, attempt, at):
+        link = self._pool.links.get(slot)
+        if link is not None and link.pid == pid:
+            self._attempts.pausing.ended(link, (instance, attempt), at)
+
     # Stopping
 
     def _stop(self, grace):
         """Claim nothing more; give running tasks ``grace`` seconds, then hand them back."""
         at = uptime() + grace
         self._stop_at = at if self._stop_at is None else min(self._stop_at, at)
-        self._attempts.stopping = STOPPING
-        self._attempts.hand_back_unstarted(STOPPING)
+        self._duty.stop()
 
     def _ending(self):
         """Go on with stopping; returns the exit status when it is over."""

@@ -1,10 +1,15 @@
-"""Attempts that were asked to end: first asked, then killed."""
+"""Attempts that were asked to end: first asked, then interrupted or killed."""
 
-from ..conf import settings
+from ..conf import seconds, settings
+from ..registry import registry
+from ..states import Event
+from ..store.values import CANCEL, RELEASE, cancelled_by
 from .processes import uptime
 
 # An attempt that is asked to end because its daemon stops gets this long, in seconds.
 STOP_GRACE = 1.0
+# One that is cancelled gets at least so long, in seconds, however late it is heard of.
+LEAST_GRACE = 0.25
 
 
 class Endings:
@@ -17,9 +22,24 @@ class Endings:
         self._hand_back = hand_back
         self._kills = {}
 
-    def ask(self, instance, attempt, event, why="release requested"):
-        """Make an attempt end: handed back if no worker has it, else asked, then killed."""
-        self._ask((instance, attempt), event, why, settings.RELEASE_GRACE)
+    def heard(self, asked):
+        """Do what was asked of the holder of a Task."""
+        key = asked.instance, asked.attempt
+        if asked.request == CANCEL:
+            self.cancel(key, cancelled_by(asked.who), asked.age)
+        elif asked.request == RELEASE:
+            self._ask(key, Event.RELEASE, "release requested", settings.RELEASE_GRACE)
+
+    def cancel(self, key, why, age=0.0):
+        """Make an attempt end as CANCELLED; it is so many seconds since that was asked for.
+
+        Only one that runs: what has not started is handed back, and the store honours
+        the request.
+        """
+        self._pool.take_unstarted_back(key)
+        _, holding = self._pool.find(key)
+        grace = 0.0 if holding is None else _cancel_grace(holding.claimed.type)
+        self._ask(key, Event.FAIL, why, max(grace - age, min(grace, LEAST_GRACE)))
 
     def ask_all(self, event, why):
         """Make every attempt end that is in this daemon's hands, soon."""
@@ -35,14 +55,23 @@ class Endings:
         if holding is None or holding is link.reserved:
             return  # a reserved one is with its worker in a moment
         if not holding.ask:
-            holding.ask, holding.why = event, why
             self._page.ask(link.slot, *key)
+        if holding.ask not in (event, Event.FAIL):  # whatever else is asked, a cancel stays
+            holding.ask, holding.why = event, why
+            if event == Event.FAIL:
+                self._tell("interrupt", link.slot, link.pid, *key, why)
         at = uptime() + grace
         self._kills[key] = min(self._kills.get(key, at), at)
 
     def forget(self, key):
         """The attempt has ended."""
         self._kills.pop(key, None)
+
+    def pause(self, most):
+        """Return for how long nothing has to be killed, in seconds, ``most`` at the longest."""
+        if not self._kills:
+            return most
+        return max(0.0, min(most, min(self._kills.values()) - uptime()))
 
     def kill_overdue(self):
         """Have the supervisor kill what has not ended in its time."""
@@ -56,3 +85,9 @@ class Endings:
     def kill(self, link, key, why):
         """Have the supervisor kill a worker, if it is still running this attempt."""
         self._tell("kill", link.slot, link.pid, *key, why)
+
+
+def _cancel_grace(identifier):
+    """What the Type says, or else the setting, in seconds."""
+    given = registry.get(identifier).cancel_grace if identifier in registry else None
+    return settings.CANCEL_GRACE if given is None else seconds(given).total_seconds()

@@ -1,13 +1,14 @@
 """Running a handler: from its inputs to how it ended."""
 
 import logging
+from contextlib import nullcontext
 from functools import partial
 
 from django.core.signals import got_request_exception
 
 from .. import binding, codec, signals
 from ..context import clean, describe, shorten
-from ..exceptions import CorruptData, Fatal, Interrupted, NotSerializable, Retry
+from ..exceptions import CorruptData, Defer, Fatal, Interrupted, NotSerializable, Retry
 from ..registry import registry
 from .outcome import DONE, Kind, Outcome
 from .response import respond
@@ -15,22 +16,27 @@ from .response import respond
 # Error reporters that hook logging see a handler's exceptions here.
 logger = logging.getLogger("atp.worker")
 
+_NEVER = nullcontext()
 
-def run(claimed, context, transaction=None):
+
+def run(claimed, context, transaction=None, interruption=_NEVER):
     """Run the handler of a Task; always returns an :class:`Outcome`.
 
-    With a ``transaction`` what it writes is committed together with its end.
+    With a ``transaction`` what it writes is committed together with its end. The handler
+    is entered within ``interruption``, which may raise Interrupted in it.
     """
     signals.handler_started.send_robust(sender=run, context=context)
     error = None
     try:
         if transaction is None:
-            return _call(claimed, context)
-        return transaction.run(partial(_call, claimed, context))
+            return _call(claimed, context, interruption)
+        return transaction.run(partial(_call, claimed, context, interruption))
     except Interrupted:
         return Outcome(Kind.INTERRUPTED, "the handler was interrupted")
     except Retry as asked:
         return Outcome(Kind.RETRY, _words(asked) or "the handler asked to try again", asked.after)
+    except Defer as asked:
+        return Outcome(Kind.DEFER, _words(asked) or "the handler asked to be deferred", asked.after)
     except Fatal as refusal:
         return Outcome(Kind.FATAL, _words(refusal) or "the handler said Fatal")
     except _Unusable as unusable:
@@ -49,13 +55,14 @@ class _Unusable(Exception):
     """Inputs that cannot be read, or a response that cannot be stored: the same next time."""
 
 
-def _call(claimed, context):
+def _call(claimed, context, interruption):
     task_type = registry.handler_of(claimed.type)
     try:
         args, kwargs = binding.unbind(codec.decode(claimed.inputs))
     except CorruptData as error:
         raise _Unusable from error
-    value = task_type.handler(context, *args, **kwargs)
+    with interruption:
+        value = task_type.handler(context, *args, **kwargs)
     if value is None:
         return DONE
     try:

@@ -9,6 +9,7 @@ from pathlib import Path
 from .. import filelock
 from ..conf import settings
 from ..store import get_store
+from . import abandoned
 
 _PREFIX = "atp-scratch-"
 _UNLOCKED = "atp-new-"
@@ -25,8 +26,8 @@ class DaemonFolders:
 
     @property
     def mark(self):
-        """A name that no other daemon has."""
-        return self.scratch.name
+        """What no other daemon is known by."""
+        return self._mark
 
     def make(self):
         """Make the scratch folder, and take the lease's lock where leases are locks."""
@@ -35,6 +36,7 @@ class DaemonFolders:
         made = Path(tempfile.mkdtemp(prefix=_UNLOCKED, dir=settings.SCRATCH_DIR))
         self._descriptors.append(filelock.acquire(made / _LOCK))
         self.scratch = made.rename(made.with_name(made.name.replace(_UNLOCKED, _PREFIX)))
+        self._mark = abandoned.mark(self.scratch.name)
         folder = get_store().lock_folder
         if folder is not None:
             folder.mkdir(parents=True, exist_ok=True)

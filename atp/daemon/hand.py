@@ -28,8 +28,15 @@ class Holding:
     started: float | None = None
     start_known: bool = False
     alone: bool = False
+    # Its worker has committed its end.
+    concluded: bool = False
     ask: str = ""
     why: str = ""
+    # That it is to pause has been said; the pause that it is in; and for how long it
+    # was in others, in seconds.
+    is_to_pause: bool = False
+    pause: object = None
+    paused: float = 0.0
 
     @property
     def key(self):
@@ -57,6 +64,9 @@ class Link:
     reserved: Holding | None = None
     # It starts nothing of what it is given, and has said nothing since.
     is_stuck: bool = False
+    # It has been told to end, and when it was last, on the uptime clock.
+    is_leaving: bool = False
+    told: float = 0.0
 
     @property
     def first(self):
@@ -68,6 +78,18 @@ class Link:
         """What it is known to have started, or None."""
         first = self.first
         return first if first is not None and first.started is not None else None
+
+    @property
+    def is_paused(self):
+        """Whether what it runs is on hold."""
+        running = self.running
+        return running is not None and running.pause is not None and not running.pause.may_go
+
+    @property
+    def is_free(self):
+        """Whether it has nothing in hand, and would start what it is given."""
+        is_out = self.is_stuck or self.is_leaving
+        return not self.hand and self.reserved is None and not is_out
 
     def add(self, holding):
         """Put something into its hand."""

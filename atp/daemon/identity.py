@@ -36,7 +36,7 @@ class Identity:
         """How this daemon signs."""
         return f"{hostname()}:{self.pid}"
 
-    def facts(self):
+    def facts(self, request=""):
         """Return what it says of itself when it joins as the candidate."""
         return DaemonFacts(
             uuid=self.candidate,
@@ -45,6 +45,7 @@ class Identity:
             version=__version__,
             types=self.types,
             lock=self.lock,
+            request=request,
         )
 
     def lose(self):
@@ -59,9 +60,9 @@ class Identity:
             self.candidate = uuid.uuid4()
         return self.candidate
 
-    def join(self, store, holding):
+    def join(self, store, holding, request=""):
         """Join the queue as the candidate, ending every earlier identity. Runs in a thread."""
-        facts = self.facts()
+        facts = self.facts(request)
         answer, lost = None, []
         for old in self.previous or [None]:
             answer = store.join(facts, lease=settings.LEASE, old=old, holding=holding)

@@ -7,11 +7,15 @@ database has acknowledged them.
 from collections import deque
 from dataclasses import replace
 
-from ..states import Event
+from .. import states
+from ..states import Event, State
 from ..store.values import Change, Note
 from .processes import uptime
 
 BATCH = 1000
+_ON_HOLD = frozenset({Event.PAUSE, Event.RESUME})
+# By these an attempt goes on: the state shows whether they have been written.
+_WITHIN = _ON_HOLD | {Event.START}
 # As long as more is about to come, a batch is waited for: until there are so many,
 # or the first has waited so long, in seconds.
 ENOUGH, LINGER = 200, 0.01
@@ -59,7 +63,14 @@ class Ledger:
             return []
         kind = type(self._entries[0])
         limit = self.limit or BATCH
+        held = set()
         while self._entries and len(self._sent) < limit and type(self._entries[0]) is kind:
+            entry = self._entries[0]
+            if kind is Change and entry.event in _ON_HOLD:
+                # One of an attempt at a time: of two nobody could tell whether both are written.
+                if (entry.instance, entry.attempt) in held:
+                    break
+                held.add((entry.instance, entry.attempt))
             self._sent.append(self._entries.popleft())
         return merged(self._sent) if kind is Note else list(self._sent)
 
@@ -72,8 +83,13 @@ class Ledger:
 
     def give_back(self):
         """The batch that was sent may not be in the database: it is first again."""
-        self._entries.extendleft(reversed(self._sent))
+        again = [replace(e, again=True) if isinstance(e, Note) else e for e in self._sent]
+        self._entries.extendleft(reversed(again))
         self._sent = []
+
+    def shrink(self):
+        """Let the next batches be half as large, until nothing waits any more."""
+        self.limit = max(1, (self.limit or BATCH) // 2)
 
     def drop_first(self):
         """Forget the first entry that waits, and return it."""
@@ -90,14 +106,19 @@ class Ledger:
         still holds. What it does not hold is written all the same: either it has been
         before, and its acknowledgement got lost; or it is refused, and the refusal kept.
         """
-        entries = deque()
-        for entry in self._entries:
-            key = (entry.instance, entry.attempt)
+        entries, reached = deque(), dict(kept)
+        for each in self._entries:
+            entry, key = each, (each.instance, each.attempt)
             if key not in kept:
                 self._doubtful.add(key)
-                entries.append(entry)
-            elif not _is_recorded(entry, kept[key]):
-                entries.append(_without_start(entry, kept[key]))
+            elif isinstance(entry, Change) and entry.event in _WITHIN:
+                move = states.transition(entry.event, State(reached[key]))
+                if move is None:
+                    continue  # it has been written
+                reached[key] = move.target
+            else:
+                entry = _without_start(entry, reached[key])
+            entries.append(entry)
         self._entries = entries
 
     def doubt(self, key):
@@ -111,11 +132,6 @@ class Ledger:
     def keys(self):
         """Pairs of Instance and attempt that something is still to be written of."""
         return {(e.instance, e.attempt) for e in (*self._sent, *self._entries)}
-
-
-def _is_recorded(entry, state):
-    """Whether a start, whose acknowledgement got lost, has been written."""
-    return isinstance(entry, Change) and entry.event == Event.START and state != "SCHEDULED"
 
 
 def _without_start(entry, state):
@@ -143,5 +159,6 @@ def merged(notes):
             progress_message=note.progress_message if newer else before.progress_message,
             messages=before.messages + note.messages,
             files=before.files + note.files,
+            again=before.again or note.again,
         )
     return list(by_key.values())

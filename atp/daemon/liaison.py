@@ -14,7 +14,9 @@ class Liaison:
     """One dispatcher after the other; ``pid`` is None while there is none.
 
     ``identities`` are uuids under which something may still be held,
-    ``lease_until`` is how long the workers may live on the uptime clock.
+    ``lease_until`` is how long the workers may live on the uptime clock,
+    ``request`` is what the daemon's row asked for last, ``stop`` says why the
+    dispatcher wants the daemon to stop.
     """
 
     def __init__(self):
@@ -23,6 +25,9 @@ class Liaison:
         self.identities = []
         self.lease_until = None
         self.sign_of_life = 0.0
+        # How many workers more than usual it wants, for those that are on hold.
+        self.spare = 0
+        self.request = self.stop = ""
         self._outbox = []
         self._started = self._due = 0.0
         self._quick_deaths = 0
@@ -42,6 +47,7 @@ class Liaison:
         self.pid, self.channel = pid, channel
         self._started = self.sign_of_life = uptime()
         self.lease_until = None
+        self.spare = 0
 
     def died(self, status):
         """It is dead: the next one is due at once, or later if they keep dying."""
@@ -67,7 +73,7 @@ class Liaison:
         self._outbox = []
 
     def hear(self):
-        """Yield what the dispatcher asks for: ``(slot, pid, instance, attempt, why)`` to kill."""
+        """Yield what it asks for: ``kind, slot, pid, instance, attempt, why``, to end that."""
         while self.channel is not None:
             try:
                 (kind, *values), _ = self.channel.receive(wait=False)
@@ -80,8 +86,14 @@ class Liaison:
                 self.identities.append(values[0])
             elif kind == "joined":
                 self.identities = values
-            elif kind == "kill":
-                yield values
+            elif kind == "spare":
+                [self.spare] = values
+            elif kind == "request":
+                [self.request] = values
+            elif kind == "stop":
+                [self.stop] = values
+            elif kind in ("kill", "interrupt", "freeze", "thaw"):
+                yield kind, *values
 
     def say(self, *message, ends=()):
         """Send a message, with what it shall have open; later, if the dispatcher is not reading."""

@@ -1,15 +1,17 @@
 """Membership: joining the queue, and joining it again after every failure of the database."""
 
-from django.db import DatabaseError, InterfaceError, OperationalError
-
 from ..conf import settings
 from ..exceptions import LeaseLost
 from . import journal
+from .database import is_outage
 from .processes import uptime
 from .recording import RECORDING
 
 # After a failure the next try waits this long, in seconds, and ever longer.
 FIRST_PAUSE, LONGEST_PAUSE = 0.1, 1.0
+# What failed and is not tried again within this, in seconds, while other calls go
+# through, is no trouble any more.
+FORGET_AFTER = 3.0
 
 
 class Membership:
@@ -18,7 +20,7 @@ class Membership:
     It joins in the last of the ``threads``.
     """
 
-    def __init__(self, threads, store, identity, pool, ledger, timers, tell):
+    def __init__(self, threads, store, identity, pool, ledger, timers, tell, duty):
         self._threads = threads
         self._thread = threads[-1]
         self._store = store
@@ -27,14 +29,18 @@ class Membership:
         self._ledger = ledger
         self._timers = timers
         self._tell = tell
-        # What has failed and has not gone through since.
-        self._failing = set()
+        self._duty = duty
+        # What has failed and has not gone through since, and when it did last.
+        self._failing = {}
         self._failed_at = 0.0
         self._pause = FIRST_PAUSE
 
     def answered(self, result):
         """A call went through; when all that failed have, the trouble is over."""
-        self._failing.discard(result.doing)
+        self._failing.pop(result.doing, None)
+        # What was not tried again since then may never be.
+        limit = uptime() - FORGET_AFTER
+        self._failing = {doing: at for doing, at in self._failing.items() if at > limit}
         if not self._failing and self._pause > FIRST_PAUSE:
             self._pause = FIRST_PAUSE
             journal.database_back(seconds=uptime() - self._failed_at)
@@ -46,8 +52,10 @@ class Membership:
         else:
             self._note_failure(result)
         if result.doing == RECORDING:
-            # It may be in the database or not. Joining will tell.
+            # It may be in the database or not. Joining will tell. What took too long
+            # is written in smaller pieces.
             self._ledger.give_back()
+            self._ledger.shrink()
         for thread in self._threads:
             thread.reconnect()
         self._identity.lose()
@@ -57,9 +65,9 @@ class Membership:
             self._failed_at = uptime()
         if result.doing not in self._failing:
             # What is not the database's fault is told with its traceback.
-            trace = None if _is_of_the_database(result.error) else result.error
+            trace = None if is_outage(result.error) else result.error
             journal.database_failed(doing=result.doing, error=_words(result.error), exc_info=trace)
-        self._failing.add(result.doing)
+        self._failing[result.doing] = uptime()
         self._timers.later("rejoin", self._pause)
         self._pause = min(self._pause * 2, LONGEST_PAUSE)
 
@@ -77,10 +85,12 @@ class Membership:
             self._tell("joined", self._identity.current)
             self._tell("lease", self._identity.lease_until)
             self._timers.later("renew", settings.RENEW_EVERY)
+            self._duty.joined(answer.request)
             then(answer.kept, lost)
 
+        request = self._duty.request
         self._thread.submit(
-            "joining", lambda: self._identity.join(self._store, sorted(holding)), joined
+            "joining", lambda: self._identity.join(self._store, sorted(holding), request), joined
         )
 
     def _announce(self, answer, lost):
@@ -90,13 +100,6 @@ class Membership:
             )
         else:
             journal.joined(daemon=self._identity.candidate)
-
-
-def _is_of_the_database(error):
-    # Of a connection that is lost while it waits for the answer, psycopg2 says no more
-    # than DatabaseError, of which all others are subclasses.
-    known = (OperationalError, InterfaceError, OSError)
-    return type(error) is DatabaseError or isinstance(error, known)
 
 
 def _words(error):

@@ -9,30 +9,37 @@ from .. import backoff, states
 from ..states import Event, Reason
 from ..store.values import Change, ResponseData
 
-# An attempt that has lost its connection to the database is tried again after this.
-CUT_DELAY = timedelta(seconds=1)
+# An attempt that has lost its connection to the database is tried again after this, and
+# ever later.
+CUT_DELAY, LONGEST_CUT_DELAY = timedelta(seconds=1), timedelta(seconds=30)
 
 
 class Kind(Enum):
     FINISHED = "finished"
     RETRY = "retry"
+    DEFER = "defer"
     ERROR = "error"
     FATAL = "fatal"
     INTERRUPTED = "interrupted"
     # Of transactional Types: its worker has committed the end; its Task was taken
-    # away; its connection was lost, and whether it was committed may be unknown.
+    # away; its connection was lost, and whether it was committed may be unknown; or
+    # there was none to begin with, so that its handler was not entered.
     CONCLUDED = "concluded"
     GONE = "gone"
     CUT = "cut"
+    SHUT_OUT = "shut out"
 
 
 # What a worker decides with the database itself.
-WORKERS_OWN = frozenset({Kind.CONCLUDED, Kind.GONE, Kind.CUT})
+WORKERS_OWN = frozenset({Kind.CONCLUDED, Kind.GONE, Kind.CUT, Kind.SHUT_OUT})
+
+# How a handler ends that was interrupted, whatever it or a library made of that.
+CUT_SHORT = frozenset({Kind.INTERRUPTED, Kind.ERROR})
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How a handler ended. ``after`` is the delay in seconds that a Retry asked for."""
+    """How a handler ended. ``after`` is the delay in seconds that was asked for."""
 
     kind: Kind
     message: str = ""
@@ -52,8 +59,11 @@ def change(outcome, claimed, **facts):
     facts |= {"instance": claimed.instance, "attempt": claimed.attempt}
     if outcome.kind in (Kind.FINISHED, Kind.CONCLUDED, Kind.GONE):
         return Change(event=Event.FINISH, response=outcome.response, **facts)
-    if outcome.kind is Kind.CUT:
+    if outcome.kind in (Kind.CUT, Kind.SHUT_OUT):
         return _cut(outcome, claimed, facts)
+    if outcome.kind is Kind.DEFER:
+        delay = timedelta(seconds=outcome.after)
+        return Change(event=Event.DEFER, message=outcome.message, delay=delay, **facts)
     if outcome.kind is Kind.FATAL:
         return Change(
             event=Event.FAIL,
@@ -79,12 +89,33 @@ def change(outcome, claimed, **facts):
     )
 
 
+def cancelled(why, claimed, outcome=None, **facts):
+    """Return the :class:`Change` of an attempt that ends because somebody asked for that.
+
+    Where its handler said something else instead of being interrupted, that is told too.
+    """
+    if outcome is not None and outcome.kind is Kind.ERROR:
+        why = f"{why}\n{outcome.message}"
+    facts |= {"instance": claimed.instance, "attempt": claimed.attempt}
+    return Change(
+        event=Event.FAIL, reason=Reason.CANCELLED, message=why, level=logging.WARNING, **facts
+    )
+
+
+def lost(why, claimed, **facts):
+    """Return the :class:`Change` of an attempt whose worker died."""
+    facts |= {"instance": claimed.instance, "attempt": claimed.attempt}
+    return Change(event=Event.EXPIRE, message=why, level=logging.WARNING, **facts)
+
+
 def _cut(outcome, claimed, facts):
     """A lost connection is nobody's fault, unless it goes on for ever."""
-    facts |= {"message": outcome.message, "level": logging.WARNING}
-    if claimed.attempt <= claimed.parameters.max_restarts + states.UNEXPLAINED_LOSSES:
-        return Change(event=Event.DEFER, delay=CUT_DELAY, **facts)
-    return Change(event=Event.EXPIRE, **facts)
+    delay = min(CUT_DELAY * claimed.attempt, LONGEST_CUT_DELAY)
+    facts |= {"message": outcome.message, "level": logging.WARNING, "delay": delay}
+    often = claimed.attempt > claimed.parameters.max_restarts + states.UNEXPLAINED_LOSSES
+    if often and outcome.kind is Kind.CUT:
+        return Change(event=Event.EXPIRE, **facts)
+    return Change(event=Event.DEFER, **facts)
 
 
 def _why_no_more(outcome, claimed):

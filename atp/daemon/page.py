@@ -18,12 +18,16 @@ from .ring import Ring
 _RUNNING = struct.Struct("=qqddqq")
 _INSTANCE = struct.Struct("=q")
 _TAIL = struct.Struct("=qddqq")
-# What is asked: Instance, attempt.
-_ASKED = struct.Struct("=qq")
-_HEAD = 64
+_DEADLINE = struct.Struct("=d")
+_DEADLINE_AT = 16
+# What is asked: Instance, attempt, what, and of which of its pauses that is said.
+_ASKED = struct.Struct("=qqqq")
+_HEAD = 128
 _SLOT = 128 * 1024
 
 NEVER = float("inf")
+# What may be asked of an attempt: to end, to pause, to go on after a pause.
+END, PAUSE, GO = 1, 2, 3
 # The Instance and attempt of a worker that runs none.
 NOTHING = (0, 0)
 
@@ -71,14 +75,23 @@ class Page:
         values = _RUNNING.unpack_from(self._memory, slot * _SLOT)
         return Running(*values) if values[0] else None
 
-    def ask(self, slot, instance, attempt):
-        """Ask the attempt that runs in the slot to end."""
-        _ASKED.pack_into(self._memory, slot * _SLOT + _RUNNING.size, instance, attempt)
+    def put_off(self, slot, deadline):
+        """Write until when what the slot's worker runs has to end."""
+        _DEADLINE.pack_into(self._memory, slot * _SLOT + _DEADLINE_AT, deadline)
+
+    def ask(self, slot, instance, attempt, what=END, pause=0):
+        """Ask something of the attempt that runs in the slot; GO names which of its pauses ends."""
+        asked = (instance, attempt, what, pause)
+        _ASKED.pack_into(self._memory, slot * _SLOT + _RUNNING.size, *asked)
+
+    def asked(self, slot, instance, attempt):
+        """Return what is asked of this attempt, 0 if nothing, and of which of its pauses."""
+        asked = _ASKED.unpack_from(self._memory, slot * _SLOT + _RUNNING.size)
+        return asked[2:] if asked[:2] == (instance, attempt) else (0, 0)
 
     def is_asked(self, slot, instance, attempt):
         """Tell whether this attempt has been asked to end."""
-        asked = _ASKED.unpack_from(self._memory, slot * _SLOT + _RUNNING.size)
-        return asked == (instance, attempt)
+        return self.asked(slot, instance, attempt)[0] == END
 
     def ring(self, slot):
         """Return the slot's :class:`Ring`."""

@@ -95,14 +95,14 @@ class Pool:
 
     def _load(self, link, now):
         """How long a worker is expected to be busy with its hand, in seconds."""
-        if link.reserved is not None or link.is_stuck:
+        if link.reserved is not None or link.is_stuck or link.is_leaving:
             return float("inf")
         running = link.running
         if running is None:
             return link.expected
         passed = now - running.started
-        if passed > running.expected + AHEAD:
-            return float("inf")  # it has become long
+        if passed > running.expected + AHEAD or running.pause is not None:
+            return float("inf")  # it has become long, or is on hold
         return max(link.expected - passed, 1e-6)
 
     def wanted(self):
@@ -123,10 +123,7 @@ class Pool:
 
     def has_free(self):
         """Whether some worker has nothing, and nothing is there for it."""
-        return not self.waiting and any(
-            not link.hand and link.reserved is None and not link.is_stuck
-            for link in self.links.values()
-        )
+        return not self.waiting and any(link.is_free for link in self.links.values())
 
     def free(self):
         """How many workers have nothing, or soon will, and nothing is there for them."""
@@ -260,7 +257,7 @@ class Pool:
         """A worker has ended a Task; returns the holding, or None if it is unknown."""
         holding = link.drop(key)
         if holding is not None:
-            self._pace.measure(holding.claimed.type, seconds)
+            self._pace.measure(holding.claimed.type, seconds - holding.paused)
         return holding
 
     # Taking back

@@ -96,6 +96,11 @@ class Prints:
         if slot in self._pipes:
             self._forget(slot)
 
+    def end(self):
+        """All workers are dead: pass on what they have printed last."""
+        for slot in list(self._pipes):
+            self.ended(slot)
+
     def _read(self, slot, pipe, now):
         try:
             data = os.read(pipe.descriptor, PIECE)

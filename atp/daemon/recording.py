@@ -10,11 +10,14 @@ from ..conf import settings
 from ..exceptions import LeaseLost
 from ..registry import registry
 from ..states import Event, Reason
-from ..store.values import RELEASE, Change
+from ..store.values import Change
 from . import journal
 from .processes import uptime
 
 RECORDING = "recording"
+# What is asked of running Tasks is read at least this often, in seconds: whoever cancels
+# one should not wait much longer than its grace.
+ASK_EVERY = 0.5
 # A daemon that has been at work for so long, in seconds, is not called idle any more.
 TELL_BUSY_AFTER = 0.1
 
@@ -22,7 +25,7 @@ TELL_BUSY_AFTER = 0.1
 class Recording:
     """Works in the recording thread; ``turn()`` starts the most urgent call."""
 
-    def __init__(self, thread, store, identity, ledger, attempts, timers, tell, is_idle):
+    def __init__(self, thread, store, identity, ledger, attempts, timers, tell, is_idle, duty):
         self._thread = thread
         self._store = store
         self._identity = identity
@@ -31,13 +34,14 @@ class Recording:
         self._timers = timers
         self._tell = tell
         self._is_idle = is_idle
+        self._duty = duty
         self.registered = False
         # What the daemon's row says of it, and since when it has had something to do.
         self._told_idle = None
         self._busy_since = 0.0
 
     def turn(self):
-        """Renew when it is time, else write what has happened, else see what is asked."""
+        """Renew when it is time, see what is asked now and then, else write what has happened."""
         if self._thread.busy:
             return
         daemon = self._identity.current
@@ -45,14 +49,18 @@ class Recording:
             self._renew(daemon)
         elif not self.registered:
             self._thread.submit("registering Types", self._register, self._set_registered)
+        elif self._attempts.any() and self._timers.due("asked", self._ask_every()):
+            self._thread.submit("reading requests", lambda: self._store.asked(daemon), self._asked)
         elif self._ledger.is_ripe(more_comes=self._attempts.any()):
             batch = self._ledger.take()
             write = self._record if isinstance(batch[0], Change) else self._store.note
             self._thread.submit(
                 RECORDING, lambda: (batch, write(batch, daemon=daemon)), self._recorded
             )
-        elif self._attempts.any() and self._timers.due("asked", settings.POLL_EVERY):
-            self._thread.submit("reading requests", lambda: self._store.asked(daemon), self._asked)
+
+    @staticmethod
+    def _ask_every():
+        return min(settings.POLL_EVERY, ASK_EVERY)
 
     def joined(self):
         """The daemon has another row, of which nothing has been told."""
@@ -75,7 +83,7 @@ class Recording:
         return self._told_idle is True and uptime() - self._busy_since >= TELL_BUSY_AFTER
 
     def _renew(self, daemon):
-        workers, idle = self._attempts.workers(), self._is_idle()
+        workers, idle, mode = self._attempts.workers(), self._is_idle(), self._duty.mode
         self._timers.later("renew", settings.RENEW_EVERY)
 
         def renewed(result):
@@ -85,10 +93,13 @@ class Recording:
                 # What was enqueued before this was known, nobody has told of.
                 self._attempts.more_waits = True
             self._told_idle = idle
+            self._duty.obey(result.value.request)
 
         self._thread.submit(
             "renewing the lease",
-            lambda: self._store.renew(daemon, lease=settings.LEASE, workers=workers, idle=idle),
+            lambda: self._store.renew(
+                daemon, lease=settings.LEASE, workers=workers, idle=idle, mode=mode
+            ),
             renewed,
         )
 
@@ -121,8 +132,7 @@ class Recording:
 
     def _asked(self, result):
         for asked in result.value:
-            if asked.request == RELEASE:
-                self._attempts.endings.ask(asked.instance, asked.attempt, Event.RELEASE)
+            self._attempts.heard(asked)
 
     # What cannot be written
 

@@ -35,7 +35,7 @@ class Starts:
         try:
             if is_due:
                 self._start_dispatcher()
-            for slot in self._crew.missing() if not stopping else []:
+            for slot in self._crew.missing(self._dispatcher.spare) if not stopping else []:
                 if self._dispatcher.is_listening:
                     self._start_worker(slot)
             self._pause = FIRST_PAUSE
@@ -47,7 +47,8 @@ class Starts:
 
     def _start_dispatcher(self):
         previous = tuple(self._dispatcher.identities)
-        ours, theirs, pid = self._fork(children.be_dispatcher, *self._shared, previous)
+        request = self._dispatcher.request
+        ours, theirs, pid = self._fork(children.be_dispatcher, *self._shared, previous, request)
         theirs.close()
         self._dispatcher.started(pid, ours)
 

@@ -8,12 +8,13 @@ from a process that holds a connection.
 import gc
 import os
 import selectors
+import time
 
 from .. import __version__
 from ..conf import settings
 from ..registry import registry
 from . import descendants, journal, memory, processes
-from .crew import Crew
+from .crew import Crew, slots
 from .database import close_connections
 from .descendants import Strays
 from .dispatcher import DONE, UNDELIVERED
@@ -28,6 +29,9 @@ from .starts import Starts
 
 # Deadlines and deaths are looked for at least this often, in seconds.
 TURN = 0.25
+# What the dispatcher may ask for of a worker, and what it is told when that was done.
+ASKED = {"kill": "kill_if_running", "interrupt": "interrupt", "freeze": "freeze", "thaw": "thaw"}
+TOLD = {"freeze": "frozen", "thaw": "thawed"}
 
 
 class Supervisor:
@@ -35,7 +39,7 @@ class Supervisor:
 
     def __init__(self, options):
         self._options = options
-        self._page = Page(options.processes)
+        self._page = Page(slots(options.processes))
         self._folders = DaemonFolders()
         self._crew = Crew(self._page, options.processes)
         self._dispatcher = Liaison()
@@ -112,8 +116,13 @@ class Supervisor:
         processes.reap(lambda pid, status: self._deaths.append((pid, status)))
 
     def _hear(self):
-        for slot, pid, instance, attempt, why in self._dispatcher.hear():
-            self._crew.kill_if_running(slot, pid, (instance, attempt), why)
+        for kind, slot, pid, instance, attempt, why in self._dispatcher.hear():
+            done = getattr(self._crew, ASKED[kind])(slot, pid, (instance, attempt), why)
+            if done and kind in TOLD:
+                self._dispatcher.say(TOLD[kind], slot, pid, instance, attempt, time.time())
+        if self._dispatcher.stop and not self._stops:
+            self._reloading = False
+            self._stop(self._dispatcher.stop)
 
     # Stopping
 
@@ -148,7 +157,7 @@ class Supervisor:
             processes.kill(self._dispatcher.pid)
         self._strays.end((), self._reap)
         self._reap()
-        self._prints.forward()
+        self._prints.end()
 
     # Deaths
 

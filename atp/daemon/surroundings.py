@@ -5,6 +5,8 @@ import os
 import signal
 import sys
 
+from .interruption import SIGNAL
+
 # As they are below the enums that the module signal makes of the answers: they are
 # asked after each task.
 _getsignal, _setitimer = _signal.getsignal, _signal.setitimer
@@ -13,7 +15,7 @@ _sigmask = _signal.pthread_sigmask
 _RAW = os.environ._data
 
 # SIGALRM is in the list with its timer: an alarm set by one handler would hit another.
-_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGCHLD, signal.SIGALRM)
+_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGCHLD, signal.SIGALRM, SIGNAL)
 
 
 class Surroundings:

@@ -6,28 +6,24 @@ renews, and others sweep, while it runs.
 """
 
 import logging
+import os
 import time
 from datetime import UTC, datetime, timedelta
 
 from django.core.files.storage import storages
-from django.db import (
-    InterfaceError,
-    OperationalError,
-    connections,
-    transaction,
-)
+from django.db import connections, transaction
 
 from ..conf import settings
 from ..context import clean, shorten
 from ..exceptions import TaskGone
 from ..states import Event
 from ..store import get_store
-from ..store.values import Change, Message, Note
+from ..store.values import ROLLED_BACK, Change, Message, Note
+from .database import is_outage
 from .outcome import Kind, Outcome
 
 logger = logging.getLogger("atp.worker")
 
-ROLLED_BACK = "all that it wrote was rolled back"
 # What is said of these is committed with the rest, and not told before.
 _KEPT = ("log", "file")
 
@@ -40,16 +36,28 @@ class Transaction:
         self._who = who
         self._report = report
         self._said = []
-        self._committed = False
-        # Called when the handler has returned.
-        self.before_commit = lambda: None
+        self._pid = os.getpid()
+        # Whether all of it is written, and whether it is known to be committed.
+        self._is_written = self._committed = False
+        # Called when the transaction has begun, and when the handler has returned.
+        self.begun = self.before_commit = lambda: None
 
     def report(self, kind, *values):
         """Take what the handler says: what belongs to its log waits for the end."""
-        if kind in _KEPT:
+        if self._committed:
+            self._refuse(kind, values)
+        elif kind in _KEPT:
             self._said.append((time.time(), kind, values))
         else:
             self._report(kind, *values)
+
+    def _refuse(self, kind, values):
+        """After the commit the Instance has ended: nothing can be added to it."""
+        if kind == "file":
+            self._delete(values[0]["path"])
+            raise RuntimeError("after the commit no file can be published")
+        if kind == "log":
+            logger.warning("%s: said after the commit: %s", self._claimed.uuid, values[-1])
 
     def run(self, call):
         """Run ``call()``, which returns an :class:`Outcome`, and commit all of it, or nothing.
@@ -62,9 +70,17 @@ class Transaction:
             with transaction.atomic(using=settings.DATABASE, durable=True):
                 transaction.on_commit(self._note_commit, using=settings.DATABASE)
                 used = connection.connection
+                self.begun()
                 outcome = call()
+                if os.getpid() != self._pid:
+                    os._exit(0)  # a copy that the handler has made: it commits nothing
+                if connection.closed_in_transaction:
+                    raise RuntimeError("the handler closed its connection to the database")
                 self.before_commit()
                 self._conclude(outcome)
+                self._is_written = True
+            if not self._committed:
+                raise RuntimeError("the handler left an atomic block open")
         except TaskGone:
             self._discard(outcome)
             return self._gone()
@@ -72,15 +88,19 @@ class Transaction:
             if self._committed:  # what the handler wanted done after it has failed
                 logger.exception("%s: after the commit", self._claimed.uuid)
                 return Outcome(Kind.CONCLUDED)
-            self._discard(outcome)
-            self._tell_dispatcher()
-            if used is not None and not _is_cut(error, connection, used):
+            is_cut = used is None or _is_cut(error, connection, used)
+            if not (is_cut and self._is_written):  # else it may have been committed all the same
+                self._discard(outcome)
+                self._tell_dispatcher()
+            if not is_cut:
                 raise
-            return Outcome(Kind.CUT, shorten(clean(f"no connection to the database: {error}")))
+            words = shorten(clean(f"no connection to the database: {' '.join(str(error).split())}"))
+            return Outcome(Kind.CUT if used is not None else Kind.SHUT_OUT, words)
         return Outcome(Kind.CONCLUDED)
 
     def _note_commit(self):
         self._committed = True
+        self._report("committed")
 
     def _conclude(self, outcome):
         instance, attempt = self._claimed.key
@@ -115,7 +135,6 @@ class Transaction:
     def _gone(self):
         """The Task was taken away: see that it is known that this attempt did nothing."""
         instance, attempt = self._claimed.key
-        storage = storages[settings.STORAGE]
         try:
             store = get_store()
             late = Change(
@@ -128,20 +147,23 @@ class Transaction:
             )
             store.keep_late([late])
             for file in self._files():
-                storage.delete(file["path"])
+                self._delete(file["path"])
         except Exception:
             logger.exception("%s: its refusal cannot be kept", self._claimed.uuid)
         return Outcome(Kind.GONE, ROLLED_BACK)
 
-    @staticmethod
-    def _discard(outcome):
+    def _discard(self, outcome):
         """Remove the file of a Response that nobody will know of."""
         response = outcome and outcome.response
         if response and response.file:
-            try:
-                storages[settings.STORAGE].delete(response.file)
-            except OSError as error:
-                logger.warning("%s cannot be removed: %s", response.file, error)
+            self._delete(response.file)
+
+    @staticmethod
+    def _delete(path):
+        try:
+            storages[settings.STORAGE].delete(path)
+        except Exception as error:  # storages have errors of their own
+            logger.warning("%s cannot be removed: %s", path, error)
 
 
 def _is_cut(error, connection, used):
@@ -149,6 +171,6 @@ def _is_cut(error, connection, used):
 
     At the end of a transaction Django may have taken another in its place.
     """
-    if not isinstance(error, (OperationalError, InterfaceError)):
+    if not is_outage(error):
         return False
     return connection.connection is not used or not connection.is_usable()

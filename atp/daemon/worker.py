@@ -16,6 +16,8 @@ from ..store.values import Claimed
 from . import execution, memory, processes
 from .channel import Closed
 from .connections import Connections
+from .halting import Halting
+from .interruption import Interruption
 from .leftovers import Leftovers, Unkillable, has_children
 from .options import hostname
 from .outcome import DONE
@@ -28,6 +30,9 @@ logger = logging.getLogger("atp.worker")
 # While there is more in hand, the dispatcher is called no more often than this, in
 # seconds: to wake it costs both a moment, and it looks by itself now and then.
 CALL_AFTER = 0.02
+# To begin a transaction may take so much longer than the time-out, in seconds: on SQLite
+# it waits for its turn.
+BEGIN_WITHIN = 60.0
 # What is longer, in bytes, goes through the channel.
 MOST_IN_RING = 4096
 
@@ -47,6 +52,9 @@ class Worker:
         self._name = f"{hostname()}:{os.getppid()} worker {slot}"
         self._done = 0
         self._called = 0.0
+        self._interruption = Interruption(lambda key: page.is_asked(slot, *key))
+        self._interruption.listen()
+        self._halting = Halting(page, slot)
         self._surroundings = Surroundings()
         self._connections = Connections()
         self._capture = LogCapture()
@@ -107,25 +115,38 @@ class Worker:
         for file in (sys.stdout, sys.stderr):
             if file is not None and file.closed:
                 return "a handler closed its standard output or error"
+        if self._interruption.has_struck:
+            # Whatever it was doing, a library may have been left halfway.
+            return "its handler was interrupted"
         return self._worn_out
 
     def _perform(self, claimed):
         """Run one Task. What runs is in the page from before the handler until after its result."""
         started = processes.uptime()
-        limits = claimed.parameters
+        # What is transactional waits for its transaction first, which is not its fault.
+        grace = BEGIN_WITHIN if registry.is_transactional(claimed.type) else 0.0
+        self._enter(claimed, started, grace)
+        self._interruption.expect(claimed.key)
+        self._halting.expect(claimed.key, partial(self._report, claimed))
+        outcome = self._execute(claimed)
+        self._tell(claimed, started, outcome)
+        self._page.leave(self._slot)
+        self._done += 1
+
+    def _enter(self, claimed, started, grace=0.0):
+        """Write into the page what runs, and that its time begins then."""
+        limits, seconds = claimed.parameters, NEVER
+        if limits.timeout is not None:
+            seconds = limits.timeout.total_seconds() + grace
         self._page.enter(
             self._slot,
             claimed.instance,
             claimed.attempt,
             started=started,
-            deadline=NEVER if limits.timeout is None else started + limits.timeout.total_seconds(),
+            deadline=started + seconds,
             memory=limits.max_memory or 0,
             before=memory.in_use(os.getpid()) if limits.max_memory else 0,
         )
-        outcome = self._execute(claimed)
-        self._tell(claimed, started, outcome)
-        self._page.leave(self._slot)
-        self._done += 1
 
     def _tell(self, claimed, started, outcome):
         """Say how an attempt ended."""
@@ -154,12 +175,14 @@ class Worker:
         if registry.is_transactional(claimed.type):
             transaction = Transaction(claimed, who=self._name, report=report)
             report = transaction.report
+            transaction.begun = lambda: self._enter(claimed, processes.uptime())
             transaction.before_commit = partial(self._end_leftovers, claimed, report)
         context = Context(
             claimed,
             report=report,
-            interruption=lambda: self._interruption(claimed),
+            interruption=lambda: self._why_to_end(claimed),
             scratch_root=self._scratch,
+            halting=self._halting,
         )
         root = logging.getLogger()
         if self._capture not in root.handlers:  # a handler may have configured logging anew
@@ -167,12 +190,12 @@ class Worker:
         self._capture.context = context
         try:
             self._connections.check()
-            return execution.run(claimed, context, transaction)
+            return execution.run(claimed, context, transaction, self._interruption)
         finally:
             self._surroundings.restore()
             self._end_leftovers(claimed, partial(self._report, claimed))
             self._capture.context = None
-            context.flush()
+            context.end()
             context.remove_scratch()
             self._connections.refresh()
 
@@ -191,7 +214,7 @@ class Worker:
         if told:
             report("log", logging.WARNING, clean(told))
 
-    def _interruption(self, claimed):
+    def _why_to_end(self, claimed):
         if self._page.is_asked(self._slot, claimed.instance, claimed.attempt):
             return "asked to end"
         return None

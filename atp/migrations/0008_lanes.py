@@ -9,7 +9,7 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('atp', '0004_under_fire'),
+        ('atp', '0007_daemon_modes'),
     ]
 
     operations = [

@@ -9,6 +9,8 @@ What goes in and comes out is in :mod:`.values`.
 
 from abc import ABC, abstractmethod
 
+from ..modes import Mode
+
 
 class Store(ABC):
     """The verbs. ``alias`` is the database that holds the queue."""
@@ -55,13 +57,22 @@ class Store(ABC):
         With ``old`` (a uuid) it takes that identity over: nothing can be
         claimed under the old one any more, ``holding`` (pairs of Instance and
         attempt) is moved to the new one, and whatever else the old one held
-        is expired. Returns :class:`Reconciled`. Joining again under the same
-        uuid, because the answer got lost, does no harm.
+        is expired. A request on the old row goes on to the new one. Returns
+        :class:`Reconciled`. Joining again under the same uuid, because the answer
+        got lost, does no harm.
         """
 
     @abstractmethod
-    def renew(self, daemon, *, lease, workers=(), idle=False):
+    def renew(self, daemon, *, lease, workers=(), idle=False, mode=Mode.RUNNING):
         """Extend the daemon's lease; returns :class:`Renewal`. Raises LeaseLost."""
+
+    @abstractmethod
+    def command(self, daemon, order, *, who=""):
+        """Write on a daemon's row what it shall do, and log who said so; returns the row.
+
+        The daemon finds it there. Raises UnknownDaemon, or IllegalOrder where it is
+        doing that already, is stopping, or is lost.
+        """
 
     @abstractmethod
     def outlook(self, types, *, daemon=None):
@@ -160,12 +171,31 @@ class Store(ABC):
     def request(self, instance, request, *, who, message=""):
         """Ask the holder of a claimed Task for something, and log who asked.
 
-        Returns False, with nothing written, if the Task is not claimed.
+        Returns False, with nothing written, if the Task is not claimed, or to be cancelled.
+        """
+
+    @abstractmethod
+    def cancel(self, instances, *, who=""):
+        """End what is live of the Instances given by key; returns :class:`Cancelled`.
+
+        What waits is FAILED at once. The holder of what is claimed is asked, and the log
+        says by whom: it ends the attempt as CANCELLED, unless that has ended by then.
+        Whatever else sends the Instance back to the queue, a lost daemon too, leads on
+        to CANCELLED in the same transaction.
         """
 
     @abstractmethod
     def asked(self, daemon):
         """The requests on the Tasks that the daemon holds, as a list of :class:`Asked`."""
+
+    @abstractmethod
+    def change(self, instances, alteration, *, who=""):
+        """Change Tasks that wait, and log what and who: all of those that do, or none.
+
+        Returns, by key, what was changed in words, empty where nothing was different; what
+        does not wait is left out, as it is. Raises InvalidOption if one would be due only
+        after its ``start_before``.
+        """
 
     @abstractmethod
     def sweep(self, *, daemon=None, limit=500):
@@ -177,6 +207,17 @@ class Store(ABC):
     @abstractmethod
     def miss(self, *, who="", limit=500):
         """Fail what waits and was not started before its ``start_before``; returns how many."""
+
+    @abstractmethod
+    def scan(self, place=None, *, who="", repair=True):
+        """Look for what should never be, with queries of its own and a delayed clock.
+
+        Returns :class:`~.findings.Scanned`. What indexes tell is looked for each
+        time; besides, a part of each table by its primary key, from ``place`` on,
+        which is what the last scan returned, or None to begin with the newest.
+        What is safe to repair is repaired, as ``who``, unless ``repair`` is off;
+        each under its locks, looked at again. So any number may scan at once.
+        """
 
     @abstractmethod
     def purge(self, *, type=None, instances=None, limit=500, who=""):

@@ -13,8 +13,19 @@ from uuid import UUID
 from ..codec import Payload
 from ..states import Event, Reason
 
-# Requests on a claimed Task.
+# What is said of a transactional attempt whose Task was taken away.
+ROLLED_BACK = "all that it wrote was rolled back"
+
+# Requests on a claimed Task. Whatever else is asked afterwards, a cancel stays.
 RELEASE = "release"
+CANCEL = "cancel"
+# These tell what is wanted until the other is: who holds the Task sees to it.
+PAUSE, RESUME = "pause", "resume"
+
+
+def cancelled_by(who):
+    """What the log says of an attempt that was ended because somebody asked for it."""
+    return f"cancelled by {who}" if who else "cancelled"
 
 
 @dataclass(frozen=True)
@@ -164,6 +175,28 @@ class Change:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Alteration:
+    """What shall be different about a waiting Task; what is None stays as it is.
+
+    ``due`` is a point in time, or how long from now. ``postpone`` is how much later
+    than it was due, or than now if that has passed.
+    """
+
+    priority: int | None = None
+    collection: str | None = None
+    due: datetime | timedelta | None = None
+    postpone: timedelta | None = None
+
+    def due_at(self, was, now):
+        """Return when a Task is due that was due then. Raises OverflowError."""
+        if self.postpone is not None:
+            return max(was, now) + self.postpone
+        if isinstance(self.due, timedelta):
+            return now + self.due
+        return was if self.due is None else self.due
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Message:
     """One line of an Instance's log that is not a transition."""
 
@@ -174,7 +207,10 @@ class Message:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Note:
-    """What a running attempt says about itself between its transitions."""
+    """What a running attempt says about itself between its transitions.
+
+    ``again`` says that it may have been written before: its acknowledgement got lost.
+    """
 
     instance: int
     attempt: int
@@ -183,11 +219,15 @@ class Note:
     progress_message: str | None = None
     messages: tuple[Message, ...] = ()
     files: tuple[dict, ...] = ()
+    again: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
 class DaemonFacts:
-    """What a daemon says of itself when it takes a row. ``lock`` as in the model."""
+    """What a daemon says of itself when it takes a row. ``lock`` as in the model.
+
+    ``request`` is what it was told last, under an identity that may be gone.
+    """
 
     uuid: UUID
     host: str
@@ -195,6 +235,7 @@ class DaemonFacts:
     version: str
     types: tuple[str, ...]
     lock: str = ""
+    request: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -213,22 +254,41 @@ class Outlook:
     already, None if none waits; what is held does not count, nor what is limited while
     that has no room. ``late`` says that one was not started before its ``start_before``,
     ``lost`` that the lease of another daemon is over, ``drops`` that one waits where a
-    gate drops it.
+    gate drops it. ``request`` is what stands on the row of who asks, None if it has none.
     """
 
     due: float | None = None
     late: bool = False
     lost: bool = False
     drops: bool = False
+    request: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Asked:
-    """A request on a claimed Task: who holds it has to act."""
+    """A request on a claimed Task: who holds it has to act.
+
+    Of a cancel it is told ``who`` asked, and how long ago, in seconds.
+    """
 
     instance: int
     attempt: int
     request: str
+    who: str = ""
+    age: float = 0.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cancelled:
+    """What became of a cancel, by keys of Instances.
+
+    ``failed`` waited, and are FAILED; of ``asked`` the holder is asked now, of
+    ``before`` it had been asked already. What is in none is not live.
+    """
+
+    failed: tuple[int, ...] = ()
+    asked: tuple[int, ...] = ()
+    before: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -256,11 +316,15 @@ class Swept:
 
 @dataclass(frozen=True, kw_only=True)
 class Reconciled:
-    """What a new identity holds, the state by pair of Instance and attempt; and what was lost."""
+    """What a new identity holds, the state by pair of Instance and attempt; and what was lost.
+
+    ``request`` is what it is told to do.
+    """
 
     time: datetime
     kept: dict = field(default_factory=dict)
     lost: tuple[Lost, ...] = ()
+    request: str = ""
 
     @property
     def expired(self):

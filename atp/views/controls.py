@@ -12,7 +12,7 @@ from ..web import permissions
 from ..web.actor import PAGE, actor
 from ..web.problems import problem_of
 from .base import Page
-from .enqueueing import MomentField
+from .fields import MomentField
 
 _GATES = {"hold": queue.hold, "drop": queue.drop, "open": queue.open_gate}
 _DONE = {

@@ -9,6 +9,7 @@ from django.http import Http404
 from .. import documents, overview
 from ..conf import settings
 from ..models import Daemon, LogRecord, Task
+from ..modes import EXPLANATIONS, ORDERS, allowed
 from ..web import permissions
 from .base import Page
 
@@ -35,6 +36,21 @@ class DaemonRow:
     condition: str
     types: tuple[str, ...]
     workers: tuple[Worker, ...]
+
+    @property
+    def orders(self):
+        """What it can be told, each with its explanation."""
+        if self.condition == overview.LOST:
+            return []
+        return [(order, EXPLANATIONS[order]) for order in allowed(self.daemon.aim)]
+
+    @property
+    def told(self):
+        """What it has been told and has not done yet, in words; None if there is nothing."""
+        aim = self.daemon.aim
+        if aim == self.daemon.mode:
+            return None
+        return next(order.label for order, (_, leads_to) in ORDERS.items() if leads_to == aim)
 
     @property
     def busy(self):

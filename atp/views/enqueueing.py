@@ -10,26 +10,16 @@ from django.contrib import messages
 from django.core.exceptions import BadRequest
 from django.shortcuts import redirect
 
-from .. import binding, codec, overview, queue, wording
+from .. import binding, codec, overview, queue
 from ..exceptions import ATPError, CorruptData, DuplicateIdentifier, InvalidInputs, NotSerializable
 from ..options import EXISTING, MAX_IDENTIFIER, MAX_PRIORITY, MIN_PRIORITY
 from ..web import permissions
 from ..web.actor import PAGE, actor
 from ..web.problems import problem_of
 from .base import Page
+from .fields import MomentField
 
 _OPTIONS = ("identifier", "existing", "priority", "collection", "run_after", "start_before")
-
-
-class MomentField(forms.CharField):
-    """A time, or a delay from now."""
-
-    def clean(self, value):
-        value = super().clean(value).strip()
-        try:
-            return wording.read_moment(value) if value else None
-        except ValueError as error:
-            raise forms.ValidationError(f"{error}.") from None
 
 
 class EnqueueForm(forms.Form):

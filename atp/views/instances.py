@@ -81,7 +81,9 @@ class InstancePage(Page):
             now=now,
             instance=instance,
             task=task,
-            actions=[] if holder == overview.LOST else allowed(instance, task),
+            actions=[
+                a for a in allowed(instance, task) if holder != overview.LOST or not a.asks_holder
+            ],
             holder=holder,
             may_enqueue_again=self._may_enqueue_again(instance),
             **context,

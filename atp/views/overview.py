@@ -20,6 +20,7 @@ class OverviewPage(Page):
             queue=queue,
             now=queue.time,
             gates=shut,
-            problems=health.complaints([row.daemon for row in rows], queue.time, shut),
+            problems=health.problems([row.daemon for row in rows], queue.time, shut),
+            quieted=health.quieted([row.daemon for row in rows], queue.time),
             daemons=rows if may_see_daemons else None,
         )

@@ -5,14 +5,15 @@ from dataclasses import dataclass
 
 from .. import queue
 from ..exceptions import IllegalTransition
-from ..states import Actor, Event, State, allowed_events
+from ..states import LIVE, Actor, Event, State, allowed_events
 
 
 @dataclass(frozen=True, kw_only=True)
 class Action:
     """One verb on an Instance; ``done`` tells of it where it was done.
 
-    ``event`` by ``actor`` is what the table of transitions must allow.
+    ``event`` by ``actor`` is what the table of transitions must allow; where ``states``
+    are given, it is possible from those.
     """
 
     name: str
@@ -22,10 +23,18 @@ class Action:
     event: Event
     actor: Actor
     verb: Callable
+    states: frozenset = frozenset()
 
     def is_allowed(self, instance):
         """Whether the state that the Instance is in allows it."""
+        if self.states:
+            return State(instance.state) in self.states
         return self.event in allowed_events(State(instance.state), self.actor)
+
+    @property
+    def asks_holder(self):
+        """Whether nobody but a daemon that holds it could do it."""
+        return self.actor is Actor.HOLDER
 
     def perform(self, instance, by):
         """Call the verb. Raises IllegalTransition."""
@@ -64,6 +73,37 @@ ACTIONS = {
             actor=Actor.HOLDER,
             verb=_release,
         ),
+        Action(
+            name="pause",
+            label="Pause",
+            explanation="Put it on hold where it next looks, or at once if its Type is stoppable. "
+            "Another task has its place meanwhile.",
+            done="will be on hold as soon as its daemon has heard of it and its handler looks",
+            event=Event.PAUSE,
+            actor=Actor.HOLDER,
+            verb=queue.pause,
+        ),
+        Action(
+            name="resume",
+            label="Resume",
+            explanation="Let it go on, as soon as there is a place for it.",
+            done="will go on as soon as there is a place for it",
+            event=Event.RESUME,
+            actor=Actor.HOLDER,
+            verb=queue.resume,
+        ),
+        Action(
+            name="cancel",
+            label="Cancel",
+            explanation="End it for good, as FAILED. What runs is interrupted, and killed if it "
+            "takes no notice.",
+            done="is cancelled; what a daemon holds, that daemon ends",
+            event=Event.FAIL,
+            actor=Actor.ANYONE,
+            verb=queue.cancel,
+            # What waits at once; of what is claimed the holder is asked.
+            states=LIVE,
+        ),
     )
 }
 
@@ -71,9 +111,12 @@ ACTIONS = {
 def allowed(instance, task=None):
     """Return the Actions that the state of an Instance allows.
 
-    With its Task, what has been asked of the holder already is left out.
+    With its Task, what has been asked of the holder already is left out. After a cancel
+    nothing else is asked of it.
     """
     asked = "" if task is None else task.request
+    if asked == "cancel":
+        return []
     return [
         action
         for action in ACTIONS.values()

@@ -12,6 +12,7 @@ VIEW_LOG = "atp.view_logrecord"
 VIEW_TASK = "atp.view_task"
 VIEW_DAEMON = "atp.view_daemon"
 OPERATE = "atp.operate"
+DELETE = "atp.delete_instance"
 
 
 def lacking(user, permissions):

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from django.core.exceptions import BadRequest, PermissionDenied, SuspiciousOperation
 from django.core.exceptions import RequestDataTooBig as TooBig
-from django.db import InterfaceError, OperationalError
+from django.db import DatabaseError, InterfaceError, OperationalError
 from django.http import Http404
 
 from .. import exceptions as atp
@@ -30,6 +30,7 @@ class Problem:
 # The first class that fits decides.
 MEANINGS = (
     (atp.UnknownInstance, 404, "unknown-instance", "There is no such Instance"),
+    (atp.UnknownDaemon, 404, "unknown-daemon", "There is no such daemon"),
     (atp.UnregisteredHandler, 409, "no-handler", "This process has no handler for the Type"),
     (atp.UnknownType, 404, "unknown-type", "There is no such Type"),
     (atp.InvalidPageKey, 400, "invalid-page-key", "There is no such page"),
@@ -43,6 +44,7 @@ MEANINGS = (
     (atp.TooLarge, 422, "too-large", "A value is too large"),
     (atp.DuplicateIdentifier, 409, "duplicate-identifier", "The identifier is taken"),
     (atp.IllegalTransition, 409, "illegal-transition", "The state does not allow it"),
+    (atp.IllegalOrder, 409, "illegal-order", "What the daemon is doing does not allow it"),
     (PermissionDenied, 403, "permission-denied", "You may not do this"),
     (Http404, 404, "not-found", "There is nothing here"),
     (TooBig, 413, "request-too-large", "The request is too large"),
@@ -63,6 +65,9 @@ def problem_of(error):
                 detail=_sentence(error, status),
                 errors=_errors(error),
             )
+    if type(error) is DatabaseError:
+        # So psycopg2 calls a connection that is lost while it waits for the answer.
+        return problem_of(OperationalError(*error.args))
     return None
 
 

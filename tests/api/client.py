@@ -52,7 +52,7 @@ class Api:
         if answer.headers["Content-Type"] == PROBLEM:
             check_problem(answer)
         else:
-            assert answer.status_code in (200, 201, 503)
+            assert answer.status_code in (200, 201, 202, 503)
         if method != "HEAD":
             check_by_schema(answer, method)
         return answer

@@ -1,8 +1,9 @@
-"""``POST instances/{uuid}/redrive`` and ``/release``."""
+"""``POST instances/{uuid}/redrive``, ``/release`` and ``/cancel``."""
 
 import pytest
 
-from atp.states import State
+from atp.models import LogRecord
+from atp.states import CLAIMED, State
 from atp.web.actions import ACTIONS, allowed
 
 from .client import problem
@@ -30,7 +31,7 @@ def test_an_action_is_possible_where_the_instance_says_so(full, api, state, name
 
 def test_redrive(full, api):
     found = api.post(f"instances/{full[State.FAILED].uuid}/redrive").json()
-    assert (found["state"], found["reason"], found["actions"]) == ("ACCEPTED", "", [])
+    assert (found["state"], found["reason"], found["actions"]) == ("ACCEPTED", "", ["cancel"])
 
 
 def test_release_asks_the_holder(full, api):
@@ -38,6 +39,57 @@ def test_release_asks_the_holder(full, api):
     assert found["state"] == "RUNNING"
     assert full[State.RUNNING].task.request == "release"
     assert full[State.RUNNING].log.last().message == "release requested"
+
+
+def test_pause_and_resume_ask_the_holder(full, api):
+    """And of two who ask for the same the second is told."""
+    for name, state in (("pause", State.RUNNING), ("resume", State.PAUSED)):
+        address = f"instances/{full[state].uuid}/{name}"
+        found = api.post(address).json()
+        assert (found["state"], name in found["actions"]) == (state, False)
+        assert full[state].task.request == name
+        answer = api.post(address)
+        assert (answer.status_code, problem(answer)) == (409, "illegal-transition")
+        assert f"has been asked to be {name}d already" in answer.json()["detail"]
+
+
+def test_cancel_of_what_waits(full, api):
+    found = api.post(f"instances/{full[State.ACCEPTED].uuid}/cancel").json()
+    assert (found["state"], found["reason"]) == ("FAILED", "CANCELLED")
+    assert found["actions"] == ["redrive"]
+
+
+def test_cancel_of_what_runs(full, api):
+    """Its holder is asked, once; after that nothing else can be asked of it."""
+    address = f"instances/{full[State.RUNNING].uuid}"
+    found = api.post(f"{address}/cancel").json()
+    assert (found["state"], found["actions"]) == ("RUNNING", [])
+    assert full[State.RUNNING].task.request == "cancel"
+    before = full.world.snapshot()
+    for name in ("cancel", "release"):
+        answer = api.post(f"{address}/{name}")
+        assert (answer.status_code, problem(answer)) == (409, "illegal-transition")
+        assert "has been asked to be cancelled already" in answer.json()["detail"]
+    assert full.world.snapshot() == before
+
+
+@pytest.mark.parametrize("state", State)
+def test_delete(full, api, state):
+    """G12: cancelled first; what a daemon holds is not removed before its end."""
+    instance = full[state]
+    address = f"instances/{instance.uuid}"
+    answer = api.call("DELETE", address)
+    if state in CLAIMED:
+        assert answer.status_code == 202
+        assert answer.json() == api.get(address).json()
+        assert instance.task.request == "cancel"
+        assert api.call("DELETE", address).status_code == 202
+    else:
+        assert answer.status_code == 200
+        assert answer.json()["uuid"] == str(instance.uuid)
+        assert api.get(address).status_code == 404
+        subject = f"type:{instance.type.identifier}"
+        assert LogRecord.objects.about(subject).last().who == WHO
 
 
 def test_an_empty_object_is_no_body(full, api):

@@ -64,7 +64,7 @@ def test_documents_have_these_keys_indeed(full, api):
 def test_every_method_is_an_operation():
     for route in urlpatterns:
         view = route.callback.cls(**route.callback.initkwargs)
-        methods = {m.upper() for m in ("get", "post") if hasattr(view, m)}
+        methods = {m.upper() for m in ("get", "post", "patch", "delete") if hasattr(view, m)}
         assert methods == view.operations.keys(), route.name
 
 

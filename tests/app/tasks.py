@@ -5,8 +5,10 @@ from datetime import timedelta
 from atp import task_type
 
 from . import (  # noqa: F401 (declare what other tests run)
+    tasks_cancel,
     tasks_chaos,
     tasks_daemon,
+    tasks_pause,
     tasks_poison,
     tasks_transactional,
 )

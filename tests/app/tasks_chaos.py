@@ -13,9 +13,10 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from functools import WRAPPER_ASSIGNMENTS, update_wrapper
 
-from atp import Fatal, Retry, task_type
+from atp import Fatal, Interrupted, Retry, task_type
 from atp.daemon.processes import uptime
 
 TICK = 0.02
@@ -65,7 +66,10 @@ class Account:
             self.write("tick")
             if not stubborn:
                 self._context.check()
-            time.sleep(TICK)
+                time.sleep(TICK)
+                continue
+            with suppress(Interrupted):
+                time.sleep(TICK)
 
     def close(self):
         os.close(self._file)
@@ -109,7 +113,7 @@ def sleep(context, account, seconds, stubborn=False):
     account.work(seconds, stubborn=stubborn)
 
 
-@chaos_type("chaos.compute")
+@chaos_type("chaos.compute", max_restarts=0)
 def compute(context, account, seconds):
     """Keep a processor busy."""
     end = uptime() + seconds
@@ -152,7 +156,7 @@ def talk(context, account, seconds):
     context.publish(str(context.attempt).encode(), name="attempt.txt")
 
 
-@chaos_type("chaos.family")
+@chaos_type("chaos.family", max_restarts=1)
 def family(context, account, seconds):
     """Have a child at work, too."""
     arguments = (account.path, json.dumps(account.facts("child")))

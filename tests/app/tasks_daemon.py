@@ -307,3 +307,26 @@ def alone(context, *, path, seconds=0.02):
     time.sleep(seconds)
     record(path, event="end")
     os.close(descriptor)
+
+
+@task_type("daemon.kin", timeout=120, keep_processes=True)
+def kin(context, *, path, until, number=0):
+    """Start programs and a copy of this process that leave lines as long as they live; wait."""
+    facts = {"number": number, "attempt": context.attempt}
+    loop = "import sys, time; sys.path.insert(0, '.')\nwhile True: time.sleep(60)"
+    children = [
+        subprocess.Popen([sys.executable, "-c", loop], start_new_session=detached).pid
+        for detached in (False, True)
+    ]
+    copy = os.fork()
+    if not copy:
+        while not Path(until).exists():
+            record(path, event="tick", **facts)
+            time.sleep(0.01)
+        os._exit(0)
+    record(path, event="start", children=[*children, copy], **facts)
+    record(path, event="tick", **facts)
+    wait_for_file(context, until)
+    for pid in [*children, copy]:
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)

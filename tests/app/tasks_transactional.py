@@ -24,10 +24,10 @@ def written():
     )
 
 
-@task_type("transactional.row", transactional=True, max_restarts=1000, timeout=60)
-def row(context, *, number, pause=0.0):
+@task_type("transactional.row", transactional=True, max_restarts=1000)
+def row(context, *, number, pause=0.0, seconds=0.0):
     """Leave a row, and take a little while about it."""
-    time.sleep(random.random() * pause)
+    time.sleep(random.random() * pause + seconds)
     write(context, number)
     context.log("written")
     time.sleep(random.random() * pause)
@@ -72,6 +72,27 @@ def hooks(context, *, path, number=0):
         raise RuntimeError("after the commit")
 
     transaction.on_commit(after)
+
+
+@task_type("transactional.slow_hooks", transactional=True)
+def slow_hooks(context, *, path, number=0):
+    """Leave a row and say so at the last moment; then there is something to be done."""
+
+    def after():
+        context.log("too late to be kept")
+        time.sleep(0.5)
+        record(path, event="after", number=number, attempt=context.attempt)
+
+    write(context, number)
+    transaction.on_commit(after)
+    context.progress(1, 1)
+
+
+@task_type("transactional.leaving_open", transactional=True)
+def leaving_open(context, *, number=0):
+    """Leave a row, in a block that nobody leaves."""
+    transaction.atomic().__enter__()
+    write(context, number)
 
 
 @task_type("transactional.swallowing", transactional=True)

@@ -10,16 +10,15 @@
 
 import os
 import shutil
-import subprocess
 import sys
 from contextlib import contextmanager
 from pathlib import Path
 
+from .. import packages
+
 NAMES = ("chromium", "chromium-browser", "google-chrome")
 # Without a font a page is drawn, but nothing can be read on it.
 PACKAGES = ("chromium", "fonts-dejavu-core")
-# Other processes may be installing too, and a mirror may fail once.
-PATIENT = ("-o", "DPkg::Lock::Timeout=300", "-o", "Acquire::Retries=3")
 # Playwright itself starts it headless, without the sandbox, which could not be
 # set up as root and in containers, and without what it does by itself on the
 # network. These two are for machines that have no graphics and no way out.
@@ -65,7 +64,10 @@ def ensure():
     except NoBrowser:
         if os.environ.get("CHROMIUM"):
             raise
-    _install()
+    try:
+        packages.install(*PACKAGES)
+    except packages.NotInstalled as error:
+        raise NoBrowser(f"There is no browser. {error} {ADVICE}") from None
     return find()
 
 
@@ -83,36 +85,6 @@ def launched():
         browser = playwright.chromium.launch(executable_path=path, args=FLAGS)
         yield browser
         browser.close()
-
-
-def _install():
-    for arguments in (["update"], ["install", "--yes", "--no-install-recommends", *PACKAGES]):
-        command = [*_apt_get(), *PATIENT, *arguments]
-        print(f"No browser for the tests yet: {' '.join(command)}", flush=True)
-        ended = subprocess.run(
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            errors="replace",
-            check=False,
-        )
-        if ended.returncode:
-            raise NoBrowser(f"{ended.stdout}\nThat failed, see above. {ADVICE}")
-
-
-def _apt_get():
-    """Return the command that may install packages. Raises NoBrowser."""
-    if shutil.which("apt-get") is None:
-        raise NoBrowser(f"There is no browser, and no apt-get to install one. {ADVICE}")
-    command = ["env", "DEBIAN_FRONTEND=noninteractive", "apt-get"]
-    if os.geteuid() == 0:
-        return command
-    if shutil.which("sudo") is None:
-        raise NoBrowser(f"There is no browser, and installing one takes root or sudo. {ADVICE}")
-    # With -n it fails where it would ask for a password.
-    return ["sudo", "-n", *command]
 
 
 def announced():

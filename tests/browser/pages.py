@@ -7,7 +7,7 @@ from atp.models import Daemon
 from atp.states import State
 
 # Not pages: what acts, and what is downloaded.
-_OTHERS = {"action", "response", "file"}
+_OTHERS = {"action", "order", "response", "file"}
 NAMES = sorted({pattern.name for pattern in urls.urlpatterns} - _OTHERS)
 
 
@@ -18,6 +18,7 @@ def address(name, full):
     arguments = {
         "instance": of_instance,
         "log": of_instance,
+        "change": {"uuid": full[State.ACCEPTED].uuid},
         "type": of_type,
         "enqueue": of_type,
         "daemon": {"uuid": Daemon.objects.first().uuid},

@@ -89,6 +89,40 @@ def test_redrive(page, full):
     assert queue.get(failed.uuid).state == State.ACCEPTED
 
 
+def test_run_now_and_change(page, full):
+    waiting = full[State.ACCEPTED]
+    due = waiting.task.due_at
+    page.goto(f"/atp/instances/{waiting.uuid}/")
+    page.get_by_role("link", name="Change").click()
+    page.get_by_label("Priority").fill("7")
+    page.get_by_label("Collection").fill("books")
+    page.get_by_role("button", name="Change").click()
+    expect(page.get_by_role("status")).to_have_text("It is changed.")
+    changed = queue.get(waiting.uuid)
+    assert (changed.priority, changed.collection) == (7, "books")
+    assert changed.task.due_at == due
+    page.get_by_role("button", name="Run now").click()
+    expect(page.get_by_role("button", name="Run now")).to_have_count(0)
+    assert queue.get(waiting.uuid).task.due_at < due
+
+
+def test_a_daemon_goes_quiet_and_resumes(page, full):
+    page.goto("/atp/daemons/")
+    page.get_by_role("link", name="host:1").click()
+    page.get_by_role("button", name="Go quiet").click()
+    expect(page.get_by_role("status")).to_have_text("It has been told to go quiet.")
+    assert full.host.row.request == "quiet"
+    page.goto("/atp/")
+    expect(page.get_by_text("claims anything")).to_be_visible()
+    page.get_by_role("link", name="host:1").click()
+    page.get_by_role("button", name="Resume").click()
+    assert full.host.row.request == ""
+    expect(page.get_by_role("button", name="Resume")).to_have_count(0)
+    page.get_by_role("button", name="Stop").click()
+    expect(page.get_by_role("button", name="Stop")).to_have_count(0)
+    assert full.host.row.request == "stop"
+
+
 def dot():
     """A picture of one pixel."""
     from io import BytesIO

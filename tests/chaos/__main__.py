@@ -29,6 +29,7 @@ SETTINGS = {
     "BACKOFF": 0.1,
     "BACKOFF_MAX": 1.0,
     "RELEASE_GRACE": 1.0,
+    "CANCEL_GRACE": 1.0,
 }
 SHORT = 12 / 60
 

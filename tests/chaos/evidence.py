@@ -79,6 +79,9 @@ class Evidence:
     strange_tasks: int = 0
     executions: dict = field(default_factory=dict)
     enqueued: dict = field(default_factory=dict)
+    # What operators have cancelled, by uuid, and how often they did what.
+    cancels: dict = field(default_factory=dict)
+    operations: dict = field(default_factory=dict)
     hits: list = field(default_factory=list)
     outages: list = field(default_factory=list)
     daemons: list = field(default_factory=list)
@@ -90,7 +93,7 @@ class Evidence:
         return self.executions.get(story.uuid, {})
 
 
-def gather(*, begun, path, feed, fleet, server, weaknesses):
+def gather(*, begun, path, feed, operators, fleet, server, weaknesses):
     """Collect the Evidence of a run that is over."""
     clock = time.time() - uptime()
     stories, strange = _stories(clock)
@@ -100,6 +103,8 @@ def gather(*, begun, path, feed, fleet, server, weaknesses):
         strange_tasks=strange,
         executions=record.executions(record.read(path)),
         enqueued=feed.enqueued,
+        cancels=operators.cancels,
+        operations=operators.counts,
         hits=list(fleet.hits),
         outages=list(server.outages) if server else [],
         daemons=[_daemon(member, clock) for member in fleet.members],

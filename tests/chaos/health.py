@@ -32,11 +32,18 @@ def weak_daemons(evidence):
         for fact in daemon.told("worker_died"):
             if fact["pid"] not in killed and fact["pid"] not in crashed:
                 yield Breach(f"{name}: {fact['message']}")
-        for fact in daemon.facts:
-            if fact["fact"] in ("not a fact", "", "unrecordable", "cannot_fork") or (
-                fact.get("traceback") and fact["fact"] != "raised"
-            ):
-                yield Breach(f"{name}: {fact['fact']}: {fact['message'][:200]}")
+        for fact in filter(_is_a_fault, daemon.facts):
+            yield Breach(f"{name}: {fact['fact']}: {fact['message'][:200]}")
+
+
+def _is_a_fault(fact):
+    """Whether a line of a daemon's log tells of a fault of its own, not of a handler's."""
+    if fact["fact"] == "not a fact":
+        # Where a handler crashes in C, its stack is dumped, which begins with other words.
+        return fact["message"].startswith("Traceback")
+    if fact["fact"] in ("", "unrecordable", "cannot_fork"):
+        return True
+    return "traceback" in fact and fact["fact"] != "raised"
 
 
 def _was_left_alone(daemon, evidence):

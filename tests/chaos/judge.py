@@ -5,7 +5,7 @@ A check yields a Breach for each case in which its promise was broken.
 
 from atp.states import TERMINAL, Event, Reason, State
 
-from . import history, kinds
+from . import history, kinds, operators
 from .causes import Causes
 from .feed import Fate
 from .health import slow_returns, weak_daemons
@@ -101,7 +101,8 @@ def beyond_budget(evidence):
     for story in evidence.stories:
         if story.retries > story.max_retries:
             yield Breach(f"retries: {story.retries} of {story.max_retries}", story.uuid)
-        most = story.max_restarts + (story.reason == Reason.STALE)
+        # The last loss may be one too many: then it is given up, or cancelled.
+        most = story.max_restarts + (story.reason in (Reason.STALE, Reason.CANCELLED))
         if story.restarts > most:
             yield Breach(f"restarts: {story.restarts} of {story.max_restarts}", story.uuid)
         expired = {e.attempt for e in story.transitions if e.event == Event.EXPIRE}
@@ -135,9 +136,41 @@ def wrong_ends(evidence):
     for story in evidence.stories:
         if story.state not in TERMINAL or story.reason == Reason.STALE:
             continue  # looked at by others
+        if story.reason == Reason.CANCELLED:
+            continue
         expected = kinds.BY_TYPE[story.type].ends
         if (story.state, story.reason) not in expected:
             yield Breach(f"{story.type} ended {story.state} {story.reason}", story.uuid)
+
+
+def cancelled(evidence):
+    """Who is CANCELLED was asked to be; and who was asked to be begins nothing any more."""
+    for story in evidence.stories:
+        asked = evidence.cancels.get(story.uuid)
+        if story.reason == Reason.CANCELLED and asked is None:
+            yield Breach("is CANCELLED, and nobody has asked for it", story.uuid)
+        if asked is None:
+            continue
+        is_told = [entry for entry in story.log if _is_cancel(entry)]
+        if asked.is_sure and not is_told:
+            yield Breach("was cancelled, and its log does not say so", story.uuid)
+        if len(is_told) > 1:
+            yield Breach(f"was cancelled {len(is_told)} times", story.uuid)
+        after = story.log[story.log.index(is_told[0]) + 1 :] if is_told else ()
+        if any(entry.event == Event.CLAIM for entry in after):
+            yield Breach("was claimed after it had been cancelled", story.uuid)
+        ends = [entry.time for entry in story.transitions if entry.state == State.FAILED]
+        if story.reason != Reason.CANCELLED or not ends:
+            continue
+        for attempt, execution in evidence.of(story).items():
+            if execution.ended_by_time > ends[-1] + history.SLACK:
+                by = execution.ended_by_time - ends[-1]
+                yield Breach(f"attempt {attempt} went on {by:.3f} s after the end", story.uuid)
+
+
+def _is_cancel(entry):
+    """Whether a record tells that somebody has asked, or has FAILED what was waiting."""
+    return entry.who == operators.WHO and entry.message in ("cancel requested", "cancelled")
 
 
 CHECKS = {
@@ -148,6 +181,7 @@ CHECKS = {
     "G4: no result is taken from who no longer held the Task": stale_results,
     "G5: nobody goes beyond a budget": beyond_budget,
     "G5, G11: no attempt is lost, and no Instance STALE, unless it was hit": undeserved,
+    "G6: what is cancelled ends, at once, and nothing else is CANCELLED": cancelled,
     "each ends as its kind has to": wrong_ends,
     "G10, G11: no daemon fails, and each is back to full strength": weak_daemons,
     "G11: each daemon is back soon after the database": slow_returns,

@@ -29,6 +29,8 @@ def counts(evidence, fleet):
         yield f"Instances failed, {reason}", sum(s.reason == reason for s in evidence.stories)
     hit = [s for s in evidence.stories if s.reason == Reason.STALE and not _is_its_own_doing(s)]
     yield "  of those STALE, given up because they were hit", len(hit)
+    for name, number in sorted(evidence.operations.items()):
+        yield f"by operators: {name}", number
     yield "late writes refused", sum(fact["fact"] == "refused" for fact in facts)
     for name in ("lease_over", "dispatcher_hung", "database_slow", "rejoined"):
         yield f"told by daemons: {name}", sum(fact["fact"] == name for fact in facts)

@@ -11,6 +11,7 @@ from atp.daemon.processes import uptime
 from . import evidence, judge, recovery, report, schedule
 from .feed import Feed
 from .fleet import PROCESSES, START, Fleet
+from .operators import Operators
 from .timeline import Timeline
 
 # A run of so many minutes has tasks that outlast a lease.
@@ -43,28 +44,33 @@ class Run:
         queue.register_all(by="chaos")
         begun = uptime()
         feed = Feed(self._seed, self._path, with_long=self._minutes >= LONG_FROM)
+        operators = Operators(self._seed)
         try:
             for _ in range(START):
                 self._fleet.join()
             for member in self._fleet.there():
                 member.atpd.ready(workers=PROCESSES)
             feed.start()
+            operators.start()
             self._disturb()
             feed.stop()
+            operators.stop()
             self._weaknesses += recovery.recovered(self._fleet, self._tell)
             self._weaknesses += recovery.stopped(self._fleet)
             found = evidence.gather(
                 begun=begun,
                 path=self._path,
                 feed=feed,
+                operators=operators,
                 fleet=self._fleet,
                 server=self._server,
                 weaknesses=self._weaknesses,
             )
         finally:
             self._fleet.destroy()
-        if feed.error is not None:
-            raise feed.error
+        for thread in (feed, operators):
+            if thread.error is not None:
+                raise thread.error
         return self._report(found)
 
     def _announce(self):

@@ -7,6 +7,8 @@ import time
 
 from django.db import connection
 
+from tests.helpers import wait_for
+
 
 class SlowProxy:
     """Stands before the server; can make connecting slow, and a new connection go silent."""
@@ -79,5 +81,63 @@ class SlowProxy:
                     self.dead.set()
                 target.sendall(data)
         for end in (source, target):
+            with contextlib.suppress(OSError):
+                end.shutdown(socket.SHUT_RDWR)
+
+
+class SwallowingProxy(SlowProxy):
+    """Stands before the server; swallows the answer to one COMMIT, and cuts that connection."""
+
+    RESPONSE = b'INSERT INTO "atp_response"'
+
+    def __init__(self):
+        super().__init__()
+        self.swallowed = threading.Event()
+        self._wanted = threading.Event()
+
+    def __exit__(self, *_):
+        self._listening.close()
+        wait_for(self._is_over, what="the end of all links")
+
+    def _is_over(self):
+        # One that was just being made is shut the next time.
+        self._shut_all()
+        return all(end.fileno() < 0 for end in self._open)
+
+    def swallow_commit(self):
+        """The next connection that writes a Response and commits is not told that it has."""
+        self._wanted.set()
+
+    def _serve(self, client):
+        server = self._connect()
+        self._open += [client, server]
+        committing = threading.Event()
+        up = threading.Thread(target=self._up, args=(client, server, committing), daemon=True)
+        up.start()
+        with contextlib.suppress(OSError):
+            while data := server.recv(65536):
+                if committing.is_set() and self._wanted.is_set() and b"COMMIT" in data:
+                    self._wanted.clear()
+                    self.swallowed.set()
+                    break
+                client.sendall(data)
+        self._shut(client, server)
+        up.join()
+        for end in (client, server):
+            end.close()
+
+    def _up(self, client, server, committing):
+        has_written = False
+        with contextlib.suppress(OSError):
+            while data := client.recv(65536):
+                has_written = has_written or self.RESPONSE in data
+                if has_written and b"COMMIT" in data:
+                    committing.set()
+                server.sendall(data)
+        self._shut(client, server)
+
+    @staticmethod
+    def _shut(*ends):
+        for end in ends:
             with contextlib.suppress(OSError):
                 end.shutdown(socket.SHUT_RDWR)

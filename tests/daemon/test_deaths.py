@@ -168,6 +168,34 @@ def test_killed_supervisor(atpd, record, flag):
     assert [row.subject.rpartition(":")[2] for row in lost] == [str(daemon.pid)]
 
 
+def test_supervisor_and_dispatcher_killed_at_once(atpd, record, flag):
+    """G3: what is left of their handlers is ended by the daemon that takes the Tasks away."""
+    instance = types.kin.enqueue(path=str(record), until=str(flag))
+    daemon = atpd(processes=1)
+    [line] = record.wait_for("start")
+    wait_for(lambda: instance.refresh_from_db() or instance.state == State.RUNNING)
+    kin = [(pid, psutil.Process(pid).create_time()) for pid in line["children"]]
+    atpd(processes=1).ready()
+    neighbour = types.kin.enqueue(path=str(record), until=str(flag), number=1)
+    [_, beside] = record.wait_for("start", 2)
+    dispatcher = daemon.dispatcher()
+    os.kill(daemon.pid, signal.SIGSTOP)
+    os.kill(dispatcher, signal.SIGKILL)
+    os.kill(daemon.pid, signal.SIGKILL)
+    wait_for(lambda: not is_alive(line["pid"]), what="the death of its worker")
+    # Any daemon of this host may do it, and other tests have some at this moment.
+    wait_for(lambda: not any(is_alive(*member) for member in kin), 40, what="the end of its kin")
+    assert all(is_alive(pid) for pid in beside["children"])
+    flag.touch()
+    for each in (instance, neighbour):
+        each.wait(30)
+        assert each.state == State.FINISHED
+    signs = [row for row in record.lines("tick") if row["number"] == 0]
+    last = max(row["time"] for row in signs if row["attempt"] == 1)
+    assert last < min(row["time"] for row in signs if row["attempt"] == 2)
+    assert (neighbour.attempt, instance.attempt) == (1, 2)
+
+
 def _age(daemon):
     joined = datetime.fromisoformat(daemon.facts("joined")[0]["time"])
     return (datetime.now(UTC) - joined).total_seconds()

@@ -32,6 +32,15 @@ def has_begun(record, attempt):
     return any(line["attempt"] == attempt for line in record.lines("start"))
 
 
+def begun(atpd, record, flag):
+    """Return an Instance that waits for the flag, the daemon that runs it, and another."""
+    instance = types.ticking.enqueue(path=str(record), until=str(flag))
+    daemon = atpd(processes=1)
+    record.wait_for("start")
+    wait_for(lambda: instance.refresh_from_db() or instance.state == State.RUNNING)
+    return instance, daemon, atpd(processes=1).ready()
+
+
 def finished_by_the_second(instance):
     instance.wait(30)
     assert (instance.state, instance.attempt) == (State.FINISHED, 2)
@@ -47,11 +56,7 @@ def finished_by_the_second(instance):
 @pytest.mark.timeout(180)
 def test_dispatcher_past_its_lease_while_a_task_runs(atpd, record, flag):
     """G3: its supervisor kills the worker in time; another takes over; no overlap, one result."""
-    instance = types.ticking.enqueue(path=str(record), until=str(flag))
-    daemon = atpd(processes=1)
-    record.wait_for("start")
-    wait_for(lambda: instance.refresh_from_db() or instance.state == State.RUNNING)
-    other = atpd(processes=1).ready()
+    instance, daemon, other = begun(atpd, record, flag)
     with stopped_between_transactions(daemon.dispatcher()):
         wait_for(lambda: has_begun(record, 2), 60, what="another attempt")
     flag.touch()
@@ -69,11 +74,7 @@ def test_task_that_ends_while_its_dispatcher_is_stopped(atpd, record, flag):
 
     For one that goes on in time see test_deaths.test_late_write_changes_nothing.
     """
-    instance = types.ticking.enqueue(path=str(record), until=str(flag))
-    daemon = atpd(processes=1)
-    record.wait_for("start")
-    wait_for(lambda: instance.refresh_from_db() or instance.state == State.RUNNING)
-    other = atpd(processes=1).ready()
+    instance, daemon, other = begun(atpd, record, flag)
     with stopped_between_transactions(daemon.dispatcher()):
         flag.touch()
         record.wait_for("end")
@@ -87,11 +88,7 @@ def test_task_that_ends_while_its_dispatcher_is_stopped(atpd, record, flag):
 @pytest.mark.timeout(180)
 def test_whole_daemon_frozen_past_its_lease(atpd, record, flag):
     """G3, its limit: the overlap ends with the first turn of the supervisor after the thaw."""
-    instance = types.ticking.enqueue(path=str(record), until=str(flag))
-    daemon = atpd(processes=1)
-    record.wait_for("start")
-    wait_for(lambda: instance.refresh_from_db() or instance.state == State.RUNNING)
-    other = atpd(processes=1).ready()
+    instance, daemon, other = begun(atpd, record, flag)
     with stopped_between_transactions(daemon.dispatcher()):
         frozen = [daemon.pid, *daemon.workers()]
         for pid in frozen:

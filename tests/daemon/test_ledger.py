@@ -1,5 +1,6 @@
 """The ledger: order, batches, and what is forgotten after an identity was renewed."""
 
+from dataclasses import replace
 from datetime import UTC, datetime
 
 from atp.daemon.ledger import BATCH, Ledger
@@ -24,7 +25,7 @@ def test_batches_are_of_one_kind_and_in_order():
     ledger.acknowledge()
     assert ledger.take() == [note]
     ledger.give_back()
-    assert ledger.take() == [note]
+    assert ledger.take() == [replace(note, again=True)]
     ledger.acknowledge()
     assert ledger.take() == [change(1, Event.FINISH)]
     ledger.acknowledge()
@@ -64,3 +65,19 @@ def test_what_is_recorded_is_forgotten_and_what_is_gone_is_told():
     assert [ledger.is_doubtful(change(n)) for n in (1, 2, 3)] == [False, False, True]
     ledger.acknowledge()
     assert not ledger.is_doubtful(change(3))
+
+
+def test_what_cannot_be_written_is_tried_in_smaller_pieces():
+    """G11: a batch that takes longer than a statement may is not tried for ever."""
+    ledger = Ledger()
+    ledger.add(*(change(n) for n in range(BATCH)))
+    sizes = []
+    for _ in range(3):
+        sizes.append(len(ledger.take()))
+        ledger.give_back()
+        ledger.shrink()
+    assert sizes == [BATCH, BATCH // 2, BATCH // 4]
+    while ledger.take():
+        ledger.acknowledge()
+    ledger.add(*(change(n) for n in range(BATCH)))
+    assert len(ledger.take()) == BATCH

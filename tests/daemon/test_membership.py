@@ -22,7 +22,7 @@ class Thread:
 def told(caplog):
     """Let a call fail with an error; returns what is logged of it."""
     identity = Identity(1, (), "")
-    membership = Membership((Thread(),), None, identity, Pool(), Ledger(), Timers(), print)
+    membership = Membership((Thread(),), None, identity, Pool(), Ledger(), Timers(), print, None)
 
     def fail(error):
         with caplog.at_level(logging.DEBUG, "atp.daemon"):

@@ -28,6 +28,23 @@ def on_postgres():
     return connection.vendor == "postgresql"
 
 
+def four_running(atpd, record, flag):
+    """Start a daemon with four tasks that wait for the flag; return it, and their Instances."""
+    instances = types.wait.enqueue_many(
+        {"path": str(record), "until": str(flag), "number": n} for n in range(4)
+    )
+    daemon = atpd(processes=4)
+    record.wait_for("start", 4)
+    wait_for(lambda: Instance.objects.filter(state=State.RUNNING).count() == 4)
+    return daemon, instances
+
+
+def none_is_charged(instances):
+    for instance in instances:
+        instance.wait(20)
+    assert {(i.state, i.attempt, i.lost) for i in instances} == {(State.FINISHED, 1, 0)}
+
+
 @contextlib.contextmanager
 def refused_by_the_server(table, code="25006"):
     """Let the server refuse every update of a table, as where it has become read-only.
@@ -71,19 +88,12 @@ def test_result_that_the_server_refuses_is_kept(atpd, record, flag, code):
     """What a server cannot take for a moment, as in a fail-over, costs no result (G11)."""
     if not on_postgres():
         pytest.skip("SQLite has no server that could fail over")
-    instances = types.wait.enqueue_many(
-        {"path": str(record), "until": str(flag), "number": n} for n in range(4)
-    )
-    daemon = atpd(processes=4)
-    record.wait_for("start", 4)
-    wait_for(lambda: Instance.objects.filter(state=State.RUNNING).count() == 4)
+    daemon, instances = four_running(atpd, record, flag)
     with refused_by_the_server("atp_instance", code):
         flag.touch()
         record.wait_for("end", 4)
         stays(lambda: not daemon.facts("dispatcher_died"), 1.5)
-    for instance in instances:
-        instance.wait(20)
-    assert {(i.state, i.attempt) for i in instances} == {(State.FINISHED, 1)}
+    none_is_charged(instances)
     assert not daemon.facts("dispatcher_died")
 
 
@@ -140,12 +150,7 @@ def test_results_wait_for_a_disk_that_refuses(atpd, record, flag):
     """G11: whatever the kernel refuses to write now, it is asked again later."""
     if on_postgres():
         pytest.skip("the server writes there; see test_result_that_the_server_refuses_is_kept")
-    instances = types.wait.enqueue_many(
-        {"path": str(record), "until": str(flag), "number": n} for n in range(4)
-    )
-    daemon = atpd(processes=4)
-    record.wait_for("start", 4)
-    wait_for(lambda: Instance.objects.filter(state=State.RUNNING).count() == 4)
+    daemon, instances = four_running(atpd, record, flag)
     dispatcher = daemon.dispatcher()
     _, most = resource.prlimit(dispatcher, resource.RLIMIT_FSIZE)
     # No file that this process writes may be longer now; nor may its log.
@@ -155,9 +160,7 @@ def test_results_wait_for_a_disk_that_refuses(atpd, record, flag):
     stays(lambda: not Instance.objects.filter(state=State.FINISHED).exists(), 2)
     resource.prlimit(dispatcher, resource.RLIMIT_FSIZE, (most, most))
     daemon.wait_for_fact("database_back")
-    for instance in instances:
-        instance.wait(20)
-    assert {(i.state, i.attempt, i.lost) for i in instances} == {(State.FINISHED, 1, 0)}
+    none_is_charged(instances)
     assert daemon.dispatcher() == dispatcher
 
 
@@ -168,12 +171,7 @@ def test_database_is_locked(atpd, record, flag, monkeypatch):
     url = f"sqlite:///{connection.settings_dict['NAME']}?timeout=1"
     own = child_environment(DATABASE_URL=url)
     monkeypatch.setattr(harness, "child_environment", lambda **more: own | more)
-    instances = types.wait.enqueue_many(
-        {"path": str(record), "until": str(flag), "number": n} for n in range(4)
-    )
-    daemon = atpd(processes=4)
-    record.wait_for("start", 4)
-    wait_for(lambda: Instance.objects.filter(state=State.RUNNING).count() == 4)
+    daemon, instances = four_running(atpd, record, flag)
     dispatcher = daemon.dispatcher()
     with contextlib.closing(sqlite3.connect(connection.settings_dict["NAME"], timeout=20)) as raw:
         raw.execute("BEGIN IMMEDIATE")
@@ -183,9 +181,7 @@ def test_database_is_locked(atpd, record, flag, monkeypatch):
         stays(lambda: not daemon.facts("dispatcher_died"), 3)
         raw.rollback()
     daemon.wait_for_fact("database_back")
-    for instance in instances:
-        instance.wait(20)
-    assert {(i.state, i.attempt, i.lost) for i in instances} == {(State.FINISHED, 1, 0)}
+    none_is_charged(instances)
     assert daemon.dispatcher() == dispatcher
 
 
@@ -217,12 +213,7 @@ def test_nobody_is_let_in(atpd, record, flag):
     """G11: connections that are refused, as when there are too many, are tried again."""
     if not on_postgres():
         pytest.skip("SQLite has no connections that could be refused")
-    instances = types.wait.enqueue_many(
-        {"path": str(record), "until": str(flag), "number": n} for n in range(4)
-    )
-    daemon = atpd(processes=4)
-    record.wait_for("start", 4)
-    wait_for(lambda: Instance.objects.filter(state=State.RUNNING).count() == 4)
+    daemon, instances = four_running(atpd, record, flag)
     dispatcher = daemon.dispatcher()
     with nobody_let_in():
         flag.touch()
@@ -230,9 +221,7 @@ def test_nobody_is_let_in(atpd, record, flag):
         daemon.wait_for_fact("database_failed")
         stays(lambda: not daemon.facts("dispatcher_died"), 2)
     daemon.wait_for_fact("database_back")
-    for instance in instances:
-        instance.wait(20)
-    assert {(i.state, i.attempt, i.lost) for i in instances} == {(State.FINISHED, 1, 0)}
+    none_is_charged(instances)
     assert daemon.dispatcher() == dispatcher
 
 

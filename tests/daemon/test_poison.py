@@ -84,6 +84,7 @@ def assert_whole(daemon, processes=2):
     assert after.wait(20).state == State.FINISHED
     assert not daemon.facts("dispatcher_died")
     assert daemon.stop() == 0
+    assert "\nneighbour -1\n" in daemon.log_path.read_text()
 
 
 def test_a_flood_of_words_is_bounded(atpd, record, media):

@@ -14,9 +14,14 @@ from atp.states import Event, Reason, State
 from atp.store import get_store
 from atp.store.values import Change
 from tests.app import tasks_transactional as types
-from tests.helpers import Thread, wait_for
+from tests.helpers import Thread, child_environment, wait_for
 
+from . import harness
 from .harness import story
+from .proxy import SwallowingProxy
+
+# Some of them answer with more than goes into the database.
+pytestmark = pytest.mark.usefixtures("media")
 
 ONCE = [
     "enqueue→ACCEPTED 0",
@@ -107,6 +112,59 @@ def test_hooks_that_fail_after_the_commit(atpd, record):
     assert len(record.lines("committed")) == 1
 
 
+def test_what_is_done_after_the_commit_is_left_alone(atpd, record):
+    """G7: progress at the last moment, and hooks that take their time: nobody ends them."""
+    instances = types.slow_hooks.enqueue_many({"path": str(record), "number": n} for n in range(6))
+    daemon = atpd(processes=3)
+    record.wait_for("after", 6)
+    for instance in instances:
+        assert instance.wait(20).state == State.FINISHED
+        assert story(instance) == ONCE
+        assert messages(instance) == []
+    assert not daemon.facts("worker_killed")
+    assert not daemon.facts("refused")
+
+
+def test_a_block_that_is_left_open_is_an_error(atpd):
+    """G7: nothing was committed, and it is not left lying."""
+    instance = types.leaving_open.enqueue(number=1)
+    atpd(processes=1)
+    instance.wait(20)
+    assert (instance.state, instance.reason) == (State.FAILED, Reason.ERROR)
+    assert "left an atomic block open" in instance.log.get(event="fail").message
+    assert types.written() == []
+
+
+def test_its_time_begins_with_its_transaction(atpd):
+    """G5: waiting for SQLite's one writer is not the fault of who waits."""
+    instances = types.row.enqueue_many({"number": n, "seconds": 1.5} for n in range(4))
+    daemon = atpd(processes=4, settings={"TIMEOUT": 3})
+    for instance in instances:
+        instance.wait(60)
+    assert {(i.state, i.restarts) for i in instances} == {(State.FINISHED, 0)}
+    assert types.written() == [0, 1, 2, 3]
+    assert not daemon.facts("worker_killed")
+
+
+def test_the_answer_to_its_commit_is_lost(atpd, record, flag, monkeypatch):
+    """G7: it may have been committed, so its Response is left where it is."""
+    needs_many_writers()
+    with SwallowingProxy() as proxy:
+        own = child_environment(DATABASE_URL=proxy.url)
+        monkeypatch.setattr(harness, "child_environment", lambda **more: own | more)
+        instance = types.waiting.enqueue(path=str(record), until=str(flag), number=3)
+        atpd(processes=1)
+        record.wait_for("start")
+        proxy.swallow_commit()
+        flag.touch()
+        assert proxy.swallowed.wait(20)
+        instance.wait(30)
+        assert story(instance) == ONCE
+        assert types.written() == [3]
+        assert len(instance.response.body) == 100_000
+        assert messages(instance) == ["waiting"]
+
+
 def test_killed_in_its_transaction(atpd, record, flag):
     """G2, G7: nothing of the first attempt is left, all of the second."""
     instance = types.waiting.enqueue(path=str(record), until=str(flag))
@@ -152,6 +210,8 @@ def test_taken_away_in_its_transaction(atpd, record, flag):
     instance = types.waiting.enqueue(path=str(record), until=str(flag))
     daemon = atpd(processes=1)
     record.wait_for("start")
+    # What it says is in the database, and so is its start.
+    wait_for(lambda: instance.refresh_from_db() or instance.progress == 0.5)
     lost = Change(event=Event.EXPIRE, instance=instance.pk, attempt=1, who="the test")
     assert get_store().record([lost], daemon=Daemon.objects.get().uuid) == []
     assert instance.refresh_from_db() or instance.state == State.ACCEPTED

@@ -106,6 +106,10 @@ class Item:
             self.progress = 1.0 if self.state == "FINISHED" else self.progress
         if event == "expire":
             self._charge(was)
+        if self.waits and self.request == "cancel":
+            self._fail("CANCELLED")
+        elif event == "expire":
+            self._give_up_if_stale()
 
     def _go_back(self, delay):
         self.holder = None
@@ -117,6 +121,8 @@ class Item:
     def _charge(self, was):
         self.lost += 1
         self.restarts += was != "SCHEDULED"
+
+    def _give_up_if_stale(self):
         if self.restarts > MAX_RESTARTS or self.lost > MAX_RESTARTS + UNEXPLAINED_LOSSES:
             self._fail("STALE")
 
@@ -136,6 +142,22 @@ class Item:
         else:
             return False
         return True
+
+    def ask(self, request):
+        """Ask its holder for something; returns whether somebody was asked."""
+        if self.holder is None or self.request == "cancel":
+            return False
+        self.request = request
+        return True
+
+    def cancel(self):
+        """Returns what became of it: a field of the store's answer, or None."""
+        if self.waits:
+            self._fail("CANCELLED")
+            return "failed"
+        if self.is_live:
+            return "asked" if self.ask("cancel") else "before"
+        return None
 
     def _fail(self, reason):
         self._log("fail", "FAILED")

@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import pytest
 
-from atp.models import LogRecord, Type
+from atp.models import LogRecord, Response, Type
 from atp.states import CLAIMED, Event, Reason, State
 from atp.store.values import Change, Message, Note, ResponseData
 
@@ -167,7 +167,7 @@ def test_late_result_is_kept_once_and_counted(world):
         "attempt 1 failed and could not tell it before its Task was taken away; "
         "its effects may have happened twice\nwhy"
     ]
-    assert counted() == 2
+    assert counted() == 1  # an attempt counts once
     world.check()
 
 
@@ -182,6 +182,40 @@ def test_late_notes_are_kept_as_one(world):
         assert world.store.note([note, note], daemon=host.uuid) == [note, note]
     assert len(kept(case)) == 1
     assert counted() == 1
+
+
+def test_its_own_end_that_comes_too_late_counts_for_nobody(world):
+    """G4: that a daemon took an attempt for lost which another had taken away harms nothing."""
+    host = world.host()
+    case = world.bring_to(State.RUNNING, host)
+    host.lose_lease()
+    world.store.sweep()
+    change = finish(case, event=Event.EXPIRE, time=world.store.now())
+    assert world.store.record([change], daemon=host.uuid) == [change]
+    assert len(kept(case)) == 1
+    assert counted() == 0
+
+
+def test_what_is_said_again_is_kept_once(world):
+    """G6: the acknowledgement of messages and files got lost."""
+    host = world.host()
+    case = world.bring_to(State.RUNNING, host)
+    said = (Message(time=world.store.now(), level=30, text="once"),)
+    own = {"instance": case.instance, "attempt": case.attempt, "who": "host:1 worker 0"}
+    note = Note(**own, messages=said, files=(FILE,))
+    again = replace(note, again=True)
+    for each in (note, again):
+        assert world.store.note([each], daemon=host.uuid) == []
+    assert LogRecord.objects.filter(message="once").count() == 1
+    assert len(Response.objects.get().files) == 1
+    host.lose_lease()
+    world.store.sweep()
+    assert world.store.note([again], daemon=host.uuid) == []  # it was in time
+    assert kept(case) == ["once"]
+    assert counted() == 0
+    more = replace(again, messages=(*said, replace(said[0], text="late")))
+    assert world.store.note([more], daemon=host.uuid) == [more]
+    assert len(kept(case)) == 2
 
 
 @pytest.mark.parametrize("event", [Event.FINISH, Event.FAIL, Event.RETRY, Event.EXPIRE])

@@ -28,7 +28,7 @@ class Model:
     restarts: int = 0
     retries: int = 0
     lost: int = 0
-    asked: bool = False
+    asked: str = ""
     events: list = field(default_factory=lambda: ["enqueue"])
 
     def claim(self, daemon):
@@ -36,7 +36,7 @@ class Model:
             return False
         self.state, self.holder = "SCHEDULED", daemon
         self.attempt += 1
-        self.asked = False
+        self.asked = ""
         return self._done("claim")
 
     def held(self, daemon, attempt, event):
@@ -62,17 +62,29 @@ class Model:
         self.state = moves[self.state, event]
         self.retries += event == "retry"
         self.reason = "ERROR" if event == "fail" else ""
+        self._done(event)
         if self.state not in ("RUNNING", "PAUSED"):
-            self.holder, self.asked = None, False
-        return self._done(event)
+            self.holder = None
+            self._honour()
+        return True
+
+    def _honour(self):
+        """What goes back to the queue and was to be cancelled is."""
+        is_cancelled, self.asked = self.asked == "cancel", ""
+        if is_cancelled and self.state == "ACCEPTED":
+            self.state, self.reason = "FAILED", "CANCELLED"
+            self._done("fail")
 
     def expire(self, daemon):
         if self.holder != daemon:
             return False
         self.lost += 1
         self.restarts += self.state != "SCHEDULED"
-        self.state, self.holder, self.asked = "ACCEPTED", None, False
+        self.state, self.holder = "ACCEPTED", None
         self._done("expire")
+        self._honour()
+        if self.state == "FAILED":
+            return True
         if self.restarts > MAX_RESTARTS or self.lost > MAX_RESTARTS + 10:
             self.state, self.reason = "FAILED", "STALE"
             self._done("fail")
@@ -89,8 +101,20 @@ class Model:
         return self._done(event)
 
     def request(self):
-        self.asked = self.asked or self.holder is not None
-        return self.holder is not None
+        if self.holder is None or self.asked == "cancel":
+            return False
+        self.asked = "release"
+        return True
+
+    def cancel(self):
+        if self.state == "ACCEPTED":
+            self.state, self.reason = "FAILED", "CANCELLED"
+            self._done("fail")
+            return "failed"
+        if self.holder is None:
+            return None
+        was, self.asked = self.asked, "cancel"
+        return "before" if was == "cancel" else "asked"
 
     def _done(self, event):
         self.events.append(event)
@@ -111,6 +135,7 @@ STEPS = st.one_of(
     st.tuples(st.just("anyone"), st.sampled_from([Event.FAIL, Event.REDRIVE, Event.FINISH])),
     st.tuples(st.just("sweep"), DAEMONS),
     st.tuples(st.just("request")),
+    st.tuples(st.just("cancel")),
 )
 
 
@@ -161,6 +186,12 @@ class Run:
         asked = self.world.store.request(self.key, RELEASE, who="somebody")
         return asked == self.model.request()
 
+    def do_cancel(self):
+        done = self.world.store.cancel([self.key], who="somebody")
+        became = {"failed": done.failed, "asked": done.asked, "before": done.before}
+        expected = self.model.cancel()
+        return [name for name, keys in became.items() if keys] == [expected] * bool(expected)
+
     def compare(self):
         instance, model = Instance.objects.get(pk=self.key), self.model
         for name in ("state", "reason", "attempt", "restarts", "retries", "lost"):
@@ -170,7 +201,7 @@ class Run:
         if task is not None:
             holder = task.daemon and task.daemon.host
             assert (holder, task.attempt) == (model.holder, model.attempt)
-            assert bool(task.request) == model.asked
+            assert task.request == model.asked
         assert self.world.events(self.key) == model.events
 
 

@@ -18,7 +18,7 @@ EXAMPLES = int(os.environ.get("ATP_MODEL_EXAMPLES", "0"))
 STEPS = int(os.environ.get("ATP_MODEL_STEPS", "50"))
 
 SETTINGS = settings(
-    max_examples=EXAMPLES or 40,
+    max_examples=EXAMPLES or 20,
     stateful_step_count=STEPS,
     derandomize=not EXAMPLES,
     print_blob=bool(EXAMPLES),

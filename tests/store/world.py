@@ -46,13 +46,19 @@ class Host:
     uuid: UUID = field(default_factory=uuid4)
     descriptor: int = -1
 
-    def join(self, *, lease=LEASE, **kwargs):
+    def join(self, *, lease=LEASE, request="", **kwargs):
         lock = ""
         if self.world.store.lock_folder is not None:
             lock = str(self.world.folder / f"{self.uuid}.lock")
             self.descriptor = filelock.acquire(lock)
         facts = DaemonFacts(
-            uuid=self.uuid, host=self.name, pid=1, version="1", types=self.types, lock=lock
+            uuid=self.uuid,
+            host=self.name,
+            pid=1,
+            version="1",
+            types=self.types,
+            lock=lock,
+            request=request,
         )
         return self.world.store.join(facts, lease=lease, **kwargs)
 

@@ -21,9 +21,8 @@ class PageCase:
     shows: int = 200
 
     def address(self, full):
-        finished, failed = full[State.FINISHED], full[State.FAILED]
-        daemon = Daemon.objects.get()
-        return self.path.format(finished=finished.uuid, failed=failed.uuid, daemon=daemon.uuid)
+        named = {state.lower(): full[state].uuid for state in State}
+        return self.path.format(**named, daemon=Daemon.objects.get().uuid)
 
 
 PAGES = (
@@ -34,6 +33,7 @@ PAGES = (
     PageCase("log", "/atp/instances/{finished}/log/", (INSTANCE, LOG)),
     PageCase("response", "/atp/instances/{finished}/response", (INSTANCE, RESPONSE)),
     PageCase("file", "/atp/instances/{finished}/files/0", (INSTANCE, RESPONSE), shows=404),
+    PageCase("change", "/atp/instances/{accepted}/change/", (INSTANCE, OPERATE)),
     PageCase(
         "action", "/atp/instances/{failed}/redrive/", (INSTANCE, OPERATE), method="post", shows=302
     ),
@@ -44,4 +44,5 @@ PAGES = (
     PageCase("type-limit", "/atp/types/tests.add/limit/", (TYPE, OPERATE)),
     PageCase("daemons", "/atp/daemons/", (DAEMON,)),
     PageCase("daemon", "/atp/daemons/{daemon}/", (DAEMON,)),
+    PageCase("order", "/atp/daemons/{daemon}/quiet/", (DAEMON, OPERATE), method="post", shows=302),
 )

@@ -40,6 +40,21 @@ def test_release(full, operator):
     assert Task.objects.get(instance=running).request == "release"
 
 
+def test_cancel(full, operator):
+    """At once what waits; of what a daemon holds that is asked, and by whom it is told."""
+    waiting, running = full[State.ACCEPTED], full[State.RUNNING]
+    for instance in (waiting, running):
+        answer = operator.post(f"/atp/instances/{instance.uuid}/cancel/", follow=True)
+        assert "It is cancelled" in answer.content.decode()
+    assert full[State.ACCEPTED].reason == "CANCELLED"
+    assert Task.objects.get(instance=running).request == "cancel"
+    assert full[State.RUNNING].log.last().who.endswith("via page")
+    page = operator.get(f"/atp/instances/{running.uuid}/").content.decode()
+    assert "asked to cancel" in page
+    assert 'id="cancel"' not in page
+    assert 'id="release"' not in page
+
+
 @pytest.mark.parametrize("state", State)
 @pytest.mark.parametrize("name", ACTIONS)
 def test_the_buttons_are_those_that_the_state_allows(name, state, full, operator):

@@ -2,7 +2,7 @@
 
 import pytest
 from django.core.exceptions import PermissionDenied
-from django.db import InterfaceError, OperationalError
+from django.db import DatabaseError, InterfaceError, OperationalError, ProgrammingError
 from django.http import Http404
 
 from atp import exceptions
@@ -14,6 +14,8 @@ NOT_FROM_A_REQUEST = {
     "ATPError",
     "InvalidType",
     "LeaseLost",
+    "PausedInTransaction",
+    "TaskGone",
     "TypeInUse",
     "WaitInTransaction",
     "WaitTimeout",
@@ -35,7 +37,8 @@ def test_every_error_of_a_request_is_the_caller_s(error):
     assert problem.name == problem.name.lower()
 
 
-@pytest.mark.parametrize("error", [OperationalError, InterfaceError])
+# psycopg2 says no more than DatabaseError of a connection that is lost while it waits.
+@pytest.mark.parametrize("error", [OperationalError, InterfaceError, DatabaseError])
 def test_a_database_that_does_not_answer_is_not_the_caller_s(error):
     problem = problem_of(error("host=10.0.0.7 password=secret"))
     assert problem.status == 503
@@ -49,6 +52,7 @@ def test_what_django_raises():
 
 def test_a_fault_of_ours_is_no_problem_of_anybody_else():
     assert problem_of(ZeroDivisionError()) is None
+    assert problem_of(ProgrammingError("no such column")) is None
 
 
 def test_the_field_is_named():

@@ -3,7 +3,7 @@
 from dataclasses import asdict, fields
 from datetime import datetime
 
-from ... import documents, overview, wording
+from ... import documents, health, modes, overview, wording
 from . import present
 from .base import Subcommand
 
@@ -16,17 +16,21 @@ class Status(Subcommand):
 
     def run(self, options):
         queue = overview.overview()
+        daemons = overview.daemons()
         return {
             "time": queue.time,
             **{name: queue.total(name) for name in _COUNTS},
             "oldest_due": queue.oldest_due,
             "next_due": queue.next_due,
             "types": [asdict(counts) for counts in queue.types],
-            "daemons": [documents.daemon(row, queue.time) for row in overview.daemons()],
+            "daemons": [documents.daemon(row, queue.time) for row in daemons],
+            "problems": list(health.problems(daemons, queue.time)),
         }
 
     def text(self, document):
         parts = [_summary(document)]
+        if document["problems"]:
+            parts.append("\n".join(f"! {present.printable(each)}" for each in document["problems"]))
         if document["types"]:
             parts.append(_types(document["types"]))
         parts.append(daemons_table(document["daemons"], document["time"]))
@@ -89,6 +93,7 @@ def daemons_table(daemons, now):
         [
             f"{daemon['host']}:{daemon['pid']}",
             daemon["condition"],
+            _mode(daemon),
             _lease(daemon, now),
             len(daemon["workers"]),
             sum(worker["instance"] is not None for worker in daemon["workers"]),
@@ -97,7 +102,15 @@ def daemons_table(daemons, now):
         ]
         for daemon in daemons
     ]
-    return present.table(["daemon", "condition", "lease", "workers", "busy", "up", "seen"], rows)
+    return present.table(
+        ["daemon", "condition", "mode", "lease", "workers", "busy", "up", "seen"], rows
+    )
+
+
+def _mode(daemon):
+    """What it does, and what it has been told if that is still to come."""
+    aim = modes.aim(daemon["mode"], daemon["request"])
+    return daemon["mode"] if aim == daemon["mode"] else f"{daemon['mode']}, soon {aim.value}"
 
 
 def _lease(daemon, now):
@@ -114,7 +127,7 @@ def _daemon(daemon, now):
             ("uuid", daemon["uuid"]),
             ("serves", ", ".join(daemon["types"])),
             ("lock", daemon["lock"]),
-            ("asked to", daemon["request"]),
+            ("told to be" if daemon["request"] == "quiet" else "told to", daemon["request"]),
         ]
     )
     if not daemon["workers"]:

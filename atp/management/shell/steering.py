@@ -1,4 +1,4 @@
-"""``redrive``, ``release``, ``purge`` and ``delete``: what changes Instances that exist."""
+"""``redrive``, ``release``, ``cancel``, ``purge``, ``delete``: what changes Instances."""
 
 import sys
 
@@ -9,13 +9,31 @@ from ... import queue
 from ...conf import settings
 from ...exceptions import IllegalTransition, UnknownInstance
 from ...models import Type
-from ...states import State
+from ...states import Reason, State
 from . import arguments
 from .base import Subcommand, actor, find, instances
 
 
-class Redrive(Subcommand):
+class Steering(Subcommand):
+    """One that takes selections, which are asked about first. ``done`` is what is done to them."""
+
+    done = ""
+
+    def confirm(self, count, options):
+        """Say how many there are, and ask, or want --yes, before anything is written."""
+        self.say(f"Instances selected: {count}")
+        if options["yes"] or not count:
+            return
+        if options["json"] or not sys.stdin.isatty():
+            raise CommandError(f"Nothing was {self.done}: a selection needs --yes.")
+        self.say(f"{self.name.capitalize()} them? [y/N] ")
+        if sys.stdin.readline().strip().lower() not in ("y", "yes"):
+            raise CommandError(f"Nothing was {self.done}.")
+
+
+class Redrive(Steering):
     name = "redrive"
+    done = "redriven"
     help = "Send FAILED Instances back to the queue, with their budgets as new."
 
     def add_arguments(self, parser):
@@ -38,19 +56,8 @@ class Redrive(Subcommand):
                 queue.redrive(*chosen, by=actor())
             return {"redriven": len(chosen)}
         selected = _dead_letters(options)
-        self._confirm(selected.count(), options)
+        self.confirm(selected.count(), options)
         return {"redriven": sum(_redrive(chunk) for chunk in _chunks(selected))}
-
-    def _confirm(self, count, options):
-        """Say how many there are, and ask, or want --yes, before anything is written."""
-        self.say(f"Instances selected: {count}")
-        if options["yes"] or not count:
-            return
-        if options["json"] or not sys.stdin.isatty():
-            raise CommandError("Nothing was redriven: a selection needs --yes.")
-        self.say("Redrive them? [y/N] ")
-        if sys.stdin.readline().strip().lower() not in ("y", "yes"):
-            raise CommandError("Nothing was redriven.")
 
     def text(self, document):
         return f"Instances redriven: {document['redriven']}"
@@ -108,6 +115,63 @@ class Release(Subcommand):
         return f"{document['uuid']} waits in the queue already: nothing was done."
 
 
+class Cancel(Steering):
+    name = "cancel"
+    done = "cancelled"
+    help = "End live Instances: at once what waits, what runs by asking its daemon."
+
+    def add_arguments(self, parser):
+        add = parser.add_argument
+        add("uuid", nargs="*", type=arguments.uuid_prefix, help="these; all of them, or none")
+        add("--type", type=arguments.text, help="what waits of this Type")
+        add("--collection", type=arguments.text, help="what waits of this collection")
+        add("--yes", action="store_true", help="do not ask before cancelling a selection")
+
+    def run(self, options):
+        selecting = options["type"] is not None or options["collection"] is not None
+        if bool(options["uuid"]) == selecting:
+            raise CommandError(
+                "Which ones? Give either uuids, or a selection by --type, --collection or both."
+            )
+        if not selecting:
+            chosen = [find(prefix) for prefix in dict.fromkeys(options["uuid"])]
+            with transaction.atomic(using=settings.DATABASE):
+                asked = queue.cancel(*chosen, by=actor())
+            return {"cancelled": len(chosen) - len(asked), "asked": len(asked)}
+        selected = _waiting(options)
+        self.confirm(selected.count(), options)
+        counts = [_cancel(chunk) for chunk in _chunks(selected)]
+        return {
+            "cancelled": sum(cancelled for cancelled, _ in counts),
+            "asked": sum(asked for _, asked in counts),
+        }
+
+    def text(self, document):
+        told = f"Instances cancelled: {document['cancelled']}"
+        if document["asked"]:
+            told += f"\nInstances that their daemons are asked to end: {document['asked']}"
+        return told
+
+
+def _waiting(options):
+    type = None if options["type"] is None else queue.get_type(options["type"])
+    return instances().selected(
+        state=State.ACCEPTED, type=type, collection=options["collection"] or ""
+    )
+
+
+def _cancel(chunk):
+    """Cancel what still can be; returns how many have FAILED and how many a daemon has by now."""
+    try:
+        asked = queue.cancel(*chunk, by=actor())
+    except (IllegalTransition, UnknownInstance):
+        # Somebody was quicker with one of them: the others are cancelled all the same.
+        rows = instances().filter(pk__in=[instance.pk for instance in chunk])
+        failed = rows.failed(Reason.CANCELLED).count()
+        return failed, rows.filter(task__request=queue.CANCEL).count()
+    return len(chunk) - len(asked), len(asked)
+
+
 class Purge(Subcommand):
     name = "purge"
     help = "Remove what has ended longer ago than the retention of its Type."
@@ -138,14 +202,25 @@ def _without_retention(identifier):
 
 class Delete(Subcommand):
     name = "delete"
-    help = "Remove Instances that have ended, with inputs, response, files and log."
+    help = "Remove Instances that have ended, or are cancelled first, with all that is theirs."
 
     def add_arguments(self, parser):
-        parser.add_argument("uuid", nargs="+", type=arguments.whole_uuid, help="whole uuids")
+        add = parser.add_argument
+        add("uuid", nargs="+", type=arguments.whole_uuid, help="whole uuids")
+        add("--cancel", action="store_true", help="cancel those first that have not ended")
+        add(
+            "--wait",
+            type=arguments.seconds,
+            default=15.0,
+            metavar="SECONDS",
+            help="with --cancel: how long to wait for those that a daemon holds (%(default)g)",
+        )
 
     def run(self, options):
         chosen = [find(uuid) for uuid in dict.fromkeys(options["uuid"])]
-        return {"asked": len(chosen), "removed": queue.delete(*chosen, by=actor())}
+        how = {"cancel": True, "wait": options["wait"]} if options["cancel"] else {}
+        removed = queue.delete(*chosen, by=actor(), **how)
+        return {"asked": len(chosen), "removed": removed}
 
     def text(self, document):
         return f"Instances removed: {document['removed']}"
@@ -154,5 +229,6 @@ class Delete(Subcommand):
         if document["removed"] < document["asked"]:
             raise CommandError(
                 f"{document['asked'] - document['removed']} could not be removed: "
-                "their files could not be, or they have been redriven meanwhile."
+                "their files could not be, they have been redriven meanwhile, or a daemon has "
+                "not ended them yet."
             )

@@ -10,8 +10,14 @@ from .daemons import Daemons
 from .enqueueing import Enqueueing
 from .records import Records
 from .removal import Removal
+from .requests import Requests
+from .scan import Scanning
+from .steering import Steering
 from .types import Types
 
 
-class ORMStore(Types, Enqueueing, Daemons, Claims, Controls, Records, Removal):
+class ORMStore(
+    *(Types, Enqueueing, Daemons, Claims, Controls),
+    *(Records, Requests, Removal, Scanning, Steering),
+):
     """The store contract in portable Django ORM."""

@@ -73,7 +73,7 @@ class Claims(Limited, Gates):
 
     def _due_lanes(self, types, known, now, closed):
         """The lanes of which something is due, the first of each Type, then the second, …"""
-        due = self.rows(Task).due(now)
+        due = self._sound(now)
         rows = []
         for type in self.rotation.order(types):
             if type in known and not closed.shuts(known[type]):
@@ -124,9 +124,17 @@ class Claims(Limited, Gates):
 
     def _lock(self, type_id, collection, now, wanted, taken):
         """Lock due Tasks of a lane, in order, but for those that are taken."""
-        due = self.rows(Task).due(now).filter(type=type_id, collection=collection)
+        due = self._sound(now).filter(type=type_id, collection=collection)
         due = due.exclude(pk__in=[task.pk for task in taken])
-        return list(due.select_for_update(skip_locked=True).in_claiming_order()[:wanted])
+        locked = due.select_for_update(skip_locked=True, of=("self",))
+        return list(locked.in_claiming_order()[:wanted])
+
+    def _sound(self, now):
+        """What is due, but for what does not fit its Instance: that is for a scan to mend.
+
+        It must not lie in front of the others meanwhile.
+        """
+        return self.rows(Task).due(now).filter(instance__state=State.ACCEPTED)
 
     def _weights(self, known):
         rows = self.rows(Limit).filter(type__in=known.values(), collection=None)
@@ -140,14 +148,13 @@ class Claims(Limited, Gates):
             return 0
         with self.atomic():
             locked = late.select_for_update(skip_locked=True).order_by("pk")[:limit]
-            keys = [task.pk for task in locked]
-            self._fail_missed(keys, now, who)
-        return len(keys)
+            return self._fail_missed([task.pk for task in locked], now, who)
 
     def _fail_missed(self, keys, now, who):
-        """Fail waiting Tasks that are too late to be started. They are locked."""
+        """Fail waiting Tasks that are too late to be started; returns how many. They are locked."""
         if not keys:
-            return
+            return 0
+        failed = 0
         moves = Moves(self, now).load(keys)
         for key in keys:
             missed = Change(
@@ -158,8 +165,9 @@ class Claims(Limited, Gates):
                 level=logging.WARNING,
                 reason=Reason.MISSED,
             )
-            moves.apply(missed, actor=Actor.ANYONE)
+            failed += moves.apply(missed, actor=Actor.ANYONE)
         moves.write()
+        return failed
 
     def _leased(self, daemon):
         """Lock the daemon's row, so that its identity cannot end meanwhile."""

@@ -1,6 +1,7 @@
 """Daemons in the portable store: identity, lease, expiry."""
 
 import logging
+import os
 from dataclasses import asdict
 from datetime import timedelta
 from pathlib import Path
@@ -10,14 +11,16 @@ from django.db.models import Min
 from ... import filelock
 from ...exceptions import LeaseLost
 from ...models import Daemon, Limit, Task
+from ...modes import Mode
 from ...states import Actor, Event, State
-from ..values import Asked, Change, Lost, Outlook, Reconciled, Renewal, Swept
+from ..values import Change, Lost, Outlook, Reconciled, Renewal, Swept
 from .gates import Closed, Gates
 from .limited import LIMITING, Limited
+from .mending import Mending
 from .moves import Moves
 
 
-class Daemons(Limited, Gates):
+class Daemons(Limited, Gates, Mending):
     # The file that was joined, where the database is one.
     _file = None
 
@@ -28,7 +31,7 @@ class Daemons(Limited, Gates):
             # claim has finished before this, or will find the row gone.
             previous = self._locked(old) if old is not None else None
             now = self.now()
-            row, created = self._row(facts, now, now + timedelta(seconds=lease))
+            row, created = self._row(facts, now, now + timedelta(seconds=lease), previous)
             if created:
                 self._log_daemon(row, now, "started" if old is None else "joined again")
             lost = ()
@@ -40,13 +43,23 @@ class Daemons(Limited, Gates):
                 self.rows(Task).filter(daemon=row).values_list("pk", "attempt", "instance__state")
             )
             kept = {(key, attempt): State(state) for key, attempt, state in held}
-            return Reconciled(time=now, kept=kept, lost=tuple(lost))
+            return Reconciled(time=now, kept=kept, lost=tuple(lost), request=row.request)
 
-    def _row(self, facts, now, until):
-        """Return the daemon's row and whether it is new: an answer may have got lost."""
+    def _row(self, facts, now, until, previous):
+        """Return the daemon's row and whether it is new: an answer may have got lost.
+
+        What stands on the row of its last identity was said later than what it knows itself.
+        """
         columns = asdict(facts) | {"types": list(facts.types), "lease_until": until, "seen": now}
+        request = columns.pop("request")
+        if previous is not None:
+            request = previous.request
+            if request:
+                columns["request"] = request
         return self.rows(Daemon).update_or_create(
-            uuid=facts.uuid, defaults=columns, create_defaults=columns | {"started": now}
+            uuid=facts.uuid,
+            defaults=columns,
+            create_defaults=columns | {"started": now, "request": request},
         )
 
     def _locked(self, uuid):
@@ -63,7 +76,8 @@ class Daemons(Limited, Gates):
 
     def _end(self, row, now, event, who, why, limit=None):
         """Take away what the daemon holds; returns each :class:`Lost` attempt."""
-        held = list(self.rows(Task).filter(daemon=row).values_list("pk", "attempt")[:limit])
+        tasks = self.rows(Task).filter(daemon=row).order_by("pk")
+        held = list(tasks.values_list("pk", "attempt")[:limit])
         if not held:
             return []
         # A sweep does not wait for an attempt that is just about to end by itself.
@@ -72,15 +86,19 @@ class Daemons(Limited, Gates):
         level = logging.WARNING if event == Event.EXPIRE else logging.INFO
         actor = Actor.SWEEPER if event == Event.EXPIRE else Actor.HOLDER
         facts = {"event": event, "who": who, "message": why, "level": level}
-        ended = []
+        ended, refused = [], []
         for key, attempt in held:
             change = Change(instance=key, attempt=attempt, **facts)
             if moves.apply(change, actor=actor, holder=row.pk):
                 ended.append(_lost(moves.instances[key], attempt))
+            else:
+                refused.append(key)
         moves.write()
+        # What does not fit its Instance must not keep the daemon's row for ever.
+        self.mend_tasks(refused, now, who)
         return ended
 
-    def renew(self, daemon, *, lease, workers=(), idle=False):
+    def renew(self, daemon, *, lease, workers=(), idle=False, mode=Mode.RUNNING):
         if self._file != self.file_id():
             # A connection goes on with the old file, which nobody else will ever see.
             raise LeaseLost("The database's file was removed or replaced.")
@@ -92,6 +110,7 @@ class Daemons(Limited, Gates):
                 seen=now,
                 workers=list(workers),
                 idle=idle,
+                mode=mode,
             )
             if not renewed:
                 raise LeaseLost("The daemon's row is gone: its Tasks were taken away.")
@@ -101,12 +120,11 @@ class Daemons(Limited, Gates):
         now = self.now()
         waiting = self.rows(Task).waiting()
         due, limited = self._first_due(types, now)
-        others = self.rows(Daemon).exclude(uuid=daemon) if daemon else self.rows(Daemon).all()
         return Outlook(
             due=self._due_in(due, limited, self._opens(now)),
             late=waiting.filter(start_before__lte=now).exists(),
-            lost=any(self.is_over(row, now) for row in others),
             drops=self._drops(),
+            **self._others_and_own(daemon, now),
         )
 
     def _first_due(self, types, now):
@@ -126,6 +144,14 @@ class Daemons(Limited, Gates):
                 first.append(seconds)
         return min(first, default=None), limited
 
+    def _others_and_own(self, daemon, now):
+        """What an outlook tells of the daemons' rows: who is lost, and what is asked."""
+        rows = list(self.rows(Daemon))
+        own = [row.request for row in rows if row.uuid == daemon]
+        others = [row for row in rows if row.uuid != daemon]
+        lost = any(self.is_over(row, now) or (row.lock and _is_dead(row.pid)) for row in others)
+        return {"lost": lost, "request": own[0] if own else None}
+
     def leave(self, daemon):
         with self.atomic():
             row = self._locked(daemon)
@@ -136,20 +162,13 @@ class Daemons(Limited, Gates):
             row.delete(using=self.alias)
             self._log_daemon(row, now, "stopped")
 
-    def asked(self, daemon):
-        held = self.rows(Task).held_by(daemon).exclude(request="")
-        return [
-            Asked(instance=key, attempt=attempt, request=request)
-            for key, attempt, request in held.values_list("pk", "attempt", "request")
-        ]
-
     def sweep(self, *, daemon=None, limit=500):
         daemons, lost = [], []
         others = self.rows(Daemon).exclude(uuid=daemon) if daemon else self.rows(Daemon).all()
         now = self.now()
         who = self._name(daemon)
-        for row in [row for row in others if self.is_over(row, now)]:
-            gone, taken = self._expire(row, who, limit - len(lost))
+        for row in [row for row in others.order_by("pk") if self.is_over(row, now)]:
+            gone, taken = self.expire_lost(row, who, limit - len(lost))
             lost += taken
             if gone:
                 daemons.append(str(row))
@@ -167,7 +186,7 @@ class Daemons(Limited, Gates):
     def _lock_path(self, row):
         return (self.lock_folder or Path()) / row.lock
 
-    def _expire(self, candidate, who, limit):
+    def expire_lost(self, candidate, who, limit):
         """Expire what a lost daemon holds; returns whether its row is gone, and what was lost."""
         with self.atomic():
             rows = self.rows(Daemon).select_for_update(skip_locked=True)
@@ -199,3 +218,15 @@ def _lost(instance, attempt):
         attempt=attempt,
         stale=instance.state == State.FAILED,
     )
+
+
+def _is_dead(pid):
+    """Whether a daemon's supervisor is dead: what it has left may still hold its lock."""
+    try:
+        os.kill(pid, 0)
+        state = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[0]
+    except ProcessLookupError:
+        return True
+    except OSError:
+        return False  # somebody else's, or there is no /proc
+    return state in b"ZX"  # nobody has asked for its end yet

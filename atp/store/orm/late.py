@@ -7,8 +7,8 @@ from datetime import timedelta
 from django.db.models import F, Q
 
 from ...models import Instance, LogRecord, Task, Type
-from ...states import Event
-from ..values import Change
+from ...states import Event, Reason
+from ..values import ROLLED_BACK, Change
 from .base import ORMBase
 
 # The events by which an attempt ends; the first are its own word.
@@ -52,10 +52,10 @@ class Late(ORMBase):
                 # Told again because an acknowledgement got lost, it is the same refusal.
                 if message and not logs.says(entry, message):
                     records[entry.instance, entry.attempt, message] = entry
-        self._keep(records, types, now)
+        self._keep(records, types, now, logs)
         return late
 
-    def _keep(self, records, types, now):
+    def _keep(self, records, types, now, logs):
         self.rows(LogRecord).bulk_create(
             [
                 LogRecord(
@@ -69,7 +69,11 @@ class Late(ORMBase):
                 for (key, attempt, message), entry in records.items()
             ]
         )
-        for type_id, count in Counter(types[key] for key, _, _ in records).items():
+        # An attempt counts once, and that its own daemon took it away does not.
+        attempts = {(key, attempt) for key, attempt, message in records if TWICE in message}
+        attempts |= {(key, attempt) for key, attempt, message in records if ROLLED_BACK in message}
+        counted = Counter(types[key] for key, attempt in attempts - logs.counted)
+        for type_id, count in counted.items():
             self.rows(Type).filter(pk=type_id).update(late_writes=F("late_writes") + count)
 
 
@@ -78,14 +82,21 @@ class _Logs:
 
     def __init__(self, logs):
         self._ends, self._written, self._said = {}, {}, set()
-        for log in logs.filter(Q(event__gt="") | Q(level=logging.WARNING)):
-            key = log.instance_id, log.attempt
-            if not log.event:
-                self._said.add((*key, log.message))
+        # Attempts that have been counted as late.
+        self.counted = set()
+        # Only what is kept of refusals has no state: what handlers have said is not read.
+        own = Q(event="", state="", level=logging.WARNING)
+        names = ("instance_id", "attempt", "event", "who", "time", "message")
+        for row in logs.filter(Q(event__gt="") | own).values_list(*names, named=True):
+            key = row.instance_id, row.attempt
+            if not row.event:
+                self._said.add((*key, row.message))
+                if TWICE in row.message or ROLLED_BACK in row.message:
+                    self.counted.add(key)
                 continue
-            self._written[*key, log.event, log.who] = log.time
-            if log.event in _ENDS:
-                self._ends[key] = log
+            self._written[*key, row.event, row.who] = row.time
+            if row.event in _ENDS:
+                self._ends[key] = row
 
     def has(self, entry):
         """Whether this very change is written."""
@@ -100,10 +111,11 @@ class _Logs:
     def words(self, entry):
         """What is to be kept of a refused entry; nothing if the attempt had its say before."""
         event = entry.event if isinstance(entry, Change) else None
+        is_doubtful = event is None or event in _DOUBTFUL or entry.reason == Reason.CANCELLED
         end = self._ends.get((entry.instance, entry.attempt))
         if end is None:
             return ""  # there was no such attempt, or nobody has ended it
-        if end.event in _OWN_WORD and (event is None or event in _DOUBTFUL):
+        if end.event in _OWN_WORD and is_doubtful:
             return ""
         did = f"attempt {entry.attempt} {_DID.get(event, f'asked for {event}') if event else _SAID}"
         if end.event in _OWN_WORD:

@@ -6,7 +6,9 @@ from dataclasses import replace
 from ... import states
 from ...models import Instance, LogRecord, Response, Task
 from ...states import Actor, Event, Reason, Row, State
-from ..values import RELEASE, Change
+from ..values import CANCEL, RELEASE, Change, cancelled_by
+
+CANCEL_REQUESTED = f"{CANCEL} requested"
 
 
 class Moves:
@@ -21,7 +23,7 @@ class Moves:
         self._store = store
         self._now = now
         self.instances = {}
-        self._tasks = {}
+        self.tasks = {}
         self._changed_fields = set()
         self._touched = {}
         self._created = {}
@@ -36,11 +38,11 @@ class Moves:
         If it does not wait, what somebody else has locked is left out.
         """
         tasks = self._store.rows(Task).select_for_update(skip_locked=not waits)
-        self._tasks.update((task.pk, task) for task in tasks.filter(pk__in=keys).order_by("pk"))
+        self.tasks.update((task.pk, task) for task in tasks.filter(pk__in=keys).order_by("pk"))
         # A live Instance is guarded by its Task row; a terminal one has none.
-        without = [key for key in keys if key not in self._tasks]
+        without = [key for key in keys if key not in self.tasks]
         instances = self._store.rows(Instance).select_related("type")
-        self.instances.update(instances.in_bulk([k for k in keys if k in self._tasks]))
+        self.instances.update(instances.in_bulk([k for k in keys if k in self.tasks]))
         if without and waits:
             locked = instances.select_for_update(of=("self",)).filter(pk__in=without)
             self.instances.update((i.pk, i) for i in locked.order_by("pk"))
@@ -50,7 +52,8 @@ class Moves:
         """Apply one change in memory; returns False if it is refused.
 
         ``holder`` is the key of the daemon's row where the actor is a HOLDER,
-        or where a SWEEPER acts on what that daemon holds.
+        or where a SWEEPER acts on what that daemon holds. A SWEEPER without one
+        acts on what nobody holds, although its Instance says so.
         """
         if change.started is not None:
             return self._apply_start(change, actor, holder)
@@ -60,7 +63,7 @@ class Moves:
         transition = states.transition(change.event, State(instance.state))
         if transition is None or actor not in transition.actors:
             return False
-        task = self._tasks.get(instance.pk)
+        task = self.tasks.get(instance.pk)
         if not self._may(change, transition, actor, holder, task):
             return False
         time = change.time or self._now
@@ -71,7 +74,9 @@ class Moves:
         self._write_log(instance, change, time)
         if change.response is not None:
             self._responses[instance.pk] = change.response
-        if change.event == Event.EXPIRE:
+        if transition.row is Row.FREED and task.request == CANCEL:
+            self._cancel(instance, change)
+        elif change.event == Event.EXPIRE:
             self._give_up_if_stale(instance, change)
         return True
 
@@ -96,9 +101,11 @@ class Moves:
         if actor is Actor.ANYONE and task is None:
             # Where a Task should be and was not found, a redrive has just made it.
             return transition.row is Row.CREATED
-        if actor is Actor.ANYONE:
+        if task is None:
+            return False
+        if actor is Actor.ANYONE or (actor is Actor.SWEEPER and holder is None):
             return task.daemon_id is None
-        if task is None or task.daemon_id is None or task.daemon_id != holder:
+        if task.daemon_id is None or task.daemon_id != holder:
             return False
         return change.attempt == task.attempt
 
@@ -129,7 +136,7 @@ class Moves:
             self._deleted.add(instance.pk)
             self._freed.pop(instance.pk, None)
             self._created.pop(instance.pk, None)
-            self._tasks.pop(instance.pk, None)
+            self.tasks.pop(instance.pk, None)
         elif effect is Row.FREED:
             if change.delay is not None:
                 task.due_at = self._now + change.delay
@@ -149,7 +156,7 @@ class Moves:
                 due_at=self._now,
                 attempt=instance.attempt,
             )
-            self._created[instance.pk] = self._tasks[instance.pk] = task
+            self._created[instance.pk] = self.tasks[instance.pk] = task
 
     def _write_log(self, instance, change, time):
         self._logs.append(
@@ -181,8 +188,25 @@ class Moves:
             level=logging.ERROR,
             reason=Reason.STALE,
         )
-        if not self.apply(fail, actor=Actor.ANYONE):
-            raise AssertionError(f"a stale Instance could not be failed: {instance.pk}")
+        self._fail(fail)
+
+    def _cancel(self, instance, change):
+        """The move back honours what was asked of the holder (house plan, section 2)."""
+        asked = cancel_requests(self._store, [instance.pk]).get(instance.pk)
+        fail = Change(
+            event=Event.FAIL,
+            instance=instance.pk,
+            who=change.who,
+            message=cancelled_by(asked.who if asked else ""),
+            level=logging.WARNING,
+            reason=Reason.CANCELLED,
+        )
+        self._fail(fail)
+
+    def _fail(self, change):
+        """Fail what has just been freed."""
+        if not self.apply(change, actor=Actor.ANYONE):
+            raise AssertionError(f"a freed Instance could not be failed: {change.instance}")
 
     def write(self):
         """Write all that was applied."""
@@ -221,3 +245,9 @@ class Moves:
             unique_fields=["instance"],
             update_fields=fields,
         )
+
+
+def cancel_requests(store, keys):
+    """Return by Instance the LogRecord of who asked last for it to be cancelled."""
+    asked = store.rows(LogRecord).filter(instance__in=keys, event="", message=CANCEL_REQUESTED)
+    return {record.instance_id: record for record in asked.in_order()} if keys else {}

@@ -1,6 +1,6 @@
 """Recording what happened, in the portable store."""
 
-import logging
+from dataclasses import replace
 
 from ...exceptions import TaskGone
 from ...models import Daemon, Instance, LogRecord, Response, Task
@@ -50,14 +50,31 @@ class Records(Late):
             held = dict(
                 locked.filter(pk__in=[n.instance for n in notes]).values_list("pk", "attempt")
             )
-            accepted = [n for n in notes if held.get(n.instance) == n.attempt]
+            # Of what may have been written before, what was not.
+            unsaid = {id(n): self._unsaid(n) if n.again else n for n in notes}
+            accepted = [unsaid[id(n)] for n in notes if held.get(n.instance) == n.attempt]
             states = dict(
                 self.rows(Instance)
                 .filter(pk__in=[n.instance for n in accepted])
                 .values_list("pk", "state")
             )
             self._say(accepted, states)
-            return self.keep_late([n for n in notes if held.get(n.instance) != n.attempt])
+            refused = [n for n in notes if held.get(n.instance) != n.attempt]
+            late = [n for n in refused if not n.again or unsaid[id(n)].messages]
+            self.keep_late(late)
+            return late
+
+    def _unsaid(self, note):
+        """Return the note without the messages and files that are there already."""
+        logs = self.rows(LogRecord).filter(instance=note.instance, attempt=note.attempt, event="")
+        said = set(logs.filter(who=note.who).values_list("time", "message"))
+        response = self.rows(Response).filter(instance=note.instance).first()
+        stored = {file["path"] for file in response.files} if response is not None else ()
+        return replace(
+            note,
+            messages=tuple(m for m in note.messages if (m.time, m.text) not in said),
+            files=tuple(file for file in note.files if file["path"] not in stored),
+        )
 
     def _say(self, notes, states):
         self._write_progress(notes)
@@ -97,21 +114,3 @@ class Records(Late):
                 response, _ = self.rows(Response).get_or_create(instance_id=note.instance)
                 response.files = [*response.files, *note.files]
                 response.save(using=self.alias, update_fields=["files"])
-
-    def request(self, instance, request, *, who, message=""):
-        with self.atomic():
-            tasks = self.rows(Task).select_for_update().filter(pk=instance)
-            task = tasks.filter(daemon__isnull=False).first()
-            if task is None:
-                return False
-            tasks.update(request=request)
-            self.rows(LogRecord).create(
-                instance_id=instance,
-                time=self.now(),
-                state=self.rows(Instance).values_list("state", flat=True).get(pk=instance),
-                attempt=task.attempt,
-                level=logging.INFO,
-                who=who,
-                message=message or f"{request} requested",
-            )
-            return True

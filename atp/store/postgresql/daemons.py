@@ -4,13 +4,14 @@ import json
 from datetime import UTC, datetime
 
 from ...exceptions import LeaseLost
+from ...modes import Mode
 from ..orm.daemons import Daemons as ORMDaemons
 from ..values import Outlook, Renewal
 from .statements import execute
 
 
 class Daemons(ORMDaemons):
-    def renew(self, daemon, *, lease, workers=(), idle=False):
+    def renew(self, daemon, *, lease, workers=(), idle=False, mode=Mode.RUNNING):
         with self.connection.cursor() as cursor:
             execute(
                 cursor,
@@ -20,6 +21,7 @@ class Daemons(ORMDaemons):
                     "lease": lease,
                     "workers": json.dumps(list(workers)),
                     "idle": idle,
+                    "mode": str(mode),
                 },
             )
             renewed = cursor.fetchone()
@@ -32,7 +34,7 @@ class Daemons(ORMDaemons):
         with self.connection.cursor() as cursor:
             who = None if daemon is None else str(daemon)
             execute(cursor, "outlook", {"types": list(types), "daemon": who})
-            due, late, lost, limited, opens, drops = cursor.fetchone()
+            due, late, lost, request, limited, opens, drops = cursor.fetchone()
         limited = [
             ((type, collection), due) for type, collection, due in json.loads(limited or "[]")
         ]
@@ -40,5 +42,6 @@ class Daemons(ORMDaemons):
             due=self._due_in(due, limited, opens),
             late=late,
             lost=lost,
+            request=request,
             drops=drops and self._drops(),
         )

@@ -2,7 +2,6 @@
 
 from datetime import UTC, datetime
 
-from ...models import Daemon
 from ..orm.daemons import Daemons as ORMDaemons
 from ..values import Outlook
 from .base import as_text
@@ -13,12 +12,11 @@ class Daemons(Waiting, ORMDaemons):
     def outlook(self, types, *, daemon=None):
         now = self.now()
         due, limited = self._first_due(list(types), now)
-        others = self.rows(Daemon).exclude(uuid=daemon) if daemon else self.rows(Daemon).all()
         return Outlook(
             due=self._due_in(due, limited, self._opens(now)),
             late=self._is_late(as_text(now)),
-            lost=any(self.is_over(row, now) for row in others),
             drops=self._drops(),
+            **self._others_and_own(daemon, now),
         )
 
     def _first_due(self, types, now):

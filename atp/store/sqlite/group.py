@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from ... import states
 from ...states import Actor, Event, Reason, Row, State
-from ..values import RELEASE
+from ..values import CANCEL, RELEASE
 from .base import as_json, as_text
 
 # What holders record most. An expiry may end in FAILED, which the portable store
@@ -50,11 +50,13 @@ _TASK = {
     """,
     Row.KEPT: "SELECT count(*) FROM atp_task",
 }
-# They are found by their key: a daemon may hold many more.
+# They are found by their key: a daemon may hold many more. What is to be cancelled, and
+# goes back to the queue, the portable store moves on.
 _FENCED = """
     WHERE instance_id IN (SELECT CAST(key AS integer) FROM json_each(%(times)s))
       AND attempt = %(attempt)s
       AND +daemon_id = (SELECT id FROM atp_daemon WHERE uuid = %(daemon)s)
+      AND NOT (%(is_freed)s AND request = %(cancel)s)
 """
 
 _LOG = """
@@ -144,7 +146,9 @@ class Group:
             attempt=self._kind.attempt,
             daemon=daemon.hex,
             due=None if delay is None else as_text(now + delay),
+            is_freed=effect is Row.FREED,
             release=RELEASE,
+            cancel=CANCEL,
         )
         return cursor.fetchone()[0] if effect is Row.KEPT else cursor.rowcount
 

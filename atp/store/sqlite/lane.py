@@ -4,7 +4,8 @@ from ..values import Claimed
 from .base import as_text
 
 # Walks atp_task_claim in its order, and so no further than to the limit; what is
-# too late to be started, which it steps over, is no longer there after miss().
+# too late to be started, which it steps over, is no longer there after miss(). What
+# does not fit its Instance is stepped over as well, until a scan has mended it.
 _WAITING = """
     SELECT task.instance_id,
         substr(uuid, 1, 8) || '-' || substr(uuid, 9, 4) || '-' || substr(uuid, 13, 4)
@@ -19,6 +20,7 @@ _WAITING = """
       AND task.collection = %(collection)s AND task.priority = %(priority)s
       AND task.due_at <= %(now)s
       AND (task.start_before IS NULL OR task.start_before > %(now)s)
+      AND instance.state = 'ACCEPTED'
     ORDER BY task.due_at, task.instance_id
     LIMIT %(wanted)s OFFSET %(taken)s
 """

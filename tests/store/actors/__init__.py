@@ -12,7 +12,7 @@ from .operators import Operators
 # What happens less often than that something is enqueued, claimed or done.
 SELDOM = [
     *("look", "time_passes", "miss", "purge", "purge"),
-    *("join", "join_again", "renew", "lose_lease", "leave"),
+    *("join_another", "join_again", "renew", "lose_lease", "leave"),
 ]
 
 

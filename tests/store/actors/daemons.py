@@ -17,14 +17,17 @@ class Daemons(Actors):
     @initialize()
     def two_daemons(self):
         for _ in range(2):
-            self.join(0)
+            self.join()
 
-    def join(self, pick):
-        if len(self.model.daemons) == DAEMONS:
-            return
+    def join_another(self, pick):
+        if len(self.model.daemons) < DAEMONS:
+            self.join()
+
+    def join(self):
         name = next(self.names)
         self.hosts[name] = self.world.host(*TYPES, name=name)
         self.model.daemons[name] = False
+        return name
 
     def join_again(self, pick):
         """Under the same uuid: the answer had got lost."""

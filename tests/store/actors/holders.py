@@ -14,7 +14,7 @@ from atp.store.values import Change, Message, Note, ResponseData
 
 from ..model import MOVES
 from ..world import ONE, TWO
-from .base import HOUR, PICK, Actors, has_held, has_items
+from .base import HOUR, PICK, Actors, has_held, has_items, has_live
 
 # Events in the order of a life, so that a smaller example is a simpler one.
 EVENTS = st.sampled_from(
@@ -26,18 +26,23 @@ EVENTS = st.sampled_from(
 # How far the attempt is off; and whether its start is recorded with the event.
 OFF = st.sampled_from([0, 0, 0, 0, 0, -1, 1])
 CHANGES = st.tuples(PICK, EVENTS, OFF, st.booleans())
+# What comes next, by number among what may.
+CHOICES = st.lists(PICK, min_size=1, max_size=6)
 DELAYS = st.sampled_from([None, timedelta(0), HOUR])
+LIMITS = st.sampled_from([1, 2, 3, 6])
 _RESPONSE = ResponseData(content_type="application/json", data=b"1", size=1)
 
 
 class Holders(Actors):
-    @rule(pick=PICK, limit=st.integers(1, 6))
-    def claim_all(self, pick, limit):
-        self.claim(pick, limit, (ONE, TWO))
+    @rule(pick=PICK, limit=LIMITS, types=st.sampled_from([(ONE, TWO), (ONE,), (TWO,)]))
+    def claim_as_any(self, pick, limit, types):
+        self.claim(self.name(pick), limit, types)
 
-    @rule(pick=PICK, limit=st.integers(1, 6), types=st.sampled_from([(ONE, TWO), (ONE,), (TWO,)]))
-    def claim(self, pick, limit, types):
-        name = self.name(pick)
+    @rule(pick=PICK, limit=LIMITS)
+    def claim_as_alive(self, pick, limit):
+        self.claim(self.alive(pick), limit, (ONE, TWO))
+
+    def claim(self, name, limit, types):
         host = self.hosts[name]
         over = self.model.daemons.get(name)
         if over and self.store.lock_folder is not None:
@@ -84,23 +89,40 @@ class Holders(Actors):
         for key in failed.values_list("pk", flat=True):
             late[key].by_anyone("fail", "MISSED")
 
-    @precondition(has_held)
-    @rule(pick=PICK, choice=PICK, delay=DELAYS, off=OFF)
-    def go_on(self, pick, choice, delay, off):
-        """The holder records something that may happen next, perhaps of another attempt."""
-        held = [item for item in self.model.items.values() if item.holder]
-        item = held[-1 - pick % len(held)]
+    @precondition(has_live)
+    @rule(pick=PICK, choices=CHOICES, delay=DELAYS)
+    def live(self, pick, choices, delay):
+        """What may happen next to one Instance, for a while: the course of things."""
+        live = self.model.live()
+        item = live[-1 - pick % len(live)]
+        for choice in choices:
+            if item.holder:
+                self._go_on(item, choice, delay)
+            elif item.is_live:
+                self.claim(self.alive(choice), 6, (ONE, TWO))
+            self.step_is_done()
+
+    @precondition(has_live)
+    @rule(pick=PICK, choices=CHOICES, delay=DELAYS)
+    def live_on(self, pick, choices, delay):
+        """The same, so that it comes about more often than what is out of the way."""
+        self.live(pick, choices, delay)
+
+    def _go_on(self, item, choice, delay):
         may = [(event, False) for state, event in MOVES if state == item.state]
         if item.state == "SCHEDULED":
-            may = [*may[:1] * 2, *may, *((e, True) for state, e in MOVES if state == "RUNNING")]
+            may += [("start", False)] * 3
+            may += [(event, True) for state, event in MOVES if state == "RUNNING"]
         event, started = may[choice % len(may)]
-        self._record(item.holder, [(item, event, off, started)], delay)
+        self._record(item.holder, [(item, event, 0, started)], delay)
 
     @precondition(has_held)
-    @rule(pick=PICK, choice=PICK, delay=DELAYS)
-    def go_on_further(self, pick, choice, delay):
-        """The same, so that it happens as often as in life."""
-        self.go_on(pick, choice, delay, 0)
+    @rule(pick=PICK, events=st.lists(st.tuples(EVENTS, OFF), min_size=1, max_size=3))
+    def record_as_holder(self, pick, events):
+        """Anything, of attempts that may be others."""
+        held = [item for item in self.model.items.values() if item.holder]
+        item = held[pick % len(held)]
+        self._record(item.holder, [(item, event, off, False) for event, off in events], None)
 
     @precondition(has_items)
     @rule(who=PICK, changes=st.lists(CHANGES, min_size=1, max_size=6), delay=DELAYS)
@@ -127,8 +149,8 @@ class Holders(Actors):
             event=Event(event),
             instance=item.key,
             attempt=max(0, item.attempt + off),
-            time=self.store.now() if self.is_timed else None,
-            started=self.store.now() if started else None,
+            started=next(self.times) if started else None,
+            time=next(self.times) if self.is_timed else None,
             reason="ERROR" if event == "fail" else "",
             delay=delay if event in ("retry", "defer") else None,
             response=_RESPONSE if event == "finish" else None,

@@ -1,14 +1,17 @@
 """Operators, and what daemons do as anybody: fail, redrive, request, remove; and the time."""
 
+import pytest
 from django.db.models import F
 from hypothesis import strategies as st
 from hypothesis.stateful import precondition, rule
 
+from atp.exceptions import IllegalOrder, InvalidOption, UnknownDaemon
 from atp.models import Instance, Task
+from atp.modes import Order, allowed
 from atp.states import Event
-from atp.store.values import RELEASE
+from atp.store.values import RELEASE, Alteration
 
-from ..world import TWO
+from ..world import ONE, TWO
 from .base import HOUR, PICK, Actors, has_items
 
 
@@ -33,10 +36,51 @@ class Operators(Actors):
     @rule(pick=PICK)
     def request(self, pick):
         item = self.item(pick)
-        asked = self.store.request(item.key, RELEASE, who="somebody")
-        assert asked == (item.holder is not None)
-        if asked:
-            item.request = RELEASE
+        assert self.store.request(item.key, RELEASE, who="somebody") == item.ask(RELEASE)
+
+    @precondition(has_items)
+    @rule(picks=st.lists(PICK, min_size=1, max_size=4))
+    def cancel(self, picks):
+        keys = sorted({self.item(pick).key for pick in picks})
+        became = {key: self.model.items[key].cancel() for key in keys}
+        done = self.store.cancel(keys, who="somebody")
+        for field in ("failed", "asked", "before"):
+            assert getattr(done, field) == tuple(key for key in keys if became[key] == field)
+
+    @precondition(has_items)
+    @rule(
+        pick=PICK,
+        priority=st.sampled_from([None, None, 0, 1]),
+        due=st.sampled_from([None, HOUR, -HOUR]),
+    )
+    def change(self, pick, priority, due):
+        """What waits, and nothing else; never to a time at which it could not start any more."""
+        item = self.item(pick)
+        due = None if due is None else self.store.now() + due
+        alteration = Alteration(priority=priority, due=due)
+        is_too_late = due is not None and item.start_before is not None and due >= item.start_before
+        if item.waits and is_too_late:
+            with pytest.raises(InvalidOption):
+                self.store.change([item.key], alteration, who="somebody")
+            return
+        said = self.store.change([item.key], alteration, who="somebody")
+        assert said.keys() == ({item.key} if item.waits else set())
+        if item.waits:
+            item.priority = item.priority if priority is None else priority
+            item.due = due or item.due
+
+    @precondition(lambda self: bool(self.hosts))
+    @rule(pick=PICK, order=st.sampled_from(Order))
+    def command(self, pick, order):
+        """It changes nothing but what the daemon is asked for."""
+        name = self.name(pick)
+        host, row = self.hosts[name], self.hosts[name].row
+        if row is None or self.model.daemons[name] or order not in allowed(row.aim):
+            with pytest.raises(UnknownDaemon if row is None else IllegalOrder):
+                self.store.command(host.uuid, order, who="somebody")
+            return
+        row = self.store.command(host.uuid, order, who="somebody")
+        assert self.store.outlook([ONE], daemon=host.uuid).request == row.request
 
     @precondition(has_items)
     @rule(picks=st.lists(PICK, max_size=3))

@@ -74,6 +74,7 @@ SELECT
         SELECT FROM atp_daemon
         WHERE lock = '' AND lease_until <= now AND uuid IS DISTINCT FROM %(daemon)s::uuid
     ),
+    (SELECT request FROM atp_daemon WHERE uuid = %(daemon)s::uuid),
     -- What is limited and waits, and when it is due but for that.
     (
         SELECT json_agg(json_build_array(identifier, collection, due))::text

@@ -3,7 +3,8 @@
 --
 -- Each Instance comes once, with what all of its events amount to; each event
 -- comes once more for the log. Tasks are found by their key, and locked in the
--- order of their keys.
+-- order of their keys. What goes back to the queue and is to be cancelled is not
+-- in the answer either: the portable store does that.
 -- For "= ANY (ARRAY[key])" see claim.sql.
 WITH
 source AS MATERIALIZED (
@@ -18,6 +19,7 @@ held AS MATERIALIZED (
     FROM source JOIN atp_task task ON task.instance_id = ANY (ARRAY[source.id])
     WHERE task.attempt = ANY (ARRAY[source.attempt])
       AND coalesce(task.daemon_id, 0) = (SELECT id FROM atp_daemon WHERE uuid = %(daemon)s::uuid)
+      AND NOT (source.effect = 'freed' AND task.request = 'cancel')
     ORDER BY task.instance_id
     FOR UPDATE OF task
 ),

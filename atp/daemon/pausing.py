@@ -1,0 +1,151 @@
+"""Attempts that are on hold, and the workers that take their place meanwhile (RFC 14's PAUSED).
+
+An attempt pauses by itself, at its next look or where its handler says so; one of a
+stoppable Type is stopped by the supervisor. Its worker is of no use then, so the
+supervisor starts another. It goes on when there is a place for it again: when a
+worker has nothing to do, that one makes room.
+"""
+
+from dataclasses import dataclass
+
+from ..registry import registry
+from ..states import Event
+from ..store.values import PAUSE
+from . import page as pages
+from .processes import uptime
+
+# A worker that has not ended is told so again after this, in seconds.
+TELL_AGAIN = 0.2
+MADE_ROOM = "its place was wanted for a task that goes on"
+
+
+@dataclass
+class Pause:
+    """One pause of an attempt: which, since when on the uptime clock, and what is wanted.
+
+    ``is_frozen`` if its worker is stopped, ``is_wanted`` as long as an operator wants it,
+    ``is_over`` when its handler would go on, ``may_go`` when it has been told so.
+    """
+
+    number: int
+    since: float
+    is_frozen: bool = False
+    is_wanted: bool = False
+    is_over: bool = False
+    may_go: bool = False
+
+    @property
+    def wants_to_go(self):
+        """Whether it would go on now, and nobody objects."""
+        if self.may_go or self.is_wanted:
+            return False
+        return self.is_over
+
+
+class Pausing:
+    """The pauses of a dispatcher's attempts.
+
+    ``record(holding, event, link, at, message)`` puts a change into the ledger, ``tell``
+    speaks to the supervisor; ``places`` is how many workers may be at work.
+    """
+
+    def __init__(self, pool, page, places, record, tell):
+        self._pool = pool
+        self._page = page
+        self._places = places
+        self._record = record
+        self._tell = tell
+        self._spare = 0
+
+    def heard(self, key, request):
+        """An operator wants this attempt to pause, or to go on; told again and again."""
+        link, holding = self._pool.find(key)
+        if holding is None or holding.started is None or holding.ask:
+            return
+        wanted = request == PAUSE
+        if holding.pause is not None:
+            holding.pause.is_wanted = wanted
+        elif wanted and not holding.is_to_pause:
+            holding.is_to_pause = True
+            if registry.is_stoppable(holding.claimed.type):
+                self._tell("freeze", link.slot, link.pid, *key, "")
+            else:
+                self._page.ask(link.slot, *key, pages.PAUSE)
+        elif not wanted and holding.is_to_pause:
+            holding.is_to_pause = False
+            self._page.ask(link.slot, *key, pages.GO)
+
+    def begun(self, link, key, at, number, message="", *, is_own=False, is_frozen=False):
+        """The attempt is on hold; ``number`` says for the how manieth time.
+
+        If that is the handler's ``own`` will, it says when it would go on.
+        """
+        holding = link.hand.get(key)
+        if holding is None or holding.pause is not None:
+            return
+        is_wanted = holding.is_to_pause
+        pause = Pause(number, uptime(), is_frozen, is_wanted=is_wanted, is_over=not is_own)
+        holding.pause, holding.is_to_pause = pause, False
+        self._record(holding, Event.PAUSE, link, at, message)
+
+    def ending(self, link, key):
+        """The handler would go on."""
+        holding = link.hand.get(key)
+        if holding is not None and holding.pause is not None:
+            holding.pause.is_over = True
+
+    def ended(self, link, key, at):
+        """The attempt has gone on."""
+        holding = link.hand.get(key)
+        if holding is not None and holding.pause is not None:
+            holding.paused += uptime() - holding.pause.since
+            holding.pause = None
+            self._record(holding, Event.RESUME, link, at, "")
+
+    def turn(self):
+        """Have as many workers as there are places for, and let go on what may."""
+        links = self._pool.links.values()
+        paused = [link for link in links if link.is_paused]
+        for link in paused:
+            if link.running.ask and link.running.pause.is_frozen:
+                self._go(link)  # it can end only when it runs
+        if paused or self._spare or len(links) > self._places:
+            self._want_spare(min(len(paused), self._places))
+            self._let_go_on(paused, sum(not link.is_paused for link in links))
+
+    def _want_spare(self, count):
+        if count != self._spare:
+            self._spare = count
+            self._tell("spare", count)
+
+    def _let_go_on(self, paused, at_work):
+        """First come, first served; a surplus of workers makes room in any case."""
+        ready = [link for link in paused if link.running.pause.wants_to_go]
+        for link in sorted(ready, key=lambda link: link.running.pause.since):
+            if at_work >= self._places and not self._make_room():
+                return
+            self._go(link)
+        if not ready and at_work > self._places:
+            self._make_room()
+
+    def _make_room(self):
+        """Have a worker that has nothing to do end; tells whether there is room now.
+
+        That it is gone the supervisor will say: then there is.
+        """
+        links = list(self._pool.links.values())
+        leaving = [link for link in links if link.is_leaving]
+        for link in leaving or [link for link in links if link.is_free][:1]:
+            # It may have been about to end something, and was spared: it is told again.
+            if uptime() >= link.told + TELL_AGAIN:
+                link.is_leaving, link.told = True, uptime()
+                self._tell("kill", link.slot, link.pid, *pages.NOTHING, MADE_ROOM)
+        return False
+
+    def _go(self, link):
+        holding = link.running
+        holding.pause.may_go = True
+        if holding.pause.is_frozen:
+            self._tell("thaw", link.slot, link.pid, *holding.key, "")
+        else:
+            self._page.ask(link.slot, *holding.key, pages.GO, holding.pause.number)

@@ -1,0 +1,126 @@
+"""Handlers that are cancelled, or defer themselves. Each leaves a line in a record."""
+
+import hashlib
+import logging
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from django.contrib.auth.models import Group
+
+from atp import Defer, Interrupted, task_type
+
+from .tasks_daemon import record
+
+SLEEPER = [sys.executable, "-c", "import time; time.sleep(300)"]
+
+
+@task_type("cancel.sleep", timeout=120)
+def sleep(context, *, path):
+    """Sleep, and never look."""
+    record(path, event="start", attempt=context.attempt)
+    try:
+        time.sleep(60)
+    finally:
+        record(path, event="cleaned up", attempt=context.attempt)
+
+
+@task_type("cancel.compute", timeout=120)
+def compute(context, *, path):
+    """Compute in Python, and never look."""
+    record(path, event="start", attempt=context.attempt)
+    number, end = 1, time.monotonic() + 60
+    try:
+        while time.monotonic() < end:
+            number = number * 3 % 1_000_003
+    finally:
+        record(path, event="cleaned up", attempt=context.attempt)
+
+
+@task_type("cancel.c_code", timeout=120)
+def c_code(context, *, path):
+    """Sit in C code, which no handler of a signal gets into."""
+    record(path, event="start", attempt=context.attempt)
+    hashlib.pbkdf2_hmac("sha256", b"password", b"salt", 2**31 - 1)
+    record(path, event="end", attempt=context.attempt)
+
+
+@task_type("cancel.children", timeout=120)
+def children(context, *, path):
+    """Start a child, one in another process group, one in another session; wait for them."""
+    started = [
+        subprocess.Popen(SLEEPER),
+        subprocess.Popen(SLEEPER, process_group=0),
+        subprocess.Popen(SLEEPER, start_new_session=True),
+    ]
+    record(path, event="start", children=[c.pid for c in started], attempt=context.attempt)
+    for child in started:
+        child.wait()
+
+
+@task_type("cancel.stubborn", timeout=120, cancel_grace=0.5)
+def stubborn(context, *, path):
+    """Take no notice of whatever is raised."""
+    end = time.monotonic() + 60
+    record(path, event="start", attempt=context.attempt)
+    while time.monotonic() < end:
+        try:
+            time.sleep(60)
+        except BaseException:
+            record(path, event="ignored", attempt=context.attempt)
+
+
+@task_type("cancel.wraps", timeout=120, max_retries=3)
+def wraps(context, *, path):
+    """Turn the interruption into something else, as a library might."""
+    record(path, event="start", attempt=context.attempt)
+    try:
+        time.sleep(60)
+    except BaseException as error:
+        raise OSError("the pipe broke") from error
+
+
+@task_type("cancel.finishes", timeout=120)
+def finishes(context, *, path):
+    """Come to an end all the same."""
+    record(path, event="start", attempt=context.attempt)
+    try:
+        time.sleep(60)
+    except Interrupted:
+        logging.getLogger(__name__).warning("almost done")
+    return "done"
+
+
+@task_type("cancel.writes", timeout=120, transactional=True)
+def writes(context, *, path, how="sleep"):
+    """Leave a row that must not stay, and then do what another does."""
+    Group.objects.create(name=f"row of {context.uuid}")
+    context.log("written")
+    {"sleep": sleep, "stubborn": stubborn}[how](context, path=path)
+
+
+@task_type("cancel.defer", timeout=120)
+def defer(context, *, path, times=2, after=0.05):
+    """Ask to be deferred so often."""
+    record(path, event="ran", attempt=context.attempt)
+    if context.attempt <= times:
+        raise Defer("the mirror is away", after=after)
+
+
+@task_type("cancel.defer_in_a_transaction", timeout=120, transactional=True)
+def defer_in_a_transaction(context):
+    """Leave a row, and ask to be deferred once."""
+    Group.objects.create(name=f"{context.attempt} of {context.uuid}")
+    if context.attempt == 1:
+        raise Defer(after=0.05)
+
+
+@task_type("cancel.note", timeout=120)
+def note(context, *, path, until=""):
+    """Leave a line, and wait for a file if one is named."""
+    record(path, event="ran", attempt=context.attempt)
+    end = time.monotonic() + 60
+    while until and not Path(until).exists() and time.monotonic() < end:
+        context.check()
+        time.sleep(0.01)

@@ -1,0 +1,175 @@
+"""Pausing and resuming with real daemons (RFC 14's PAUSED)."""
+
+import os
+import signal
+import time
+from pathlib import Path
+
+import pytest
+
+from atp import queue
+from atp.exceptions import IllegalTransition
+from atp.states import Event, Reason, State
+from atp.timeline import timeline
+from tests.app import tasks_daemon, tasks_pause
+from tests.helpers import stays, wait_for
+
+from .harness import story
+
+JANE = "user jane via page"
+STEPS = sum(range(100))
+KINDS = ["steps", "deaf"]
+
+
+def is_in(state, instance):
+    instance.refresh_from_db()
+    return instance.state == state
+
+
+def paused(atpd, record, kind, count=100, **settings):
+    """Start a daemon with one worker, and put what it runs on hold; return both."""
+    instance = getattr(tasks_pause, kind).enqueue(path=str(record), count=count)
+    daemon = atpd(processes=1, settings=settings or None)
+    record.wait_for("tick", 5)
+    wait_for(lambda: is_in(State.RUNNING, instance))
+    queue.pause(instance, by=JANE)
+    wait_for(lambda: is_in(State.PAUSED, instance))
+    return instance, daemon
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_on_hold_and_on(atpd, record, kind):
+    """It makes no progress, another task has its place, its time-out waits, its result is right."""
+    instance, daemon = paused(atpd, record, kind)
+    child = Path(f"{record}.child")
+    before = len(record.lines("tick")), child.exists() and child.stat().st_size
+    other = tasks_daemon.noop.enqueue()
+    stays(
+        lambda: (len(record.lines("tick")), child.exists() and child.stat().st_size) == before,
+        7,  # longer than its time-out
+    )
+    assert is_in(State.PAUSED, instance)
+    assert is_in(State.FINISHED, other)
+    queue.resume(instance, by=JANE)
+    instance.wait(20)
+    assert (instance.state, instance.attempt, instance.lost) == (State.FINISHED, 1, 0)
+    assert instance.response.value == STEPS
+    assert [event.partition("→")[0] for event in story(instance)[-4:]] == [
+        "start",
+        "pause",
+        "resume",
+        "finish",
+    ]
+    asked = [row.message for row in instance.log.filter(who=JANE)]
+    assert asked == ["pause requested", "resume requested"]
+    [attempt] = timeline(instance).attempts
+    assert attempt.ran.total_seconds() < 6
+    assert (instance.finished - instance.started).total_seconds() > 7
+    # The worker that took its place has made room again.
+    wait_for(lambda: len(daemon.workers()) == 1)
+    assert daemon.stop() == 0
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_cancelled_on_hold(atpd, record, kind):
+    instance, _ = paused(atpd, record, kind, CANCEL_GRACE=1.0)
+    queue.cancel(instance, by=JANE)
+    instance.wait(20)
+    assert (instance.state, instance.reason) == (State.FAILED, Reason.CANCELLED)
+    assert story(instance)[-2:] == ["resume→RUNNING 1", "fail→FAILED 1"]
+    assert tasks_daemon.noop.enqueue().wait(20).state == State.FINISHED
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_its_worker_dies_on_hold(atpd, record, kind):
+    """G2, G5: it is charged as any other, and runs again."""
+    instance, daemon = paused(atpd, record, kind)
+    [line] = record.lines("start")
+    os.kill(line["pid"], signal.SIGKILL)
+    instance.wait(20)
+    assert (instance.state, instance.attempt, instance.restarts) == (State.FINISHED, 2, 1)
+    assert "expire→ACCEPTED 1" in story(instance)
+    wait_for(lambda: len(daemon.workers()) == 1)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_its_daemon_stops(atpd, record, kind):
+    """G10: what is on hold is handed back, and nothing is charged."""
+    instance, daemon = paused(atpd, record, kind, count=500, GRACE=0.5)
+    daemon.signal()
+    assert daemon.wait() == 0
+    instance.refresh_from_db()
+    assert (instance.state, instance.lost, instance.restarts) == (State.ACCEPTED, 0, 0)
+
+
+def test_released_on_hold(atpd, record):
+    instance, _ = paused(atpd, record, "steps")
+    queue.release(instance, by=JANE)
+    instance.wait(20)
+    assert (instance.state, instance.attempt, instance.lost) == (State.FINISHED, 2, 0)
+
+
+def test_resuming_waits_for_a_place(atpd, record, flag):
+    """There are never more tasks at work than there are places."""
+    instance, daemon = paused(atpd, record, "steps")
+    long = tasks_daemon.wait.enqueue(path=str(record), until=str(flag), number=1)
+    wait_for(lambda: is_in(State.RUNNING, long))
+    queue.resume(instance, by=JANE)
+    before = len(record.lines("tick"))
+    stays(lambda: len(record.lines("tick")) == before, 2)
+    assert is_in(State.PAUSED, instance)
+    flag.touch()
+    assert instance.wait(20).state == State.FINISHED
+    assert long.wait(20).state == State.FINISHED
+    wait_for(lambda: len(daemon.workers()) == 1)
+
+
+def test_by_itself(atpd, record, flag):
+    """``with context.paused()``: another has its place, its time does not count."""
+    instance = tasks_pause.by_itself.enqueue(path=str(record), until=str(flag))
+    daemon = atpd(processes=1)
+    wait_for(lambda: is_in(State.PAUSED, instance))
+    assert instance.log.get(event=Event.PAUSE).message == "waiting for the licence"
+    assert tasks_daemon.noop.enqueue().wait(20).state == State.FINISHED
+    until = time.monotonic() + 3.5  # longer than its time-out
+    wait_for(lambda: time.monotonic() > until)
+    flag.touch()
+    instance.wait(20)
+    assert (instance.state, instance.response.value) == (State.FINISHED, "done")
+    assert instance.attempt == 1
+    wait_for(lambda: len(daemon.workers()) == 1)
+
+
+def test_an_operator_keeps_it_on_hold(atpd, record, flag):
+    """What has paused by itself goes on when both would have it so."""
+    instance = tasks_pause.by_itself.enqueue(path=str(record), until=str(flag))
+    atpd(processes=1)
+    wait_for(lambda: is_in(State.PAUSED, instance))
+    with pytest.raises(IllegalTransition, match="cannot be paused: it is PAUSED"):
+        queue.pause(instance, by=JANE)
+    flag.touch()
+    assert instance.wait(20).state == State.FINISHED
+
+
+def test_not_in_a_transaction(atpd):
+    instance = tasks_pause.in_transaction.enqueue()
+    atpd(processes=1)
+    instance.wait(20)
+    assert instance.state == State.FAILED
+    assert "PausedInTransaction" in instance.log.get(event="fail").message
+
+
+def test_asked_and_taken_back(atpd, record):
+    """A wish that was taken back before the handler looked."""
+    instance = tasks_daemon.stubborn.enqueue(path=str(record), until=f"{record}.end")
+    atpd(processes=1)
+    wait_for(lambda: is_in(State.RUNNING, instance))
+    queue.pause(instance, by=JANE)
+    with pytest.raises(IllegalTransition, match="has been asked to be paused already"):
+        queue.pause(instance, by=JANE)
+    queue.resume(instance, by=JANE)
+    with pytest.raises(IllegalTransition, match="cannot be resumed: it is RUNNING"):
+        queue.resume(instance, by=JANE)
+    Path(f"{record}.end").touch()
+    assert instance.wait(20).state == State.FINISHED
+    assert "pause→PAUSED 1" not in story(instance)

@@ -1,0 +1,178 @@
+"""The store contract: command, what a daemon is told by request on its row."""
+
+import pytest
+
+from atp import modes
+from atp.exceptions import IllegalOrder, UnknownDaemon
+from atp.models import Daemon, LogRecord
+from atp.modes import Mode, Order
+
+from ..helpers import at_once
+from .world import LEASE, ONE, Host
+
+
+def told(row):
+    """What was said to a daemon, as (who, message), oldest first."""
+    about = LogRecord.objects.about(f"daemon:{row}")
+    return [(r.who, r.message) for r in about if r.message.startswith("told")]
+
+
+def in_mode(world, mode, host=None):
+    """Return a daemon that does this, and has said so."""
+    host = host or world.host()
+    path = {Mode.RUNNING: [], Mode.QUIET: [Order.QUIET], Mode.STOPPING: [Order.STOP]}[mode]
+    for order in path:
+        world.store.command(host.uuid, order, who="before")
+    world.store.renew(host.uuid, lease=LEASE, mode=mode)
+    return host
+
+
+@pytest.mark.parametrize("mode", Mode)
+@pytest.mark.parametrize("order", Order)
+def test_each_order_in_each_mode(world, mode, order):
+    """What makes no difference is refused with what the daemon is doing, and not logged."""
+    host = in_mode(world, mode)
+    sources, aim = modes.ORDERS[order]
+    before = (host.row.request, told(host.row))
+    if mode in sources:
+        row = world.store.command(host.uuid, order, who="ann")
+        assert (row.request, host.row.request) == (modes.REQUESTS[order],) * 2
+        assert (host.row.aim, host.row.mode) == (aim, mode)
+        assert told(host.row)[-1] == ("ann", f"told to {order.label}")
+        return
+    with pytest.raises(IllegalOrder, match=f"is {mode}") as caught:
+        world.store.command(host.uuid, order, who="ann")
+    assert (caught.value.mode, caught.value.order) == (mode, order)
+    assert (host.row.request, told(host.row)) == before
+
+
+def test_the_same_again_before_it_has_acted(world):
+    """Of two operators one is told what the other has done."""
+    host = world.host()
+    world.store.command(host.uuid, Order.QUIET, who="ann")
+    with pytest.raises(IllegalOrder, match="has been told to go quiet"):
+        world.store.command(host.uuid, Order.QUIET, who="bob")
+    world.store.command(host.uuid, Order.RESUME, who="bob")
+    assert (host.row.request, host.row.aim) == ("", Mode.RUNNING)
+    world.store.command(host.uuid, Order.STOP, who="ann")
+    with pytest.raises(IllegalOrder, match="has been told to stop"):
+        world.store.command(host.uuid, Order.RESUME, who="bob")
+    assert [who for who, _ in told(host.row)] == ["ann", "bob", "ann"]
+
+
+def test_one_that_stops_by_itself_can_be_told_nothing(world):
+    """After a signal there is no request: it says so itself."""
+    host = world.host()
+    world.store.renew(host.uuid, lease=LEASE, mode=Mode.STOPPING)
+    for order in Order:
+        with pytest.raises(IllegalOrder, match="is stopping"):
+            world.store.command(host.uuid, order)
+
+
+def test_a_daemon_that_there_is_not(world):
+    host = world.host()
+    world.store.leave(host.uuid)
+    for order in Order:
+        with pytest.raises(UnknownDaemon, match=str(host.uuid)):
+            world.store.command(host.uuid, order)
+
+
+def test_a_lost_one_can_be_told_nothing(world):
+    host = world.host()
+    host.lose_lease()
+    with pytest.raises(IllegalOrder, match="is lost"):
+        world.store.command(host.uuid, Order.QUIET)
+    assert host.row.request == ""
+
+
+def test_renewal_and_outlook_bring_it(world):
+    host, other = world.host(), world.host()
+    assert world.store.outlook([ONE], daemon=host.uuid).request == ""
+    world.store.command(host.uuid, Order.QUIET)
+    assert world.store.outlook([ONE], daemon=host.uuid).request == "quiet"
+    assert world.store.renew(host.uuid, lease=LEASE).request == "quiet"
+    assert world.store.outlook([ONE], daemon=other.uuid).request == ""
+    assert world.store.renew(other.uuid, lease=LEASE).request == ""
+    world.store.leave(host.uuid)
+    assert world.store.outlook([ONE], daemon=host.uuid).request is None
+    assert world.store.outlook([ONE]).request is None
+
+
+def test_a_renewal_says_what_the_daemon_does_and_leaves_the_request(world):
+    host = in_mode(world, Mode.QUIET)
+    assert (host.row.mode, host.row.request) == (Mode.QUIET, "quiet")
+    world.store.renew(host.uuid, lease=LEASE)
+    assert (host.row.mode, host.row.request) == (Mode.RUNNING, "quiet")
+
+
+def again(world, old, **facts):
+    new = Host(world)
+    world.hosts.append(new)
+    return new, new.join(old=old.uuid, **facts)
+
+
+def test_it_goes_on_to_the_next_identity(world):
+    host = in_mode(world, Mode.QUIET)
+    new, joined = again(world, host)
+    assert (joined.request, new.row.request, new.row.aim) == ("quiet", "quiet", Mode.QUIET)
+    # Again, as when the answer got lost, after the old row has gone.
+    new.close()
+    assert new.join(old=host.uuid).request == "quiet"
+    world.store.command(new.uuid, Order.RESUME)
+    new.close()
+    assert new.join(old=host.uuid).request == ""
+    newer, joined = again(world, new)
+    assert (joined.request, newer.row.request) == ("", "")
+
+
+def test_what_a_daemon_knows_counts_where_its_row_is_gone(world):
+    """It was cut off, and another took its row away meanwhile."""
+    host = in_mode(world, Mode.QUIET)
+    host.lose_lease()
+    world.store.sweep()
+    new, joined = again(world, host, request="quiet")
+    assert (joined.request, new.row.request) == ("quiet", "quiet")
+
+
+def test_what_its_row_says_counts_for_more_than_what_it_knows(world):
+    host = in_mode(world, Mode.QUIET)
+    world.store.command(host.uuid, Order.RESUME)
+    new, joined = again(world, host, request="quiet")
+    assert (joined.request, new.row.request) == ("", "")
+
+
+@pytest.mark.django_db(transaction=True)
+def test_many_operators_at_once(world):
+    """Of the same order one gets through, and the others are told."""
+    host = world.host()
+    outcomes = at_once(*[lambda: world.store.command(host.uuid, Order.QUIET)] * 4)
+    done = [outcome for outcome in outcomes if isinstance(outcome, Daemon)]
+    refused = [outcome for outcome in outcomes if isinstance(outcome, IllegalOrder)]
+    assert (len(done), len(refused)) == (1, 3)
+    assert len(told(host.row)) == 1
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_command_and_a_new_identity_do_not_meet(world):
+    """Either the new identity has it, or whoever said so is told that the old one is gone."""
+    for _ in range(5):
+        host = world.host()
+        new = Host(world)
+        world.hosts.append(new)
+        outcome, joined = at_once(
+            lambda h=host: world.store.command(h.uuid, Order.QUIET),
+            lambda h=host, n=new: n.join(old=h.uuid),
+        )
+        is_done = isinstance(outcome, Daemon)
+        assert is_done or isinstance(outcome, UnknownDaemon)
+        assert new.row.request == joined.request == ("quiet" if is_done else "")
+
+
+@pytest.mark.django_db(transaction=True)
+def test_renewals_do_not_undo_it(world):
+    host = world.host()
+    at_once(
+        lambda: world.store.command(host.uuid, Order.QUIET),
+        *[lambda: world.store.renew(host.uuid, lease=LEASE)] * 3,
+    )
+    assert host.row.request == "quiet"

@@ -1,0 +1,70 @@
+"""``queue.change``: what may be asked for."""
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from atp import queue
+from atp.exceptions import IllegalTransition, InvalidOption, UnknownInstance
+from atp.models import Instance
+from atp.states import State
+
+from .app.tasks import echo
+
+HOUR = timedelta(hours=1)
+
+
+def test_what_is_given(world):
+    instance = echo.enqueue()
+    due = datetime(2100, 1, 1, tzinfo=UTC)
+    queue.change(instance, priority=5, collection="books", due=due, by="ann")
+    assert (instance.priority, instance.collection) == (5, "books")
+    assert queue.task(instance).due_at == due
+    assert instance.log.last().who == "ann"
+    queue.change(instance, due=timedelta())
+    assert queue.task(instance).due_at <= world.store.now()
+
+
+@pytest.mark.parametrize(
+    ("what", "told"),
+    [
+        ({}, "Nothing to change"),
+        ({"priority": 101}, "from -100 to 100"),
+        ({"priority": "high"}, "whole number"),
+        ({"priority": True}, "whole number"),
+        ({"collection": "a\nb"}, "printable"),
+        ({"collection": "x" * 201}, "200 are allowed"),
+        ({"collection": 7}, "must be text"),
+        ({"due": "tomorrow"}, "datetime"),
+        ({"due": datetime(2030, 1, 1)}, "no time zone"),
+        ({"due": timedelta.max}, "calendar"),
+        ({"due": HOUR, "postpone": HOUR}, "either"),
+        ({"postpone": -HOUR}, "from 0"),
+        ({"postpone": 3600}, "timedelta"),
+        ({"postpone": timedelta(days=4000)}, "from 0"),
+    ],
+)
+def test_what_is_wrong_is_told_and_nothing_is_written(world, what, told):
+    """G13."""
+    instance = echo.enqueue()
+    before = world.snapshot()
+    with pytest.raises(InvalidOption, match=told):
+        queue.change(instance, **what)
+    assert world.snapshot() == before
+
+
+def test_what_does_not_wait_is_refused_with_its_state(world, host):
+    """G6, G13: the others are changed."""
+    running, waiting = echo.using(priority=9).enqueue(), echo.enqueue()
+    host.claim(1)
+    with pytest.raises(IllegalTransition, match="it is SCHEDULED, not ACCEPTED") as caught:
+        queue.change(running, waiting, collection="a")
+    assert caught.value.state == State.SCHEDULED
+    assert (running.collection, waiting.collection) == ("", "a")
+
+
+def test_what_is_gone_is_unknown(world):
+    instance = echo.enqueue()
+    kept = Instance(pk=2**40, uuid=instance.uuid, type=instance.type, state=State.ACCEPTED)
+    with pytest.raises(UnknownInstance):
+        queue.change(kept, priority=1)

@@ -1,0 +1,62 @@
+"""``queue.command`` and ``queue.get_daemon``."""
+
+from uuid import uuid4
+
+import pytest
+
+from atp import modes, queue
+from atp.exceptions import InvalidOption, UnknownDaemon
+from atp.models import LogRecord
+from atp.modes import Mode, Order
+
+
+def test_a_daemon_by_uuid_or_by_name(world, host):
+    for name in (host.uuid, str(host.uuid), str(host.uuid).upper(), "host:1"):
+        assert queue.get_daemon(name) == host.row
+
+
+def test_the_newest_of_a_name(world, host):
+    again = world.host("tests.echo")
+    assert queue.get_daemon("host:1") == again.row
+
+
+@pytest.mark.parametrize(
+    "name", ["", "x", "host", "host:", "host:2", "host:١", "host:999999999999", "\x00:1", uuid4()]
+)
+def test_a_daemon_that_there_is_not(world, host, name):
+    """G13."""
+    with pytest.raises(UnknownDaemon, match="There is no daemon"):
+        queue.get_daemon(name)
+    with pytest.raises(UnknownDaemon):
+        queue.command(name, "quiet")
+
+
+def test_an_order_that_there_is_not(world, host):
+    """G13."""
+    with pytest.raises(InvalidOption, match="Did you mean 'quiet'"):
+        queue.command(host.uuid, "quite")
+    assert host.row.request == ""
+
+
+def test_who_said_what_is_logged(world, host):
+    row = queue.command(host.row, Order.QUIET, by="ann via shell")
+    assert (row.request, row.aim) == ("quiet", Mode.QUIET)
+    last = LogRecord.objects.about("daemon:host:1").last()
+    assert (last.who, last.message) == ("ann via shell", "told to go quiet")
+
+
+def test_the_table_of_orders():
+    """What leads to where; and each order has its request and its words."""
+    assert {*modes.ORDERS} == {*modes.REQUESTS} == {*modes.EXPLANATIONS} == {*Order}
+    for order, (sources, aim) in modes.ORDERS.items():
+        assert modes.wanted(modes.REQUESTS[order]) == aim
+        assert aim not in sources
+    assert modes.allowed(Mode.STOPPING) == []
+
+
+@pytest.mark.parametrize("mode", Mode)
+@pytest.mark.parametrize("request_", ["", "quiet", "stop", "unknown"])
+def test_nothing_leads_out_of_stopping(mode, request_):
+    found = modes.aim(mode, request_)
+    stops = mode == Mode.STOPPING or request_ == "stop"
+    assert (found == Mode.STOPPING) == stops
