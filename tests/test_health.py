@@ -176,6 +176,17 @@ class TestWhatShouldNeverBe:
         host.claim()
         assert health.health().status == "ok"
 
+    def test_held_and_limited_lanes_are_nobody_s_fault(self, world, host):
+        """G9: an idle daemon leaves them alone on purpose."""
+        settle(host)
+        lanes = [echo.using(collection=name).enqueue() for name in ("held", "limited")]
+        age(*(instance.pk for instance in lanes))
+        assert health.health().status == "failing"
+        queue.hold("tests.echo", "held")
+        assert "(1 in all)" in health.health().problems[0]
+        queue.limit("tests.echo", "limited", max_running=1)
+        assert health.health().status == "ok"
+
     def test_held_by_a_daemon_that_nobody_sweeps(self, world, host):
         settle(world.host("tests.add", name="other"), idle=False)
         echo.enqueue()

@@ -4,16 +4,12 @@ from collections import Counter
 from datetime import timedelta
 
 import pytest
+from django.db.models import F
 
-from atp.models import LogRecord, Type
+from atp.models import Gate, LogRecord, Type
 from atp.states import Event
-from atp.store.values import Place
 
-from .world import ONE, SECOND, THREE, TWO
-
-
-def place(type=None, collection=None):
-    return Place(None if type is None else Type.objects.get(identifier=type), collection)
+from .world import ONE, SECOND, THREE, TWO, place
 
 
 def lanes(claimed):
@@ -129,6 +125,25 @@ class TestGates:
         assert world.store.open(place(*of))
         assert len(host.claim()) == 9 - len(expected)
         assert not world.store.open(place(*of))
+
+    def test_one_that_is_shut_again(self, world):
+        world.enqueue(2)
+        host = world.host()
+        for mode in ("hold", "drop"):
+            world.store.shut(place(ONE), mode)
+            assert host.claim() == []
+            assert world.store.open(place(ONE))
+        assert len(host.claim()) == 2
+        assert not world.store.outlook([ONE]).drops
+
+    def test_one_that_was_opened_long_ago_leaves_nothing(self, world):
+        world.enqueue()
+        for collection in ("a", "b"):
+            world.store.shut(place(ONE, collection), "hold")
+            world.store.open(place(ONE, collection))
+            Gate.objects.update(until=F("until") - timedelta(days=2))
+        world.store.shut(place(ONE, "c"), "hold")
+        assert [gate.collection for gate in Gate.objects.all()] == ["c"]
 
     def test_it_opens_by_itself(self, world):
         world.enqueue(2)

@@ -6,14 +6,14 @@ from datetime import timedelta
 import pytest
 
 from atp.conf import settings
-from atp.models import Daemon, Instance, LogRecord, Task
+from atp.models import Daemon, Gate, Instance, Limit, LogRecord, Task
 from atp.states import Event, Reason, State
 from atp.store.findings import NOWHERE, Place, Trouble
 from atp.store.orm import scan as scanning
 from atp.store.values import Change
 
 from .broken import LONG, age, execute, put_back, settle
-from .world import ONE, SECOND, THREE, TWO, Case, registration
+from .world import ONE, SECOND, THREE, TWO, Case, place, registration
 
 WHO = "a scan"
 
@@ -61,7 +61,7 @@ class TestForgotten:
         assert scan(world, place=place) == {lost: (Trouble.UNCLAIMED, False)}
 
     def test_by_the_walk_alone(self, world, idle, monkeypatch):
-        monkeypatch.setattr("atp.store.orm.scan.forgotten.LEVELS", 0)
+        monkeypatch.setattr("atp.store.orm.scan.forgotten.LANES", 0)
         [lost] = world.enqueue()
         age(lost)
         assert scan(world) == {lost: (Trouble.UNCLAIMED, False)}
@@ -86,6 +86,53 @@ class TestForgotten:
         claimed = next(each for each in idle.claim() if each.instance == held)
         idle.move(claimed, Event.RELEASE)
         assert scan(world) == {}
+
+
+class TestLanes:
+    """What waits because somebody wants it to is not forgotten (G9)."""
+
+    @pytest.mark.parametrize("mode", ["hold", "drop"])
+    @pytest.mark.parametrize("of", [(), (ONE,), (ONE, "a")])
+    def test_what_is_held_is_no_finding(self, world, idle, of, mode):
+        keys = world.enqueue(2, collection="a")
+        age(*keys)
+        world.store.shut(place(*of), mode)
+        assert scan(world) == scan(world, place=NOWHERE) == {}
+        world.store.open(place(*of))
+        assert scan(world) == {}, "it was opened a moment ago"
+        Gate.objects.update(until=world.store.now() - LONG)
+        assert scan(world).keys() == scan(world, place=NOWHERE).keys() == set(keys)
+
+    def test_beside_a_lane_that_is_held(self, world, idle):
+        age(*world.enqueue(2, collection="a"), *world.enqueue(2, priority=5))
+        lost = world.enqueue(2, collection="b")
+        age(*lost)
+        for collection in ("a", ""):
+            world.store.shut(place(ONE, collection), "hold")
+        wanted = dict.fromkeys(lost, (Trouble.UNCLAIMED, False))
+        assert scan(world) == scan(world, place=NOWHERE) == wanted
+
+    @pytest.mark.parametrize("limits", [{"max_running": 1}, {"per_second": 0.01, "rate": "1/100s"}])
+    @pytest.mark.parametrize("of", [(ONE,), (ONE, "a")])
+    def test_what_is_limited_is_no_finding(self, world, idle, of, limits):
+        keys = world.enqueue(3, collection="a")
+        world.store.limit(place(*of), **limits)
+        age(*keys)
+        assert scan(world) == scan(world, place=NOWHERE) == {}
+        world.store.limit(place(*of), max_running=None, per_second=None, rate="")
+        assert scan(world) == {}, "it was limited a moment ago"
+        Limit.objects.update(since=world.store.now() - LONG)
+        assert scan(world).keys() == scan(world, place=NOWHERE).keys() == set(keys)
+
+    def test_in_every_lane(self, world, idle, monkeypatch):
+        monkeypatch.setattr("atp.store.orm.scan.forgotten.LANES", 4)
+        later = world.store.now() + timedelta(hours=1)
+        for number in range(6):
+            world.enqueue(2, collection=f"later {number}", due=later, priority=7)
+        lost = [key for name in "abcdef" for key in world.enqueue(collection=name)]
+        age(*lost)
+        assert len(scan(world, place=NOWHERE)) == 4
+        assert scan(world).keys() == set(lost), "the rest is found by the walk"
 
 
 class TestInstanceWithoutTask:

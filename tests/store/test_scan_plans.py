@@ -10,8 +10,8 @@ from django.test.utils import CaptureQueriesContext
 from atp.store.findings import NOWHERE, Place
 from atp.store.postgresql.statements import _PLANNING
 
-from .broken import settle
-from .world import ONE
+from .broken import age, settle
+from .world import ONE, place
 
 # The first or the last of a table's own order is no walk, although SQLite calls it a scan.
 FIRST = r"ORDER BY 1 DESC LIMIT 1( OFFSET 5)?$"
@@ -23,7 +23,15 @@ def walker(world, monkeypatch):
     monkeypatch.setattr("atp.store.orm.scan.SPAN", 5)
     settle(world.host(ONE))
     due = world.store.now() + timedelta(days=1)
-    keys = [key for n in range(3) for key in world.enqueue(10, due=due, priority=n)]
+    keys = [
+        key
+        for n in range(3)
+        for name in ("", "a")
+        for key in world.enqueue(5, due=due, priority=n, collection=name)
+    ]
+    held = world.enqueue(5, collection="held")
+    age(*held)
+    world.store.shut(place(ONE, "held"), "hold")
     if connection.vendor == "postgresql":
         with connection.cursor() as cursor:
             for name, value in _PLANNING.items():

@@ -10,7 +10,7 @@ from atp import filelock, states
 from atp.codec import Payload
 from atp.models import Daemon, Inputs, Instance, LogRecord, Response, Task, Type
 from atp.states import CLAIMED, TERMINAL, Event, Reason, State
-from atp.store.values import Change, DaemonFacts, Registration, Request
+from atp.store.values import Change, DaemonFacts, Place, Registration, Request
 
 LEASE = 30.0
 ONE, TWO, THREE = "store.one", "store.two", "store.three"
@@ -34,6 +34,11 @@ def registration(identifier=ONE, **parameters):
             **parameters,
         }
     )
+
+
+def place(type=None, collection=None):
+    """Return the Place of a lane, of a Type by its identifier, or of everything."""
+    return Place(None if type is None else Type.objects.get(identifier=type), collection)
 
 
 @dataclass

@@ -1,10 +1,15 @@
 """Gates and limits in the portable store: setting them."""
 
 import logging
+from datetime import timedelta
+
+from django.db.models import Q
 
 from ...models import Gate, Limit, Type
 from .base import ORMBase
 
+# Gates that have been open for so long are forgotten when the next one is set.
+KEPT = timedelta(days=1)
 # What a row of Limit says where nothing is limited.
 NOTHING = {"max_running": None, "rate": "", "per_second": None, "burst": 1, "weight": 1.0}
 
@@ -18,6 +23,7 @@ class Controls(ORMBase):
                 subject=place.subject, defaults=columns, create_defaults=columns | place.columns
             )
             told = f", until {until:%Y-%m-%d %H:%M:%S} UTC" if until else ""
+            self.rows(Gate).filter(until__lt=now - KEPT).delete()
             self._log_place(place, now, who, f"gate: {mode}{told}{f': {reason}' if reason else ''}")
             # What one gate lets go, and another time does, is to be known.
             self.tell()
@@ -25,10 +31,13 @@ class Controls(ORMBase):
 
     def open(self, place, *, who="", reason=""):
         with self.atomic():
-            found, _ = self.rows(Gate).filter(subject=place.subject).delete()
+            now = self.now()
+            gate = self.rows(Gate).filter(Q(until=None) | Q(until__gt=now), subject=place.subject)
+            # A scan asks since when it has been open.
+            found = gate.update(until=now)
             if found:
                 told = f": {reason}" if reason else ""
-                self._log_place(place, self.now(), who, f"gate: open{told}")
+                self._log_place(place, now, who, f"gate: open{told}")
                 self.tell()
         return bool(found)
 

@@ -3,7 +3,7 @@
 import logging
 from dataclasses import dataclass, replace
 
-from django.db.models import Min, Q
+from django.db.models import Max, Min, Q
 
 from ...models import Gate, Task
 from ...states import Actor, Event, Reason
@@ -30,6 +30,11 @@ class Closed:
             )
         )
 
+    @property
+    def lanes(self):
+        """The pairs that are of one lane each."""
+        return [pair for pair in self.pairs if None not in pair]
+
     def with_limits(self, limits):
         """Return the same, and what is limited."""
         return replace(self, pairs=self.pairs | set(limits.values_list("type", "collection")))
@@ -42,6 +47,18 @@ class Gates(ORMBase):
 
     def _shut(self, now):
         return self.rows(Gate).filter(Q(until__isnull=True) | Q(until__gt=now))
+
+    def due_lanes(self, types, closed, time, limit):
+        """Return up to ``limit`` lanes of which something has been due since ``time``.
+
+        Each as the keys of its Type, its collection, and the highest such priority; but
+        for lanes that are ``closed``.
+        """
+        due = self.rows(Task).due(time).filter(type__in=types)
+        for type, collection in closed.lanes:
+            due = due.exclude(type=type, collection=collection)
+        lanes = due.values_list("type", "collection").annotate(Max("priority"))
+        return list(lanes.order_by("type", "collection")[:limit])
 
     def _dropped(self, now):
         """Selections of Tasks, one for each gate, that wait where they are dropped."""

@@ -7,6 +7,7 @@ from ...exceptions import LeaseLost
 from ...modes import Mode
 from ..orm.daemons import Daemons as ORMDaemons
 from ..values import Outlook, Renewal
+from .arrays import array, texts
 from .statements import execute
 
 
@@ -45,3 +46,16 @@ class Daemons(ORMDaemons):
             request=request,
             drops=drops and self._drops(),
         )
+
+    def due_lanes(self, types, closed, time, limit):
+        parameters = {
+            "types": array(types),
+            "closed_types": array([type for type, _ in closed.lanes]),
+            "closed": texts([collection for _, collection in closed.lanes]),
+            "time": time,
+            "limit": limit,
+        }
+        with self.connection.cursor() as cursor:
+            # Pages ask this too, seldom.
+            execute(cursor, "due_lanes", parameters, prepared=False)
+            return cursor.fetchall()

@@ -1,7 +1,7 @@
 """What waits, by the first entries of indexes: what is ready, when something is due."""
 
 from ..orm.gates import Closed
-from .base import SQLiteBase, as_json
+from .base import SQLiteBase, as_json, as_text
 
 # Indexes are named, here and in lanes: statistics that were gathered while the
 # queue was empty, or full, would make other plans look better.
@@ -102,10 +102,13 @@ class Waiting(SQLiteBase):
         return self.run(
             _LEVELS + _READY,
             served=as_json([pair for pair in served if not closed.shuts(pair[0])]),
-            closed=as_json([pair for pair in closed.pairs if None not in pair]),
+            closed=as_json(closed.lanes),
             now=now,
             limit=limit,
         ).fetchall()
+
+    def due_lanes(self, types, closed, time, limit):
+        return self._ready([(key, "") for key in types], as_text(time), closed, limit)
 
     def _dues(self, served, now):
         """When the next Task of each lane is due, or some time at which one was."""

@@ -2,16 +2,15 @@
 
 import logging
 
-from django.db.models import Max, OuterRef, Subquery
+from django.db.models import Max
 
 from ....models import Instance, LogRecord, Task, Type
-from ....options import MAX_PRIORITY
 from ....states import State
 from ...findings import Finding, Trouble
 from .look import MOST
 
-# So many priorities, from the highest, are looked at by their index; the walk sees all.
-LEVELS = 20
+# So many lanes are looked at by their index; the walk sees all.
+LANES = 100
 
 NOT_CLAIMED = Trouble.UNCLAIMED.label
 
@@ -25,63 +24,41 @@ class Forgotten:
         self._types = self._served()
 
     def first_of_each(self):
-        """By the first that waits of each Type and priority."""
-        found = []
-        for type, priority in self._due_levels():
-            due = self._due().filter(type=type, priority=priority)
-            found += self._unclaimed(due.order_by("due_at", "pk")[:MOST])
-        return found
+        """By the first that waits of each lane, in the highest priority of which it is due."""
+        look, found = self._look, {}
+        lanes = look.store.due_lanes(self._types, look.closed, look.then, LANES)
+        for type, collection, priority in lanes:
+            due = self._due().filter(type=type, collection=collection, priority=priority)
+            found |= _by_key(due.order_by("due_at", "pk")[: -(-MOST // len(lanes))])
+        return self._unclaimed(found)
 
     def between(self, low, high):
         """By the keys of the Tasks; the lower one is not included."""
         if not self._types:
             return []
         due = self._due().filter(pk__gt=low, pk__lte=high, type__in=self._types)
-        return self._unclaimed(due.order_by("pk")[:MOST])
+        for type, collection in self._look.closed.lanes:
+            due = due.exclude(type=type, collection=collection)
+        return self._unclaimed(_by_key(due.order_by("pk")[:MOST]))
 
     def _due(self):
         return self._rows(Task).due(self._look.then)
 
     def _served(self):
-        """The Types that somebody serves who has been there for long, and is idle."""
+        """The Types that somebody serves who has been there for long, and is idle.
+
+        But for those of which nothing is to be claimed.
+        """
         idle = [row for row in self._look.settled if row.idle and isinstance(row.types, list)]
         identifiers = {name for row in idle for name in row.types}
         if not identifiers:
             return []
         types = self._rows(Type).filter(identifier__in=identifiers).order_by("pk")
-        return list(types.values_list("pk", flat=True))
+        keys = types.values_list("pk", flat=True)
+        return [key for key in keys if not self._look.closed.shuts(key)]
 
-    def _due_levels(self):
-        """Yield Type and priority wherever the first that waits has been due for long.
-
-        A step or two in an index for each, however much is dated in the future.
-        """
-        types, priority = self._types, MAX_PRIORITY + 1
-        for _ in range(LEVELS):
-            levels = self._next_levels(types, priority) if types else {}
-            if not levels:
-                return
-            types, priority = list(levels), max(levels.values())
-            here = [type for type in types if levels[type] == priority]
-            yield from ((type, priority) for type in self._with_due(here, priority))
-
-    def _next_levels(self, types, priority):
-        """The highest priority below this one at which something waits, by Type."""
-        waiting = self._rows(Task).waiting().filter(type=OuterRef("pk"), priority__lt=priority)
-        level = Subquery(waiting.order_by("-priority").values("priority")[:1])
-        found = self._rows(Type).filter(pk__in=types).order_by().annotate(level=level)
-        return {pk: level for pk, level in found.values_list("pk", "level") if level is not None}
-
-    def _with_due(self, types, priority):
-        """Those of the Types of which the first at this priority is due."""
-        waiting = self._rows(Task).waiting().filter(type=OuterRef("pk"), priority=priority)
-        first = Subquery(waiting.order_by("due_at").values("due_at")[:1])
-        found = self._rows(Type).filter(pk__in=types).order_by().annotate(first=first)
-        return found.filter(first__lte=self._look.then).values_list("pk", flat=True)
-
-    def _unclaimed(self, tasks):
-        """Those of the Tasks to whose Instances nothing has happened for long."""
-        due = dict(tasks.values_list("pk", "due_at"))
+    def _unclaimed(self, due):
+        """Those to whose Instances nothing has happened for long; ``due`` are times by key."""
         if not due:
             return []
         last = self._look.last_transitions(due)
@@ -119,3 +96,7 @@ class Forgotten:
             for instance in instances
             if newest.get(instance.pk, 0) <= last.get(instance.pk, (None, 0))[1]
         )
+
+
+def _by_key(tasks):
+    return dict(tasks.values_list("pk", "due_at"))

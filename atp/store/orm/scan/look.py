@@ -2,10 +2,13 @@
 
 from datetime import timedelta
 
-from django.db.models import Max
+from django.db.models import Max, Q
+from django.utils.functional import cached_property
 
 from ....conf import settings
-from ....models import Daemon, Instance, LogRecord, Task
+from ....models import Daemon, Gate, Instance, Limit, LogRecord, Task
+from ..gates import Closed
+from ..limited import LIMITING
 
 # Of each trouble so many at a time.
 MOST = 100
@@ -29,6 +32,16 @@ class Look:
         daemons = list(self.rows(Daemon).order_by("pk"))
         self.lost = [row for row in daemons if store.is_over(row, self.now)]
         self.alive = [row for row in daemons if row not in self.lost]
+
+    @cached_property
+    def closed(self):
+        """What nobody claims because somebody wants it so, or did until a moment ago.
+
+        A Task that waits for room says nothing, however long it has been due.
+        """
+        shut = self.rows(Gate).filter(Q(until__isnull=True) | Q(until__gt=self.then))
+        limits = self.rows(Limit).filter(LIMITING | Q(since__gt=self.then))
+        return Closed(frozenset(shut.values_list("type", "collection"))).with_limits(limits)
 
     @property
     def settled(self):

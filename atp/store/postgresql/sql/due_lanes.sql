@@ -1,0 +1,38 @@
+-- The lanes of which something has been due for some time, each with the highest such
+-- priority: walks atp_task_claim from lane to lane, like a claim, and takes nothing.
+WITH RECURSIVE
+level (type_id, collection, priority, due_at) AS (
+    SELECT type_id, NULL::text, NULL::int, NULL::timestamptz
+    FROM unnest(%(types)s::bigint[]) AS served (type_id)
+  UNION ALL
+    SELECT type_id, step.collection, step.priority, step.due_at
+    FROM level CROSS JOIN LATERAL (
+        (
+            SELECT collection::text, priority::int, due_at FROM atp_task
+            WHERE level.due_at > %(time)s::timestamptz
+              AND type_id = level.type_id AND daemon_id IS NULL
+              AND collection = level.collection AND priority < level.priority
+            ORDER BY atp_task.priority DESC, due_at LIMIT 1
+        )
+      UNION ALL
+        (
+            SELECT collection::text, priority::int, due_at FROM atp_task
+            WHERE type_id = level.type_id AND daemon_id IS NULL AND collection > level.collection
+            ORDER BY atp_task.collection, atp_task.priority DESC, due_at LIMIT 1
+        )
+      UNION ALL
+        (
+            SELECT collection::text, priority::int, due_at FROM atp_task
+            WHERE level.collection IS NULL
+              AND type_id = level.type_id AND daemon_id IS NULL
+            ORDER BY atp_task.collection, atp_task.priority DESC, due_at LIMIT 1
+        )
+        LIMIT 1
+    ) step
+)
+SELECT type_id, collection, priority FROM level
+WHERE due_at <= %(time)s::timestamptz AND (type_id, collection) NOT IN (
+    SELECT type_id, collection
+    FROM unnest(%(closed_types)s::bigint[], %(closed)s::text[]) AS lane (type_id, collection)
+)
+LIMIT %(limit)s::int
