@@ -147,7 +147,7 @@ class Attempts:
         self.endings.forget(key)
         change = self._add_end(holding, link, started, ended, outcome, who)
         if change is not None:
-            self.tally.ended(holding, change, ended - started)
+            self.tally.ended(holding, change, ended - started - holding.paused)
 
     def _add_end(self, holding, link, started, ended, outcome, who):
         """Put the end of an attempt into the ledger; returns the change, None if it is released."""
