@@ -97,7 +97,12 @@ class Pausing:
     def ended(self, link, key, at):
         """The attempt has gone on."""
         holding = link.hand.get(key)
-        if holding is not None and holding.pause is not None:
+        if holding is not None:
+            self.over(holding, link, at)
+
+    def over(self, holding, link, at):
+        """If the attempt was on hold, it has gone on: it has ended, or is about to."""
+        if holding.pause is not None:
             holding.paused += uptime() - holding.pause.since
             holding.pause = None
             self._record(holding, Event.RESUME, link, at, "")
@@ -110,14 +115,17 @@ class Pausing:
             if link.running.ask and link.running.pause.is_frozen:
                 self._go(link)  # it can end only when it runs
         if paused or self._spare or len(links) > self._places:
-            self._want_spare(min(len(paused), self._places))
+            self._want_spare(len(paused))
             self._let_go_on([link for link in paused if link.is_paused])
         for link in links:
             # It may have been about to end something, and was spared: it is told again.
             if link.is_leaving and uptime() >= link.told + TELL_AGAIN:
                 self._dismiss(link)
 
-    def _want_spare(self, count):
+    def _want_spare(self, on_hold):
+        # Who makes room is not to be replaced.
+        leaving = sum(link.is_leaving for link in self._pool.links.values())
+        count = max(0, min(on_hold, self._places) - leaving)
         if count != self._spare:
             self._spare = count
             self._tell("spare", count)
@@ -138,11 +146,13 @@ class Pausing:
         links = self._pool.links.values()
         if not any(link.is_leaving for link in links):
             for link in [link for link in links if link.is_free][:1]:
+                link.is_leaving = True
+                self._want_spare(sum(link.is_paused for link in links))
                 self._dismiss(link)
 
     def _dismiss(self, link):
         """Have a worker end, unless it runs something. When it is gone the supervisor will say."""
-        link.is_leaving, link.told = True, uptime()
+        link.told = uptime()
         self._tell("kill", link.slot, link.pid, *pages.NOTHING, MADE_ROOM)
 
     def _go(self, link):

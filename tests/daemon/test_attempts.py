@@ -83,6 +83,29 @@ def test_what_is_told_of_its_run_time_is_without_its_pauses(hall, caplog):
     assert float(line.split()[-2]) == pytest.approx(1.0, abs=0.5)
 
 
+def test_who_was_on_hold_has_gone_on_before_it_ended(hall):
+    """G6: that the supervisor has let it go on may be heard of only after its end."""
+    holding = give(hall, claimed(1))
+    now = uptime()
+    hall.page.enter(0, Running(*holding.key, deadline=NEVER, started=now - 1))
+    hall.attempts.look(hall.link)
+    hall.attempts.pausing.begun(hall.link, holding.key, time.time(), 0, is_frozen=True)
+    end(hall, holding.key, now - 1, uptime())
+    hall.attempts.collect(hall.link)
+    hall.attempts.pausing.ended(hall.link, holding.key, time.time())
+    changes = []
+    while batch := hall.ledger.take():
+        changes += batch
+        hall.ledger.acknowledge()
+    assert [change.event for change in changes] == [
+        Event.START,
+        Event.PAUSE,
+        Event.RESUME,
+        Event.FINISH,
+    ]
+    assert [change.time for change in changes] == sorted(change.time for change in changes)
+
+
 def test_the_start_of_a_longer_one_is_recorded_by_itself(hall):
     """And once (G6)."""
     holding = give(hall, claimed(1))

@@ -91,6 +91,15 @@ def test_who_has_nothing_to_do_makes_room(hall):
     assert going(hall) == [1, 2]
 
 
+def test_who_makes_room_is_not_replaced(hall):
+    """The supervisor hears that there is to be one less, and only then that one is to end."""
+    run(hall, 1, 2)
+    hold(hall, 1)
+    hall.pausing.turn()
+    hall.told = [message[:2] if message[0] == "spare" else message[:1] for message in hall.told]
+    assert hall.told == [("spare", 1), ("spare", 0), ("kill",)]
+
+
 def test_who_was_told_to_end_is_told_again_until_it_does(hall):
     """The supervisor spares one that has not quite ended what it ran; it gets nothing more."""
     run(hall, 1)
