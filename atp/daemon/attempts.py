@@ -167,9 +167,11 @@ class Attempts:
                 self._add_end(taken_away, link, started, ended, outcome, who)
             return
         self.endings.forget(key)
+        # That it was let go on may be heard of only after its end.
+        self.pausing.over(holding, link, ended + self._clock)
         change = self._add_end(holding, link, started, ended, outcome, who)
         if change is not None:
-            self.tally.ended(holding, change, ended - started)
+            self.tally.ended(holding, change, ended - started - holding.paused)
 
     def _add_end(self, holding, link, started, ended, outcome, who):
         """Put the end of an attempt into the ledger; returns the change, None if it is released."""
@@ -308,8 +310,8 @@ class Attempts:
         if holding.ask == Event.RELEASE:
             self._release(holding, holding.why, link)
             return
-        if holding.ask == Event.FAIL and holding.pause is not None:
-            self.pausing.ended(link, holding.key, time.time())
+        if holding.ask == Event.FAIL:
+            self.pausing.over(holding, link, time.time())
         facts = {"time": self._time(holding, time.time()), "who": self._who(link)}
         if holding.ask == Event.FAIL:
             change = outcomes.cancelled(holding.why, holding.claimed, **facts)

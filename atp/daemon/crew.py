@@ -94,7 +94,7 @@ class Crew:
             if running is None or process.why:
                 continue
             if now >= running.deadline:
-                why = f"its time-out of {running.deadline - running.started:g} s has passed"
+                why = f"its time-out of {running.timeout:g} s has passed"
                 self.kill_if_running(process.slot, process.pid, running.key, why)
             elif running.memory and processes.LINUX:
                 limited[process.pid] = process.slot, running
@@ -103,47 +103,51 @@ class Crew:
             self.kill_if_running(slot, pid, running.key, why)
         return bool(limited)
 
+    def _find(self, slot, pid):
+        """Return the worker of this slot if it still is this one, and is to live; else None."""
+        process = self._workers.get(slot)
+        is_it = process is not None and process.pid == pid and not process.why
+        return process if is_it else None
+
+    def _stop_if_running(self, process, key):
+        """Stop a worker that runs this, or NOTHING; tells whether it did. Else it goes on."""
+        processes.kill(process.pid, signal.SIGSTOP)
+        _wait_until_stopped(process.pid)
+        running = self._page.read(process.slot)
+        if key == (NOTHING if running is None else running.key):
+            return True
+        if process.left is None:
+            processes.kill(process.pid, signal.SIGCONT)
+        return False
+
     def kill_if_running(self, slot, pid, key, why):
         """Kill a worker, but only if it is still running this Instance and attempt, or NOTHING.
 
         It is stopped first and looked at again, so that a task which has
         begun meanwhile is not hit.
         """
-        process = self._workers.get(slot)
-        if process is None or process.pid != pid or process.why:
-            return
-        processes.kill(pid, signal.SIGSTOP)
-        _wait_until_stopped(pid)
-        running = self._page.read(slot)
-        if key == (NOTHING if running is None else running.key):
+        process = self._find(slot, pid)
+        if process is not None and self._stop_if_running(process, key):
             process.why = why
             processes.kill(pid)
-        else:
-            processes.kill(pid, signal.SIGCONT)
 
     def freeze(self, slot, pid, key, why):
         """Stop a worker that runs this, and all that it has started; tells whether it was.
 
         Its deadline waits.
         """
-        process = self._workers.get(slot)
-        if process is None or process.pid != pid or process.why or process.left is not None:
+        process = self._find(slot, pid)
+        if process is None or process.left is not None or not self._stop_if_running(process, key):
             return False
-        processes.kill(pid, signal.SIGSTOP)
-        _wait_until_stopped(pid)
-        running = self._page.read(slot)
-        if running is None or running.key != key:
-            processes.kill(pid, signal.SIGCONT)
-            return False
-        process.left = running.deadline - uptime()
+        process.left = self._page.read(slot).deadline - uptime()
         self._page.put_off(slot, NEVER)
         self._signal_below(pid, signal.SIGSTOP)
         return True
 
     def thaw(self, slot, pid, key, why):
         """Let a worker go on that was stopped; tells whether it was."""
-        process = self._workers.get(slot)
-        if process is None or process.pid != pid or process.why or process.left is None:
+        process = self._find(slot, pid)
+        if process is None or process.left is None:
             return False
         self._page.put_off(slot, uptime() + process.left)
         process.left = None
@@ -158,8 +162,7 @@ class Crew:
 
     def interrupt(self, slot, pid, key, why):
         """Signal a worker that runs this: it raises Interrupted in the handler, and in no other."""
-        process = self._workers.get(slot)
-        if process is not None and process.pid == pid and not process.why:
+        if self._find(slot, pid) is not None:
             processes.kill(pid, interruption.SIGNAL)
 
     def kill_all(self, why):

@@ -82,8 +82,8 @@ class Liaison:
             self.sign_of_life = uptime()
             if kind == "lease":
                 [self.lease_until] = values
-            elif kind == "identity" and values[0] not in self.identities:
-                self.identities.append(values[0])
+            elif kind == "identity":
+                self.identities += [each for each in values if each not in self.identities]
             elif kind == "joined":
                 self.identities = values
             elif kind == "spare":
@@ -92,7 +92,7 @@ class Liaison:
                 [self.request] = values
             elif kind == "stop":
                 [self.stop] = values
-            elif kind in ("kill", "interrupt", "freeze", "thaw"):
+            elif kind != "alive":
                 yield kind, *values
 
     def say(self, *message, ends=()):

@@ -9,15 +9,16 @@ the ring in which the worker says how its attempts ended.
 
 import mmap
 import struct
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from .ring import Ring
 
 # What runs: Instance (0 if nothing), attempt, deadline and start on the uptime clock,
-# what it may take of memory (0 for no limit) and what was taken before it, in bytes.
-_RUNNING = struct.Struct("=qqddqq")
+# what it may take of memory (0 for no limit) and what was taken before it, in bytes, and
+# its time-out in seconds.
+_RUNNING = struct.Struct("=qqddqqd")
 _INSTANCE = struct.Struct("=q")
-_TAIL = struct.Struct("=qddqq")
+_TAIL = struct.Struct("=qddqqd")
 _DEADLINE = struct.Struct("=d")
 _DEADLINE_AT = 16
 # What is asked: Instance, attempt, what, and of which of its pauses that is said.
@@ -32,12 +33,12 @@ END, PAUSE, GO = 1, 2, 3
 NOTHING = (0, 0)
 
 
-@dataclass(frozen=True, slots=True)
-class Running:
+class Running(NamedTuple):
     """What a worker is running.
 
     ``memory`` is what it may take, in bytes, beyond what the worker had
-    ``before``; 0 is no limit.
+    ``before``; 0 is no limit. ``timeout`` is how long it may run, in seconds; the
+    ``deadline`` is later than that if it was on hold or had to wait.
     """
 
     instance: int
@@ -46,6 +47,7 @@ class Running:
     started: float
     memory: int = 0
     before: int = 0
+    timeout: float = NEVER
 
     @property
     def key(self):
@@ -58,11 +60,11 @@ class Page:
     def __init__(self, slots):
         self._memory = mmap.mmap(-1, _SLOT * slots)
 
-    def enter(self, slot, instance, attempt, *, started, deadline=NEVER, memory=0, before=0):
-        """Write what the slot's worker is about to run."""
+    def enter(self, slot, running):
+        """Write what the slot's worker is about to run, a :class:`Running`."""
         at = slot * _SLOT
         # The Instance comes last: until then the slot reads as empty.
-        tail = (attempt, deadline, started, memory, before)
+        instance, *tail = running
         _TAIL.pack_into(self._memory, at + _INSTANCE.size, *tail)
         _INSTANCE.pack_into(self._memory, at, instance)
 

@@ -97,7 +97,12 @@ class Pausing:
     def ended(self, link, key, at):
         """The attempt has gone on."""
         holding = link.hand.get(key)
-        if holding is not None and holding.pause is not None:
+        if holding is not None:
+            self.over(holding, link, at)
+
+    def over(self, holding, link, at):
+        """If the attempt was on hold, it has gone on: it has ended, or is about to."""
+        if holding.pause is not None:
             holding.paused += uptime() - holding.pause.since
             holding.pause = None
             self._record(holding, Event.RESUME, link, at, "")
@@ -110,37 +115,45 @@ class Pausing:
             if link.running.ask and link.running.pause.is_frozen:
                 self._go(link)  # it can end only when it runs
         if paused or self._spare or len(links) > self._places:
-            self._want_spare(min(len(paused), self._places))
-            self._let_go_on(paused, sum(not link.is_paused for link in links))
+            self._want_spare(len(paused))
+            self._let_go_on([link for link in paused if link.is_paused])
+        for link in links:
+            # It may have been about to end something, and was spared: it is told again.
+            if link.is_leaving and uptime() >= link.told + TELL_AGAIN:
+                self._dismiss(link)
 
-    def _want_spare(self, count):
+    def _want_spare(self, on_hold):
+        # Who makes room is not to be replaced.
+        leaving = sum(link.is_leaving for link in self._pool.links.values())
+        count = max(0, min(on_hold, self._places) - leaving)
         if count != self._spare:
             self._spare = count
             self._tell("spare", count)
 
-    def _let_go_on(self, paused, at_work):
-        """First come, first served; a surplus of workers makes room in any case."""
+    def _let_go_on(self, paused):
+        """First come, first served. Who has nothing to do makes room, and a surplus in any case."""
+        at_work = len(self._pool.links) - len(paused)
         ready = [link for link in paused if link.running.pause.wants_to_go]
-        for link in sorted(ready, key=lambda link: link.running.pause.since):
-            if at_work >= self._places and not self._make_room():
-                return
+        ready.sort(key=lambda link: link.running.pause.since)
+        places = max(0, self._places - at_work)
+        for link in ready[:places]:
             self._go(link)
-        if not ready and at_work > self._places:
+        if len(ready) > places or at_work > self._places:
             self._make_room()
 
     def _make_room(self):
-        """Have a worker that has nothing to do end; tells whether there is room now.
+        """Have a worker end that has nothing to do, one at a time."""
+        links = self._pool.links.values()
+        if not any(link.is_leaving for link in links):
+            for link in [link for link in links if link.is_free][:1]:
+                link.is_leaving = True
+                self._want_spare(sum(link.is_paused for link in links))
+                self._dismiss(link)
 
-        That it is gone the supervisor will say: then there is.
-        """
-        links = list(self._pool.links.values())
-        leaving = [link for link in links if link.is_leaving]
-        for link in leaving or [link for link in links if link.is_free][:1]:
-            # It may have been about to end something, and was spared: it is told again.
-            if uptime() >= link.told + TELL_AGAIN:
-                link.is_leaving, link.told = True, uptime()
-                self._tell("kill", link.slot, link.pid, *pages.NOTHING, MADE_ROOM)
-        return False
+    def _dismiss(self, link):
+        """Have a worker end, unless it runs something. When it is gone the supervisor will say."""
+        link.told = uptime()
+        self._tell("kill", link.slot, link.pid, *pages.NOTHING, MADE_ROOM)
 
     def _go(self, link):
         holding = link.running

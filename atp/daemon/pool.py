@@ -138,13 +138,15 @@ class Pool:
         self._put += len(claimed)
         self.waiting.extend(
             [
-                Holding(task, now, first + n, alone=bool(task.lost) or self._is_transactional(task))
+                Holding(
+                    task,
+                    now,
+                    first + n,
+                    alone=bool(task.lost) or task.type in self._transactional,
+                )
                 for n, task in enumerate(claimed)
             ]
         )
-
-    def _is_transactional(self, task):
-        return task.type in self._transactional if self._transactional else False
 
     def put_back(self, holdings):
         """Take Tasks back from a worker that has not started them; they keep their place."""

@@ -21,7 +21,7 @@ from .interruption import Interruption
 from .leftovers import Leftovers, Unkillable, has_children
 from .options import hostname
 from .outcome import DONE
-from .page import NEVER
+from .page import NEVER, Running
 from .surroundings import Surroundings
 from .transactions import Transaction
 
@@ -135,18 +135,17 @@ class Worker:
 
     def _enter(self, claimed, started, grace=0.0):
         """Write into the page what runs, and that its time begins then."""
-        limits, seconds = claimed.parameters, NEVER
-        if limits.timeout is not None:
-            seconds = limits.timeout.total_seconds() + grace
-        self._page.enter(
-            self._slot,
-            claimed.instance,
-            claimed.attempt,
+        limits = claimed.parameters
+        timeout = NEVER if limits.timeout is None else limits.timeout.total_seconds()
+        running = Running(
+            *claimed.key,
+            deadline=started + timeout + grace,
             started=started,
-            deadline=started + seconds,
             memory=limits.max_memory or 0,
             before=memory.in_use(os.getpid()) if limits.max_memory else 0,
+            timeout=timeout,
         )
+        self._page.enter(self._slot, running)
 
     def _tell(self, claimed, started, outcome):
         """Say how an attempt ended."""

@@ -153,12 +153,25 @@ def talk(context, account, seconds):
         context.log(f"step {step}")
         context.progress(step, 5)
         account.work(seconds / 5)
+        if step == 3:
+            with context.paused("nothing to say"):
+                time.sleep(0.2)
     context.publish(str(context.attempt).encode(), name="attempt.txt")
 
 
 @chaos_type("chaos.family", max_restarts=1)
 def family(context, account, seconds):
     """Have a child at work, too."""
+    _with_child(account, seconds)
+
+
+@chaos_type("chaos.still", stoppable=True)
+def still(context, account, seconds):
+    """The same; both are stopped to pause it."""
+    _with_child(account, seconds)
+
+
+def _with_child(account, seconds):
     arguments = (account.path, json.dumps(account.facts("child")))
     child = subprocess.Popen([sys.executable, "-I", "-S", "-c", CHILD, *arguments])
     try:

@@ -30,6 +30,15 @@ def steps(context, *, path, count=100, number=0):
     return total
 
 
+@task_type("pause.endless", timeout=1.5, max_restarts=0)
+def endless(context, *, path, number=0):
+    """Go on until somebody ends it."""
+    while True:
+        tick(path, context, number)
+        time.sleep(0.01)
+        context.check()
+
+
 @task_type("pause.deaf", timeout=6, stoppable=True)
 def deaf(context, *, path, count=100, number=0):
     """Go a number of steps and never look, beside a program that does something too."""

@@ -15,6 +15,8 @@ TARGETS = {
     Event.ENQUEUE: State.ACCEPTED,
     Event.CLAIM: State.SCHEDULED,
     Event.START: State.RUNNING,
+    Event.PAUSE: State.PAUSED,
+    Event.RESUME: State.RUNNING,
     Event.EXPIRE: State.ACCEPTED,
     Event.RETRY: State.ACCEPTED,
     Event.RELEASE: State.ACCEPTED,

@@ -168,6 +168,23 @@ def cancelled(evidence):
                 yield Breach(f"attempt {attempt} went on {by:.3f} s after the end", story.uuid)
 
 
+def at_work_on_hold(evidence):
+    """Who is PAUSED does nothing until it is told to go on, or has been ended."""
+    for story in evidence.stories:
+        executions, pause = evidence.of(story), None
+        for entry in story.transitions:
+            execution = executions.get(entry.attempt)
+            if pause is not None and execution is not None:
+                since, until = pause.time + history.SLACK, entry.time - history.SLACK
+                for line in execution.lines:
+                    # A child is stopped only together with its handler.
+                    is_work = line.event == "tick" or story.type in kinds.STOPPABLE
+                    if is_work and since < line.time < until:
+                        yield Breach(f"attempt {entry.attempt} was at work on hold", story.uuid)
+                        break
+            pause = entry if entry.event == Event.PAUSE else None
+
+
 def _is_cancel(entry):
     """Whether a record tells that somebody has asked, or has FAILED what was waiting."""
     return entry.who == operators.WHO and entry.message in ("cancel requested", "cancelled")
@@ -182,6 +199,7 @@ CHECKS = {
     "G5: nobody goes beyond a budget": beyond_budget,
     "G5, G11: no attempt is lost, and no Instance STALE, unless it was hit": undeserved,
     "G6: what is cancelled ends, at once, and nothing else is CANCELLED": cancelled,
+    "what is PAUSED does nothing": at_work_on_hold,
     "each ends as its kind has to": wrong_ends,
     "G10, G11: no daemon fails, and each is back to full strength": weak_daemons,
     "G11: each daemon is back soon after the database": slow_returns,

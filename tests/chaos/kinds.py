@@ -61,6 +61,7 @@ KINDS = (
     ),
     Kind(type="chaos.talk", weight=10, inputs=_seconds(0.1, 1.5)),
     Kind(type="chaos.family", weight=7, inputs=_seconds(0.3, 3)),
+    Kind(type="chaos.still", weight=6, inputs=_seconds(0.3, 4)),
     Kind(
         type="chaos.crash_once",
         weight=3,
@@ -82,6 +83,8 @@ LONG = Kind(
     weight=2,
     inputs=lambda random: {"seconds": round(random.uniform(12, 22), 3), "stubborn": True},
 )
+# Types whose handlers are stopped, with all that they have started, to pause them.
+STOPPABLE = frozenset({"chaos.still"})
 BY_TYPE = {kind.type: kind for kind in KINDS}
 
 

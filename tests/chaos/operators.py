@@ -1,21 +1,30 @@
-"""The operators: they cancel and release what lives, whatever it is doing."""
+"""The operators: they steer what lives, whatever it is doing, and tell daemons what to do."""
 
 import random
 import threading
 from collections import Counter
 from dataclasses import dataclass
+from datetime import timedelta
 
 from django.db import DatabaseError, InterfaceError, connection
 
 from atp import queue
 from atp.daemon.processes import uptime
-from atp.exceptions import IllegalTransition, UnknownInstance
-from atp.models import Instance, Task
+from atp.exceptions import IllegalOrder, IllegalTransition, UnknownDaemon, UnknownInstance
+from atp.models import Daemon, Instance, Task
+from atp.modes import Mode, Order
+from atp.states import State
+from atp.store.values import PAUSE as TO_PAUSE
 
 # One of them does something about this often, in seconds.
 PAUSE = 0.25
 WHO = "operator via chaos"
 _FAILURES = (DatabaseError, InterfaceError, OSError)
+_REFUSALS = (IllegalTransition, UnknownInstance, IllegalOrder, UnknownDaemon)
+# What is put on hold, or goes quiet, is so for this long, in seconds.
+ON_HOLD = 0.3, 4.0
+# What they do, and how often beside each other.
+VERBS = {"cancel": 8, "release": 3, "pause": 5, "change": 4, "quiet": 1}
 
 
 @dataclass(frozen=True)
@@ -33,6 +42,8 @@ class Operators(threading.Thread):
         super().__init__(name="operators", daemon=True)
         self._random = random.Random(f"operators {seed}")
         self._enough = threading.Event()
+        # What is to go on again, and when.
+        self._on_hold = []
         self.cancels = {}
         self.counts = Counter()
         self.error = None
@@ -57,24 +68,83 @@ class Operators(threading.Thread):
             raise AssertionError("a verb of the operators has not come back for a minute")
 
     def _turn(self):
-        # Rather what runs: the rest is much more.
-        tasks = Task.objects.all()
-        if self._random.random() < 0.7:
-            tasks = tasks.claimed()
-        keys = list(tasks.order_by("pk").values_list("pk", flat=True)[:50])
-        if not keys:
-            return
-        instance = Instance.objects.filter(pk=self._random.choice(keys)).first()
-        if instance is None:
-            return
+        for each in [each for each in self._on_hold if each[0] <= uptime()]:
+            _, verb, target = each
+            self._do(verb, target)
+            self._on_hold.remove(each)
+        verb = self._random.choices([*VERBS], [*VERBS.values()])[0]
+        target = self._choose(verb)
+        if target is not None and self._do(verb, target) and verb in ("pause", "quiet"):
+            until = uptime() + self._random.uniform(*ON_HOLD)
+            self._on_hold.append((until, "resume" if verb == "pause" else "claim_again", target))
+
+    def _choose(self, verb):
+        """Return what to do this to; None if there is nothing."""
+        if verb == "quiet":
+            rows = list(Daemon.objects.order_by("pk"))
+        else:
+            tasks = Task.objects.all()
+            # Rather what runs: the rest is much more.
+            if verb == "pause" or (verb != "change" and self._random.random() < 0.7):
+                tasks = tasks.claimed()
+            rows = list(tasks.order_by("pk").values_list("pk", flat=True)[:50])
+        if not rows:
+            return None
+        chosen = self._random.choice(rows)
+        return chosen if verb == "quiet" else Instance.objects.filter(pk=chosen).first()
+
+    def _do(self, verb, target):
+        """Call a verb, and count how that went; tells whether it was done."""
         try:
-            if self._random.random() < 0.3:
-                queue.release(instance, by=WHO)
-                self.counts["release"] += 1
-            else:
-                self._cancel(instance)
-        except (IllegalTransition, UnknownInstance):
+            getattr(self, f"_{verb}")(target)
+        except _REFUSALS:
             self.counts["refused"] += 1
+            return False
+        self.counts[verb] += 1
+        return True
+
+    def settle(self):
+        """Let everything go on that is on hold or quiet, or about to be."""
+        for instance in Instance.objects.filter(state=State.PAUSED):
+            self._settle(self._resume, instance)
+        for task in Task.objects.filter(request=TO_PAUSE).select_related("instance"):
+            self._settle(self._resume, task.instance)
+        for daemon in Daemon.objects.exclude(mode=Mode.STOPPING):
+            if daemon.mode == Mode.QUIET or daemon.request:
+                self._settle(self._claim_again, daemon)
+
+    @staticmethod
+    def _settle(verb, target):
+        try:
+            verb(target)
+        except _REFUSALS:
+            return  # it has been asked already, or has ended
+
+    def _pause(self, instance):
+        queue.pause(instance, by=WHO)
+
+    def _resume(self, instance):
+        queue.resume(instance, by=WHO)
+
+    def _release(self, instance):
+        queue.release(instance, by=WHO)
+
+    def _quiet(self, daemon):
+        queue.command(daemon, Order.QUIET, by=WHO)
+
+    def _claim_again(self, daemon):
+        queue.command(daemon, Order.RESUME, by=WHO)
+
+    def _change(self, instance):
+        given = self._random.choice(
+            (
+                {"priority": self._random.choice((-10, 0, 10))},
+                {"due": timedelta(0)},
+                {"postpone": timedelta(seconds=self._random.uniform(0.1, 2))},
+                {"collection": self._random.choice(("", "esa", "dem"))},
+            )
+        )
+        queue.change(instance, by=WHO, **given)
 
     def _cancel(self, instance):
         at, uuid = uptime(), str(instance.uuid)
@@ -87,4 +157,3 @@ class Operators(threading.Thread):
                 del self.cancels[uuid]  # it was in time
             raise
         self.cancels[uuid] = Asked(uptime(), is_sure=True)
-        self.counts["cancel"] += 1

@@ -4,6 +4,7 @@ from django.db import DatabaseError, InterfaceError, connection
 
 from atp.daemon.processes import uptime
 from atp.models import Daemon, Task
+from atp.modes import Mode
 from tests.helpers import wait_for
 
 from .fleet import PROCESSES
@@ -14,13 +15,13 @@ DRAINED_WITHIN = 120.0
 WHOLE_WITHIN = 45.0
 
 
-def recovered(fleet, tell):
+def recovered(fleet, operators, tell):
     """Wait for the recovery; returns what is wanting, in words."""
     wait_for(is_back, timeout=60, what="the database")
     if not fleet.there():
         fleet.join()
     begun = uptime()
-    wanting = [*_drained(), *_whole(fleet)]
+    wanting = [*_drained(operators), *_whole(fleet, operators)]
     tell(f"         recovered in {uptime() - begun:.1f} s: {len(fleet.there())} daemons")
     return wanting
 
@@ -34,9 +35,9 @@ def stopped(fleet):
     return wanting
 
 
-def _drained():
+def _drained(operators):
     try:
-        wait_for(_is_empty, timeout=DRAINED_WITHIN, what="an empty queue")
+        wait_for(lambda: _is_empty(operators), timeout=DRAINED_WITHIN, what="an empty queue")
     except AssertionError:
         rows = Task.objects.select_related("instance", "daemon")
         return [
@@ -47,20 +48,27 @@ def _drained():
     return []
 
 
-def _is_empty():
+def _is_empty(operators):
     try:
+        # What they have asked for may come true, or to light, only now.
+        operators.settle()
         return not Task.objects.exists()
     except (DatabaseError, InterfaceError):
         connection.close()
         return False
 
 
-def _whole(fleet):
-    """Wait until each has its dispatcher and workers, has told of them, and renews."""
+def _whole(fleet, operators):
+    """Wait until each has its dispatcher and workers, has told of them, claims, and renews."""
     wanting = []
     since = uptime()
+
+    def is_whole():
+        operators.settle()
+        return not _lacks(fleet, wanting)
+
     try:
-        wait_for(lambda: not _lacks(fleet, wanting), timeout=WHOLE_WITHIN, what="all daemons whole")
+        wait_for(is_whole, timeout=WHOLE_WITHIN, what="all daemons whole")
     except AssertionError:
         return [f"{words}, {uptime() - since:.0f} s after the end" for words in wanting]
     seen = _seen()
@@ -97,4 +105,6 @@ def _lacks(fleet, wanting):
             wanting.append(f"daemon {pid} has not joined")
         elif {worker["pid"] for worker in rows[pid].workers} != workers:
             wanting.append(f"daemon {pid} tells of other workers than it has")
+        elif rows[pid].mode != Mode.RUNNING:
+            wanting.append(f"daemon {pid} is {rows[pid].mode}")
     return wanting

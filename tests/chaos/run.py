@@ -55,7 +55,7 @@ class Run:
             self._disturb()
             feed.stop()
             operators.stop()
-            self._weaknesses += recovery.recovered(self._fleet, self._tell)
+            self._weaknesses += recovery.recovered(self._fleet, operators, self._tell)
             self._weaknesses += recovery.stopped(self._fleet)
             found = evidence.gather(
                 begun=begun,

@@ -1,5 +1,6 @@
 """What a dispatcher makes of what its workers do: starts, ends, and what must not go on."""
 
+import logging
 import pickle
 import time
 from datetime import timedelta
@@ -12,11 +13,12 @@ from atp.daemon.channel import Channel
 from atp.daemon.hand import Link
 from atp.daemon.identity import Identity
 from atp.daemon.ledger import Ledger
-from atp.daemon.page import Page
+from atp.daemon.page import NEVER, Page, Running
 from atp.daemon.pool import LOOK_AFTER, Pool
 from atp.daemon.processes import uptime
 from atp.daemon.tokens import Tokens
 from atp.states import Event
+from tests.helpers import wait_for
 from tests.samples import claimed
 
 
@@ -65,13 +67,52 @@ def test_the_start_of_a_short_task_is_recorded_with_its_end(hall):
     assert not hall.link.hand
 
 
+def test_what_is_told_of_its_run_time_is_without_its_pauses(hall, caplog):
+    holding = give(hall, claimed(1))
+    now = uptime()
+    hall.page.enter(0, Running(*holding.key, deadline=NEVER, started=now - 9))
+    hall.worker.send(("paused", holding.key, time.time(), 1, "", False))
+    wait_for(lambda: hall.attempts.collect(hall.link) or holding.pause)
+    holding.pause.since = now - 8
+    hall.worker.send(("resumed", holding.key, time.time()))
+    wait_for(lambda: hall.attempts.collect(hall.link) or not holding.pause)
+    end(hall, holding.key, now - 9, now)
+    with caplog.at_level(logging.DEBUG, "atp"):
+        hall.attempts.collect(hall.link)
+    [line] = [each.getMessage() for each in caplog.records if "finished after" in each.getMessage()]
+    assert float(line.split()[-2]) == pytest.approx(1.0, abs=0.5)
+
+
+def test_who_was_on_hold_has_gone_on_before_it_ended(hall):
+    """G6: that the supervisor has let it go on may be heard of only after its end."""
+    holding = give(hall, claimed(1))
+    now = uptime()
+    hall.page.enter(0, Running(*holding.key, deadline=NEVER, started=now - 1))
+    hall.attempts.look(hall.link)
+    hall.attempts.pausing.begun(hall.link, holding.key, time.time(), 0, is_frozen=True)
+    end(hall, holding.key, now - 1, uptime())
+    hall.attempts.collect(hall.link)
+    hall.attempts.pausing.ended(hall.link, holding.key, time.time())
+    changes = []
+    while batch := hall.ledger.take():
+        changes += batch
+        hall.ledger.acknowledge()
+    assert [change.event for change in changes] == [
+        Event.START,
+        Event.PAUSE,
+        Event.RESUME,
+        Event.FINISH,
+    ]
+    assert [change.time for change in changes] == sorted(change.time for change in changes)
+
+
 def test_the_start_of_a_longer_one_is_recorded_by_itself(hall):
     """And once (G6)."""
     holding = give(hall, claimed(1))
-    hall.page.enter(0, *holding.key, started=uptime())
+    hall.page.enter(0, Running(*holding.key, deadline=NEVER, started=uptime()))
     hall.attempts.look(hall.link)
     assert recorded(hall) == []
-    hall.page.enter(0, *holding.key, started=uptime() - 2 * LOOK_AFTER)
+    hall.page.enter(0, Running(*holding.key, deadline=NEVER, started=uptime() - 2 * LOOK_AFTER))
     hall.attempts.look(hall.link)
     hall.attempts.look(hall.link)
     assert recorded(hall) == [(Event.START, False)]
@@ -89,7 +130,7 @@ def test_what_was_let_go_of_is_killed_when_it_begins_all_the_same(hall):
     hall.told.clear()
     hall.attempts.look(hall.link)
     assert hall.told == []
-    hall.page.enter(0, *holding.key, started=uptime())
+    hall.page.enter(0, Running(*holding.key, deadline=NEVER, started=uptime()))
     hall.attempts.look(hall.link)
     [(kind, slot, pid, instance, attempt, _)] = hall.told
     assert (kind, slot, pid, (instance, attempt)) == ("kill", 0, 100, holding.key)
@@ -118,7 +159,7 @@ def test_what_was_let_go_of_and_not_taken_up_costs_no_worker(hall):
 def test_who_has_just_ended_is_not_killed(hall):
     """The page may show for a moment what the ring has told already."""
     holding = give(hall, claimed(1))
-    hall.page.enter(0, *holding.key, started=uptime())
+    hall.page.enter(0, Running(*holding.key, deadline=NEVER, started=uptime()))
     end(hall, holding.key, uptime(), uptime())
     hall.attempts.collect(hall.link)
     hall.attempts.look(hall.link)

@@ -102,6 +102,21 @@ def test_its_daemon_stops(atpd, record, kind):
     assert (instance.state, instance.lost, instance.restarts) == (State.ACCEPTED, 0, 0)
 
 
+def test_its_time_is_over_after_a_pause(atpd, record):
+    """What is told is the time-out that it has, not when that was over."""
+    instance = tasks_pause.endless.enqueue(path=str(record))
+    atpd(processes=1)
+    record.wait_for("tick")
+    wait_for(lambda: is_in(State.RUNNING, instance))
+    queue.pause(instance, by=JANE)
+    wait_for(lambda: is_in(State.PAUSED, instance))
+    stays(lambda: is_in(State.PAUSED, instance), 1.6)
+    queue.resume(instance, by=JANE)
+    instance.wait(20)
+    assert (instance.state, instance.reason) == (State.FAILED, Reason.STALE)
+    assert "its time-out of 1.5 s has passed" in instance.log.get(event="fail").message
+
+
 def test_released_on_hold(atpd, record):
     instance, _ = paused(atpd, record, "steps")
     queue.release(instance, by=JANE)

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 
 from atp.daemon import stuck as module
-from atp.daemon.page import NOTHING, Page
+from atp.daemon.page import NEVER, NOTHING, Page, Running
 from atp.daemon.stuck import KILL_AFTER, TAKE_BACK_AFTER, Stuck
 from tests.samples import claimed
 
@@ -48,7 +48,7 @@ def test_it_is_relieved_and_then_replaced(hall):
 def test_one_that_runs_is_not_stuck(hall):
     hall.pool.put([claimed(1)])
     hall.pool.hand_out()
-    hall.page.enter(0, 1, 1, started=0.0)
+    hall.page.enter(0, Running(1, 1, deadline=NEVER, started=0.0))
     later(hall, 0)
     later(hall, 10 * KILL_AFTER)
     assert not hall.pool.waiting
