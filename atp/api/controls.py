@@ -10,14 +10,9 @@ from ..web.actor import API, actor
 from . import moments
 from .base import View
 from .operation import Answer, Operation
+from .places import GateSerializer, LimitSerializer, SetGateSerializer, SetLimitSerializer
 from .problems import BODY, wrong
-from .serializers import (
-    GateSerializer,
-    LimitSerializer,
-    SetGateSerializer,
-    SetLimitSerializer,
-    page_of,
-)
+from .serializers import page_of
 
 _VERBS = {"hold": queue.hold, "drop": queue.drop, "open": queue.open_gate}
 _GATE_PAGE, _LIMIT_PAGE = page_of(GateSerializer), page_of(LimitSerializer)

@@ -5,7 +5,7 @@ from django.core.management import call_command
 from drf_spectacular.settings import patched_settings
 
 from atp import documents
-from atp.api import serializers
+from atp.api import places, serializers
 from atp.api.urls import urlpatterns
 from atp.states import State
 
@@ -31,8 +31,8 @@ def test_it_validates_without_a_warning(version, tmp_path):
         (serializers.LogRecordSerializer, documents.LOG_FIELDS, set()),
         (serializers.TaskSerializer, documents.TASK_FIELDS, {"instance", "type", "daemon"}),
         (serializers.DaemonSerializer, documents.DAEMON_FIELDS, {"condition"}),
-        (serializers.GateSerializer, documents.GATE_FIELDS, {"type"}),
-        (serializers.LimitSerializer, documents.LIMIT_FIELDS, {"type"}),
+        (places.GateSerializer, documents.GATE_FIELDS, {"type"}),
+        (places.LimitSerializer, documents.LIMIT_FIELDS, {"type"}),
         (serializers.WorkerSerializer, documents.WORKER_FIELDS, set()),
     ],
 )

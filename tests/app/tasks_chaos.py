@@ -181,6 +181,12 @@ def _with_child(account, seconds):
         child.wait()
 
 
+@chaos_type("chaos.alone", max_running=1)
+def alone(context, account, seconds):
+    """Be the only one at it."""
+    account.work(seconds)
+
+
 @chaos_type("chaos.crash_once")
 def crash_once(context, account, how):
     """End the worker at the first attempt."""

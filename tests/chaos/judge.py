@@ -185,6 +185,21 @@ def at_work_on_hold(evidence):
             pause = entry if entry.event == Event.PAUSE else None
 
 
+def crowded(evidence):
+    """Counted from the handlers' own record: what is on hold, or lost, is at it too."""
+    for kind in [kind for kind in kinds.KINDS if kind.at_once is not None]:
+        spans = [
+            (execution.begun_by_time, execution.ended_by_time, story.uuid)
+            for story in evidence.stories
+            if story.type == kind.type
+            for execution in evidence.of(story).values()
+        ]
+        for begun, _, uuid in spans:
+            count = sum(since <= begun <= until for since, until, _ in spans)
+            if count > kind.at_once:
+                yield Breach(f"{count} of {kind.type} executed at once", uuid)
+
+
 def _is_cancel(entry):
     """Whether a record tells that somebody has asked, or has FAILED what was waiting."""
     return entry.who == operators.WHO and entry.message in ("cancel requested", "cancelled")
@@ -201,6 +216,7 @@ CHECKS = {
     "G6: what is cancelled ends, at once, and nothing else is CANCELLED": cancelled,
     "what is PAUSED does nothing": at_work_on_hold,
     "each ends as its kind has to": wrong_ends,
+    "limits: no more execute at once than their Type allows": crowded,
     "G10, G11: no daemon fails, and each is back to full strength": weak_daemons,
     "G11: each daemon is back soon after the database": slow_returns,
 }

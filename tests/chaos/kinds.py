@@ -13,6 +13,7 @@ class Kind:
     ``ends`` are pairs of state and reason; besides, whatever was hit more often than
     ``max_restarts`` allows ends STALE. ``crashes(attempt)`` says whether that attempt
     ends its own worker, ``overruns`` that every attempt is killed for its time-out.
+    ``at_once`` is how many may execute at any time, where its Type says so.
     """
 
     type: str
@@ -21,6 +22,7 @@ class Kind:
     ends: frozenset = frozenset({(State.FINISHED, "")})
     crashes: Callable = lambda attempt: False
     overruns: bool = False
+    at_once: int | None = None
 
 
 _STALE = frozenset({(State.FAILED, Reason.STALE)})
@@ -62,6 +64,7 @@ KINDS = (
     Kind(type="chaos.talk", weight=10, inputs=_seconds(0.1, 1.5)),
     Kind(type="chaos.family", weight=7, inputs=_seconds(0.3, 3)),
     Kind(type="chaos.still", weight=6, inputs=_seconds(0.3, 4)),
+    Kind(type="chaos.alone", weight=5, inputs=_seconds(0.02, 0.3), at_once=1),
     Kind(
         type="chaos.crash_once",
         weight=3,

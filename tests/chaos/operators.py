@@ -16,15 +16,19 @@ from atp.modes import Mode, Order
 from atp.states import State
 from atp.store.values import PAUSE as TO_PAUSE
 
+from .kinds import KINDS
+
 # One of them does something about this often, in seconds.
 PAUSE = 0.25
 WHO = "operator via chaos"
 _FAILURES = (DatabaseError, InterfaceError, OSError)
 _REFUSALS = (IllegalTransition, UnknownInstance, IllegalOrder, UnknownDaemon)
-# What is put on hold, or goes quiet, is so for this long, in seconds.
+# What is put on hold, goes quiet, is held or limited, is so for this long, in seconds.
 ON_HOLD = 0.3, 4.0
 # What they do, and how often beside each other.
-VERBS = {"cancel": 8, "release": 3, "pause": 5, "change": 4, "quiet": 1}
+VERBS = {"cancel": 8, "release": 3, "pause": 5, "change": 4, "quiet": 1, "hold": 2, "limit": 2}
+# What is undone after a while, and how.
+UNDONE = {"pause": "resume", "quiet": "claim_again", "hold": "open", "limit": "unlimit"}
 
 
 @dataclass(frozen=True)
@@ -74,12 +78,14 @@ class Operators(threading.Thread):
             self._on_hold.remove(each)
         verb = self._random.choices([*VERBS], [*VERBS.values()])[0]
         target = self._choose(verb)
-        if target is not None and self._do(verb, target) and verb in ("pause", "quiet"):
+        if target is not None and self._do(verb, target) and verb in UNDONE:
             until = uptime() + self._random.uniform(*ON_HOLD)
-            self._on_hold.append((until, "resume" if verb == "pause" else "claim_again", target))
+            self._on_hold.append((until, UNDONE[verb], target))
 
     def _choose(self, verb):
         """Return what to do this to; None if there is nothing."""
+        if verb in ("hold", "limit"):
+            return self._place(verb)
         if verb == "quiet":
             rows = list(Daemon.objects.order_by("pk"))
         else:
@@ -93,6 +99,14 @@ class Operators(threading.Thread):
         chosen = self._random.choice(rows)
         return chosen if verb == "quiet" else Instance.objects.filter(pk=chosen).first()
 
+    def _place(self, verb):
+        """Return a Type and a collection, None for all; a gate may be that of everything."""
+        if verb == "hold" and self._random.random() < 0.1:
+            return None, None
+        types = sorted(kind.type for kind in KINDS if kind.at_once is None)
+        collection = self._random.choice((None, "", "esa", "dem"))
+        return self._random.choice(types), collection
+
     def _do(self, verb, target):
         """Call a verb, and count how that went; tells whether it was done."""
         try:
@@ -104,7 +118,12 @@ class Operators(threading.Thread):
         return True
 
     def settle(self):
-        """Let everything go on that is on hold or quiet, or about to be."""
+        """Let everything go on that is on hold, quiet, held or limited, or about to be."""
+        for gate in queue.gates():
+            self._open((gate.type, gate.collection))
+        for limit in queue.limits():
+            if limit.is_set:
+                self._unlimit((limit.type, limit.collection))
         for instance in Instance.objects.filter(state=State.PAUSED):
             self._settle(self._resume, instance)
         for task in Task.objects.filter(request=TO_PAUSE).select_related("instance"):
@@ -128,6 +147,25 @@ class Operators(threading.Thread):
 
     def _release(self, instance):
         queue.release(instance, by=WHO)
+
+    def _hold(self, place):
+        queue.hold(*place, by=WHO)
+
+    def _open(self, place):
+        queue.open_gate(*place, by=WHO)
+
+    def _limit(self, place):
+        given = self._random.choice(
+            (
+                {"max_running": self._random.randint(1, 3)},
+                {"rate": "20/s"},
+                {"rate": "5/s", "burst": 3, "max_running": 2},
+            )
+        )
+        queue.limit(*place, **given, by=WHO)
+
+    def _unlimit(self, place):
+        queue.unlimit(*place, by=WHO)
 
     def _quiet(self, daemon):
         queue.command(daemon, Order.QUIET, by=WHO)
