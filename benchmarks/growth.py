@@ -5,7 +5,7 @@ Most are measured as ``drain`` is, with other Instances in the database: that wa
 of a Type that no daemon serves; that have FINISHED, of the same Type; that wait, of
 the same Type and of higher priority, but are dated in the future. One has tasks of
 many Types. Lanes of the same Type are held, or limited to one at a time, or many that
-have one task each, due or dated in the future.
+have one task each: of those that are drained, or dated in the future.
 
 Where what waits is due and of the same Type, a daemon begins with it as soon as it
 starts. There the first tasks warm it up, and the rate is that of those which finish
@@ -54,7 +54,6 @@ class Case:
     behind: int = 0
     held: int = 0
     limited: int = 0
-    lanes: int = 0
     later_lanes: int = 0
     base: str = ""
 
@@ -104,14 +103,6 @@ class Case:
 
     def rate(self, connection, directory):
         """Run daemons once, and return how many tasks a second they get through."""
-        filling.fill_waiting(
-            connection,
-            self.type,
-            self.lanes,
-            epoch=PAST,
-            collection="due ",
-            lanes=max(1, self.lanes),
-        )
         if not self.behind:
             return draining.run(self.load, directory).rate
         self.refill(connection)
@@ -155,7 +146,7 @@ def _cases(options):
         Case(name=types, load=many, others=FEW, base=few),
         Case(name=held, load=load, others=FEW, held=options.held, base=few),
         Case(name=limited, load=load, others=FEW, limited=options.held, base=few),
-        Case(name=lanes, load=load, others=FEW, lanes=options.lanes, base=few),
+        Case(name=lanes, load=replace(load, lanes=options.lanes), others=FEW, base=few),
         Case(name=later, load=load, others=FEW, later_lanes=options.lanes, base=few),
         Case(name=few_own, load=load, behind=FEW),
         Case(name=own, load=load, behind=options.waiting, base=few_own),

@@ -21,6 +21,8 @@ SMALL = {
     "waiting": 50,
     "finished": 50,
     "dated": 20,
+    "held": 20,
+    "lanes": 20,
     "types": 2,
     "backlog": 20,
     "history": 20,

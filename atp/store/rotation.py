@@ -91,5 +91,23 @@ def shares(limit, weights, lanes):
     return given
 
 
+def taken(limit, weights, lanes, caps, take):
+    """Collect up to ``limit`` Tasks, as lists by lane; ``take(lane, wanted)`` gives those of one.
+
+    Of each its share first. What lanes of a Type have left of that, others of the same Type
+    get, and what is left then, whoever has more; but no more of a lane than its cap.
+    """
+    share = shares(limit, weights, lanes)
+    found = {lane: take(lane, min(share[lane], caps.get(lane, limit))) for lane in lanes}
+    more = [lane for lane in lanes if lane not in caps and len(found[lane]) == share[lane]]
+    for of_type in (True, False):
+        for lane in more:
+            own = [each for each in lanes if not of_type or each[0] == lane[0]]
+            wanted = sum(share[each] - len(found[each]) for each in own)
+            if wanted > 0:
+                found[lane] += take(lane, wanted)
+    return found
+
+
 def _ceil(value):
     return -int(-(value - 1e-6) // 1)

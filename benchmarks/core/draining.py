@@ -23,7 +23,8 @@ def add_arguments(add):
 class Load:
     """What is to be drained, and by whom: ``types`` are declared Types of the benchmarks.
 
-    Handlers sleep for ``milliseconds``, if they are of Types that do.
+    Handlers sleep for ``milliseconds``, if they are of Types that do. So many of the tasks
+    as there are ``lanes`` have one each, of the first Type; the others have one together.
     """
 
     types: tuple
@@ -32,6 +33,7 @@ class Load:
     daemons: int = 1
     milliseconds: int = 0
     warm_up: int = 250
+    lanes: int = 0
 
     @classmethod
     def of(cls, options, types, **more):
@@ -49,7 +51,7 @@ class Load:
         each = self.warm_up
         if self.milliseconds:
             each = min(each, math.ceil(LONGEST_WARM_UP / self.milliseconds))
-        return replace(self, tasks=each * self.workers)
+        return replace(self, tasks=each * self.workers, lanes=0)
 
     @property
     def patterns(self):
@@ -61,7 +63,11 @@ class Load:
         """What :func:`.batch.enqueue` takes."""
         more = {"milliseconds": self.milliseconds} if self.milliseconds else {}
         inputs = [{"number": number, **more} for number in range(self.tasks)]
-        return batch.shared(self.types, inputs)
+        own = [
+            (self.types[0].using(collection=f"lane {number}"), [given])
+            for number, given in enumerate(inputs[: self.lanes])
+        ]
+        return own + batch.shared(self.types, inputs[self.lanes :])
 
 
 @dataclass(frozen=True, kw_only=True)

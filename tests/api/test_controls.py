@@ -4,7 +4,8 @@ from datetime import UTC, datetime
 
 import pytest
 
-from atp.models import Gate, Limit, LogRecord
+from atp import queue
+from atp.models import Limit, LogRecord
 
 from .client import problem
 
@@ -29,7 +30,7 @@ def test_gates(full, api):
     assert until == datetime(2100, 1, 31, 18, tzinfo=UTC)
     for place in ({}, {"type": "tests.echo"}, {"type": "tests.echo", "collection": "a"}):
         api.post("gates", {"mode": "open", **place})
-    assert not Gate.objects.exists()
+    assert not queue.gates()
 
 
 def test_limits(full, api):
@@ -85,7 +86,7 @@ def test_what_makes_no_sense(full, api, path, body, status, name):
     answer = api.post(path, body)
     assert (answer.status_code, problem(answer)) == (status, name)
     assert full.world.snapshot() == before
-    assert not Gate.objects.exists()
+    assert not queue.gates()
     assert not Limit.objects.exists()
 
 

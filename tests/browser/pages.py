@@ -21,6 +21,8 @@ def address(name, full):
         "change": {"uuid": full[State.ACCEPTED].uuid},
         "type": of_type,
         "enqueue": of_type,
+        "type-gate": of_type,
+        "type-limit": of_type,
         "daemon": {"uuid": Daemon.objects.first().uuid},
     }
     return reverse(f"atp:{name}", kwargs=arguments.get(name))

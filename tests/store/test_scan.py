@@ -278,6 +278,18 @@ class TestTaskThatDoesNotFit:
             assert host.row is None
             assert world.task(odd).daemon is None
 
+    def test_hides_no_other_lane(self, world):
+        """G9: not even where claims are of one at a time, and it is in the first lane."""
+        if type(world.store).__name__ == "PostgreSQLStore":
+            pytest.skip("it takes such a row")
+        host = world.host()
+        bad = world.bring_to(State.RUNNING, host)
+        Task.objects.filter(pk=bad.instance).update(daemon=None)
+        good = [*world.enqueue(3, collection="z"), *world.enqueue(3, type=TWO)]
+        claimed = [each.instance for _ in range(8) for each in host.claim(limit=1)]
+        assert sorted(claimed) == sorted(good)
+        Task.objects.filter(pk=bad.instance).update(daemon=host.row)
+
     def test_that_was_missed_and_does_not_fit_is_not_missed_for_ever(self, world):
         case = world.bring_to(State.RUNNING, world.host())
         late = world.store.now() - SECOND

@@ -5,7 +5,7 @@ import re
 import pytest
 
 from atp import queue
-from atp.models import Gate, Limit
+from atp.models import Limit
 
 ADD = "/atp/types/tests.add"
 
@@ -25,7 +25,7 @@ def test_hold_and_open_a_type(full, operator):
     assert "why" in shown
     assert "tests.add is held" in operator.get("/atp/").content.decode()
     operator.post(f"{ADD}/gate/", {"of": "type", "mode": "open"})
-    assert not Gate.objects.exists()
+    assert not queue.gates()
 
 
 def test_drop_a_lane(full, operator):
@@ -73,7 +73,7 @@ def test_what_makes_no_sense(full, operator, path, given):
     answer = operator.post(path, given)
     assert answer.status_code == 422
     assert errors(answer)
-    assert not Gate.objects.exists()
+    assert not queue.gates()
     assert not Limit.objects.exists()
 
 

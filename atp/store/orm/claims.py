@@ -9,7 +9,7 @@ from django.utils.functional import cached_property
 from ...exceptions import LeaseLost
 from ...models import Daemon, Instance, Limit, LogRecord, Task, Type
 from ...states import Actor, Event, Reason, State
-from ..rotation import Rotation, shares
+from ..rotation import Rotation, taken
 from ..values import Change, Claimed, Parameters
 from .gates import Gates
 from .limited import LIMITING, Limited
@@ -96,19 +96,14 @@ class Claims(Limited, Gates):
     def _pick(self, lanes, known, row, now, limit, caps=None):
         """Claim an even share of each lane first, then whatever fits; no more than its cap."""
         lanes = lanes[: max(limit, 0)]
-        weights = self._weights(known)
-        share = shares(limit, weights, lanes)
-        picked = {}
-        for further in (False, True):
-            for lane in lanes:
-                left = limit - sum(map(len, picked.values()))
-                wanted = left if further else min(left, share[lane], (caps or {}).get(lane, left))
-                taken = picked.get(lane, [])
-                if wanted <= 0 or (further and (lane in (caps or ()) or len(taken) < share[lane])):
-                    continue
-                picked.setdefault(lane, []).extend(
-                    self._lock(known[lane[0]], lane[1], now, wanted, taken)
-                )
+        weights, locked = self._weights(known), set()
+
+        def lock(lane, wanted):
+            tasks = self._lock(known[lane[0]], lane[1], now, wanted, locked) if wanted else []
+            locked.update(task.pk for task in tasks)
+            return tasks
+
+        picked = taken(limit, weights, lanes, caps or {}, lock)
         tasks = [task for lane in picked.values() for task in lane]
         late = [task for task in tasks if task.start_before and task.start_before <= now]
         self._fail_missed([task.pk for task in late], now, str(row))
@@ -122,12 +117,12 @@ class Claims(Limited, Gates):
         self.rotation.took(counts, weights, apart=caps is not None)
         return self.rotation.dealt(by_lane) if by_lane else []
 
-    def _lock(self, type_id, collection, now, wanted, taken):
-        """Lock due Tasks of a lane, in order, but for those that are taken."""
+    def _lock(self, type_id, collection, now, wanted, locked):
+        """Lock due Tasks of a lane, in order, but for those of the keys that are."""
         due = self._sound(now).filter(type=type_id, collection=collection)
-        due = due.exclude(pk__in=[task.pk for task in taken])
-        locked = due.select_for_update(skip_locked=True, of=("self",))
-        return list(locked.in_claiming_order()[:wanted])
+        due = due.exclude(pk__in=locked)
+        due = due.select_for_update(skip_locked=True, of=("self",))
+        return list(due.in_claiming_order()[:wanted])
 
     def _sound(self, now):
         """What is due, but for what does not fit its Instance: that is for a scan to mend.

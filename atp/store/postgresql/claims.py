@@ -16,7 +16,9 @@ _PARAMETERS, _DUE, _LOOKED, _STEPS, _LIMITED = range(14, 19)
 # To find what is due took so long, in seconds, that much was stepped over that is gone, or
 # waits. For so many times as long, and no longer than that, the next claims begin where
 # this one ended.
-SLOW, TIMES, AGAIN = 0.005, 20, 1.0
+SLOW, TIMES, AGAIN = 0.001, 20, 1.0
+# That is no help where a look at so many lanes has taken no longer for each, in seconds.
+EACH = 20e-6
 # Who has looked at so many lanes and priorities does not look between those that are known.
 MANY = 100
 # What a time may lose on its way here and back, in seconds.
@@ -47,8 +49,10 @@ class Claims(ORMClaims):
             self.miss(who=name)
         if not ends:
             self._ends = {}
+        claimed = [] if instance is None else self._claimed(rows)
+        if not ends:
             self._look_again(rows)
-        return [] if instance is None else self._claimed(rows)
+        return claimed
 
     def _take_limited(self, daemon, type, rooms, wanted):
         caps = {lane: room for lane, room in rooms.lanes.items() if room}
@@ -60,7 +64,8 @@ class Claims(ORMClaims):
     def _look_again(self, rows):
         """Decide where the claims of the next moment begin: a look at everything was slow."""
         looked = rows[0][_LOOKED] or 0.0
-        if looked > SLOW and len(rows) > FEW:
+        each = looked / max(1, len(self._ends))
+        if looked > SLOW and each > EACH and len(rows) > FEW:
             self._from_the_end_until = time.monotonic() + min(AGAIN, TIMES * looked)
             self._looks_between = rows[0][_STEPS] < MANY
         else:

@@ -1,15 +1,23 @@
 """Claiming on SQLite: a look at the queue without the lock, then the same in a transaction."""
 
+import time
 from datetime import timedelta
+from functools import partial
+
+from django.utils.functional import cached_property
 
 from ...exceptions import LeaseLost
 from ..orm.claims import Claims as ORMClaims
 from ..orm.gates import Closed
-from ..rotation import shares
+from ..rotation import taken
 from ..values import Parameters
 from .base import as_json, as_text
+from .known import Known
 from .lane import Lane
 from .waiting import Waiting
+
+# Above every priority.
+ABOVE = 1000
 
 _DAEMON = """
     SELECT id, host || ':' || pid, lock <> '' OR lease_until > %(now)s
@@ -33,43 +41,62 @@ _LOG = """
 
 
 class Claims(Waiting, ORMClaims):
+    @cached_property
+    def _known(self):
+        return Known()
+
     def _claim_unlimited(self, daemon, types, limit):
         # An idle daemon looks often, and should keep no writer waiting.
-        if limit <= 0 or not self._has_work(daemon, types):
+        found = self._look(daemon, types, limit) if limit > 0 else None
+        if found is None:
             return []
         with self.atomic():
-            time = self.now()
-            row = self._leased(daemon, as_text(time))
+            now = self.now()
+            row = self._leased(daemon, as_text(now))
             self.miss(who=row[1])
             served = self._served(types)
-            gates, limits, weights = self._set(as_text(time))
+            gates, limits, weights = self._set(as_text(now))
             closed = Closed(gates.pairs | limits.pairs)
-            return self._pick(row, served, weights, closed, time, limit)
+            pick = partial(self._pick, row, served, weights, closed, now, limit)
+            known = self._known.lanes(limit)
+            if known:
+                claimed = pick(found=[(*lane, ABOVE) for lane in known], least=limit)
+                if claimed:
+                    return claimed
+                self._known.forget()
+                found = None
+            return pick(found=found)
 
     def _take_limited(self, daemon, type, rooms, wanted):
-        time = self.now()
-        row = self._leased(daemon, as_text(time))
+        now = self.now()
+        row = self._leased(daemon, as_text(now))
         served = self._served([type])
-        gates, _, weights = self._set(as_text(time))
+        gates, _, weights = self._set(as_text(now))
         key = served[type][0]
         full = {(key, lane[1]) for lane, room in rooms.lanes.items() if not room}
         closed = Closed(gates.pairs | full)
         caps = {lane: room for lane, room in rooms.lanes.items() if room}
-        return self._pick(row, served, weights, closed, time, wanted, caps, rooms.whole)
+        return self._pick(row, served, weights, closed, now, wanted, caps, rooms.whole)
 
     def miss(self, *, who="", limit=500):
         # Asked whenever a claim has brought nothing.
         return super().miss(who=who, limit=limit) if self._is_late(as_text(self.now())) else 0
 
-    def _has_work(self, daemon, types):
+    def _look(self, daemon, types, limit):
+        """Return the lanes that have something due; None if there is nothing to be done."""
         now = as_text(self.now())
         self._leased(daemon, now)
         served = self._served(types)
         keys = {columns[0]: type for type, columns in served.items()}
         gates, limits, _ = self._set(now)
         self._limited = {keys[key] for key, _ in limits.pairs if key in keys}
+        if self._known.lanes(limit):
+            return []
+        began = time.monotonic()
         closed = Closed(gates.pairs | limits.pairs)
-        return self._is_late(now) or bool(self._ready(self._begins(served), now, closed, 1))
+        found = self._ready(self._begins(served), now, closed, limit)
+        self._known.found(found, limit, time.monotonic() - began)
+        return found if found or self._is_late(now) else None
 
     def _begins(self, served):
         """The keys of the Types in their order, each with the collection to begin behind."""
@@ -86,40 +113,49 @@ class Claims(Waiting, ORMClaims):
             raise LeaseLost("The daemon's lease has run out.")
         return key, name
 
-    def _pick(self, row, served, weights, closed, time, limit, caps=None, walks=True):
-        """Claim an even share of each lane first, then whatever fits; no more than its cap."""
-        now = as_text(time)
-        # Of a Type of which only some lanes are limited, the others are not looked at.
-        of_lanes = not walks
-        found = self._ready(self._begins(served), now, closed, -1 if of_lanes else limit)
+    def _pick(
+        self, row, served, weights, closed, now, limit, caps=None, walks=True, found=None, least=1
+    ):
+        """Claim an even share of each lane first, then whatever fits; no more than its cap.
+
+        From the lanes that were ``found``, or else those that are; nothing if that is less
+        than ``least``.
+        """
+        ready = partial(self._ready, self._begins(served), as_text(now), closed)
         names = {columns[0]: type for type, columns in served.items()}
-        parameters = {type: _parameters(type, *columns[1:]) for type, columns in served.items()}
-        cursor, lanes = self.connection.cursor(), {}
-        for type_id, collection, priority in found:
-            name = names[type_id], collection
-            if not of_lanes or name in caps:
-                lanes[name] = Lane(cursor, type_id, collection, priority, parameters[name[0]], time)
         weights = {type: weights.get(columns[0], 1.0) for type, columns in served.items()}
-        share, claimed = shares(limit, weights, list(lanes)), {}
-        for further in (False, True):
-            for name, lane in lanes.items():
-                left = limit - sum(map(len, claimed.values()))
-                wanted = left if further else min(left, share[name], (caps or {}).get(name, left))
-                had = claimed.setdefault(name, [])
-                if wanted > 0 and not (
-                    further and (name in (caps or ()) or len(had) < share[name])
-                ):
-                    had += lane.take(wanted)
-        claimed = {name: tasks for name, tasks in claimed.items() if tasks}
-        if not claimed:
+
+        def take(found):
+            lanes = self._lanes(found, closed, served, names, now, None if walks else caps)
+            claimed = taken(limit, weights, lanes, caps or {}, lambda name, n: lanes[name].take(n))
+            return {name: tasks for name, tasks in claimed.items() if tasks}
+
+        if found is None:
+            # Of a Type of which only some lanes are limited, the others are not looked at.
+            found = ready(limit if walks else -1)
+        claimed = take(found)
+        if not claimed and least == 1 and len(found) == limit:
+            # What does not fit its Instance must not hide other lanes until a scan mends it.
+            claimed = take(ready(-1))
+        if sum(map(len, claimed.values())) < least:
             return []
         self._hold([each.instance for tasks in claimed.values() for each in tasks], *row, now)
         counts = {name: len(tasks) for name, tasks in claimed.items()}
         self.rotation.took(counts, weights, apart=caps is not None)
         return self.rotation.dealt(claimed)
 
+    def _lanes(self, found, closed, served, names, now, wanted):
+        """Return a :class:`Lane` of each that was found, by name; only of ``wanted`` if given."""
+        parameters = {type: _parameters(type, *columns[1:]) for type, columns in served.items()}
+        cursor, lanes = self.connection.cursor(), {}
+        for type_id, collection, priority in found:
+            name = names[type_id], collection
+            if (wanted is None or name in wanted) and not closed.shuts(type_id, collection):
+                lanes[name] = Lane(cursor, type_id, collection, priority, parameters[name[0]], now)
+        return lanes
+
     def _hold(self, keys, daemon, name, now):
-        keys, count = as_json(keys), len(keys)
+        keys, count, now = as_json(keys), len(keys), as_text(now)
         self.run(_HOLD, keys=keys, daemon=daemon)
         if self.run(_MOVE, keys=keys).rowcount != count:
             raise AssertionError("a waiting Task belongs to an Instance that is not ACCEPTED")

@@ -221,19 +221,50 @@ shared AS MATERIALIZED (
     ) found
     LIMIT %(limit)s::int
 ),
+-- Those that gave all of their share may have more. What lanes of a Type have left of its
+-- share, others of the same Type get, and what is left then, others.
 lacking AS MATERIALIZED (
     SELECT %(limit)s::int - count(*) AS number FROM shared
 ),
-further AS MATERIALIZED (
-    -- More of those that had all of their share.
+more AS MATERIALIZED (
+    SELECT * FROM lane
+    WHERE cap IS NULL AND (SELECT number FROM lacking) > 0 AND (share = 0 OR (place, share) IN (
+        SELECT place, count(*) FROM shared GROUP BY place
+    ))
+    ORDER BY place
+),
+own AS MATERIALIZED (
     SELECT found.*
     FROM (
-        SELECT * FROM lane
-        WHERE cap IS NULL AND (share = 0 OR (place, share) IN (
-            SELECT place, count(*) FROM shared GROUP BY place
-        ))
-        ORDER BY place
-    ) lane CROSS JOIN LATERAL (
+        SELECT type_id, sum(share - (SELECT count(*) FROM shared WHERE place = lane.place)) AS number
+        FROM lane
+        WHERE (SELECT number FROM lacking) > 0
+        GROUP BY type_id
+    ) lacks CROSS JOIN LATERAL (
+        SELECT task.instance_id, lane.place, task.due_at, lane.looked, lane.parameters
+        FROM (SELECT * FROM more WHERE type_id = lacks.type_id ORDER BY place) lane
+        CROSS JOIN LATERAL unnest(lane.priorities, lane.dues) AS level (priority, due)
+        CROSS JOIN LATERAL (
+            SELECT instance_id, due_at FROM atp_task
+            WHERE type_id = lane.type_id AND daemon_id IS NULL
+              AND collection = lane.collection AND priority = level.priority
+              AND due_at BETWEEN level.due AND (SELECT now FROM daemon)
+              AND (start_before IS NULL OR start_before > (SELECT now FROM daemon))
+              AND instance_id NOT IN (SELECT instance_id FROM shared)
+            ORDER BY due_at, instance_id
+            LIMIT lacks.number
+            FOR UPDATE SKIP LOCKED
+        ) task
+        LIMIT lacks.number
+    ) found
+    WHERE lacks.number > 0
+),
+left_over AS MATERIALIZED (
+    SELECT lacking.number - (SELECT count(*) FROM own) AS number FROM lacking
+),
+further AS MATERIALIZED (
+    SELECT found.*
+    FROM more AS lane CROSS JOIN LATERAL (
         SELECT task.instance_id, lane.place, task.due_at, lane.looked, lane.parameters
         FROM unnest(lane.priorities, lane.dues) AS level (priority, due)
         CROSS JOIN LATERAL (
@@ -243,17 +274,18 @@ further AS MATERIALIZED (
               AND due_at BETWEEN level.due AND (SELECT now FROM daemon)
               AND (start_before IS NULL OR start_before > (SELECT now FROM daemon))
               AND instance_id NOT IN (SELECT instance_id FROM shared)
+              AND instance_id NOT IN (SELECT instance_id FROM own)
             ORDER BY due_at, instance_id
-            LIMIT (SELECT number FROM lacking)
+            LIMIT (SELECT number FROM left_over)
             FOR UPDATE SKIP LOCKED
         ) task
-        LIMIT (SELECT number FROM lacking)
+        LIMIT (SELECT number FROM left_over)
     ) found
-    WHERE (SELECT number FROM lacking) > 0
-    LIMIT (SELECT number FROM lacking)
+    WHERE (SELECT number FROM left_over) > 0
+    LIMIT (SELECT number FROM left_over)
 ),
 picked AS MATERIALIZED (
-    SELECT * FROM shared UNION ALL SELECT * FROM further
+    SELECT * FROM shared UNION ALL SELECT * FROM own UNION ALL SELECT * FROM further
 ),
 taken AS (
     UPDATE atp_task task

@@ -1,0 +1,32 @@
+"""Lanes that the next claims are from, after a look at all of them has taken long."""
+
+import time
+
+# A look took so long, in seconds, if a thousand lanes have nothing due. For so many times as
+# long, and no longer than that, the next claims are from the lanes that it has found.
+SLOW, TIMES, AGAIN = 0.001, 20, 1.0
+# To ask more of them one by one costs as much as a look.
+MANY = 16
+
+
+class Known:
+    """What was found last, for a moment: a claim of less than there are looks at all."""
+
+    def __init__(self):
+        self._lanes = []
+        self._until = 0.0
+
+    def lanes(self, limit):
+        """Pairs of a Type's key and a collection; none where a look is due, or the limit small."""
+        if time.monotonic() >= self._until or limit < len(self._lanes):
+            return []
+        return self._lanes
+
+    def forget(self):
+        self._until = 0.0
+
+    def found(self, lanes, limit, seconds):
+        """A look for up to ``limit`` lanes has taken so long."""
+        if seconds > SLOW and len(lanes) <= MANY and len(lanes) < limit:
+            self._lanes = [(type, collection) for type, collection, _ in lanes]
+            self._until = time.monotonic() + min(AGAIN, TIMES * seconds)
