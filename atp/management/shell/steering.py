@@ -5,7 +5,7 @@ import sys
 from django.core.management.base import CommandError
 from django.db import transaction
 
-from ... import queue
+from ... import queue, steering
 from ...conf import settings
 from ...exceptions import IllegalTransition, UnknownInstance
 from ...models import Type
@@ -77,7 +77,7 @@ def _chunks(selected):
     last = 0
     end = selected.order_by("pk").values_list("pk", flat=True).last()
     while end is not None and last < end:
-        chunk = list(selected.filter(pk__gt=last, pk__lte=end).order_by("pk")[: queue.CHUNK])
+        chunk = list(selected.filter(pk__gt=last, pk__lte=end).order_by("pk")[: steering.CHUNK])
         if not chunk:
             return
         last = chunk[-1].pk
@@ -168,7 +168,7 @@ def _cancel(chunk):
         # Somebody was quicker with one of them: the others are cancelled all the same.
         rows = instances().filter(pk__in=[instance.pk for instance in chunk])
         failed = rows.failed(Reason.CANCELLED).count()
-        return failed, rows.filter(task__request=queue.CANCEL).count()
+        return failed, rows.filter(task__request=steering.CANCEL).count()
     return len(chunk) - len(asked), len(asked)
 
 
