@@ -143,7 +143,7 @@ class Transaction:
                 attempt=attempt,
                 time=store.now(),
                 who=self._who,
-                message=ROLLED_BACK,
+                transactional=True,
             )
             store.keep_late([late])
             for file in self._files():

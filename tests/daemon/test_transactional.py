@@ -225,6 +225,24 @@ def test_taken_away_in_its_transaction(atpd, record, flag):
     daemon.wait_for_fact("refused")
 
 
+def test_it_raises_after_it_was_taken_away(atpd, record, flag):
+    """G4, G7: what it wrote was rolled back then too, and nothing has happened twice."""
+    needs_many_writers()
+    instance = types.raising_late.enqueue(path=str(record), until=str(flag))
+    atpd(processes=1)
+    record.wait_for("start")
+    wait_for(lambda: is_running(instance))
+    lost = Change(event=Event.EXPIRE, instance=instance.pk, attempt=1, who="the test")
+    assert get_store().record([lost], daemon=Daemon.objects.get().uuid) == []
+    flag.touch()
+    instance.wait(20)
+    assert (instance.state, instance.attempt) == (State.FINISHED, 2)
+    assert types.written() == [0]
+    [kept] = messages(instance)
+    assert kept.startswith("attempt 1 failed ")
+    assert kept.endswith("; all that it wrote was rolled back\nrefused")
+
+
 def test_its_connection_is_cut(atpd, record, flag):
     """G7, G11: nothing was committed, and nobody is charged for it."""
     needs_many_writers()

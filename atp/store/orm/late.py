@@ -123,9 +123,8 @@ class _Logs:
         if event in _ENDED:
             return f"{did} {told}"
         said = getattr(entry, "message", "")
-        if event == Event.FINISH:
-            return f"{did} {told}; {said or TWICE}"
-        return f"{did} {told}; {TWICE}" + (f"\n{said}" if said else "")
+        effects = ROLLED_BACK if getattr(entry, "transactional", False) else TWICE
+        return f"{did} {told}; {effects}" + (f"\n{said}" if said else "")
 
 
 def _is_counted(message):
