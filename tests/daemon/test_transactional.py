@@ -14,7 +14,7 @@ from atp.states import Event, Reason, State
 from atp.store import get_store
 from atp.store.values import Change
 from tests.app import tasks_transactional as types
-from tests.helpers import Thread, child_environment, wait_for
+from tests.helpers import Thread, child_environment, stays, wait_for
 
 from . import harness
 from .harness import story
@@ -294,8 +294,7 @@ def test_exactly_once_whatever_is_killed(atpd):
                 kills += 1
             except ProcessLookupError:
                 pass
-        until = time.monotonic() + dice.random() * 0.3
-        wait_for(lambda until=until: time.monotonic() > until)
+        stays(lambda: daemon.process.poll() is None, dice.random() * 0.3, what="the daemon")
     assert kills >= 10
     assert set(Instance.objects.values_list("state", flat=True)) == {State.FINISHED}
     assert types.written() == list(range(count))
