@@ -2,11 +2,10 @@
 
 from datetime import timedelta
 
-from .conf import settings
-from .exceptions import LONGEST_DELAY, IllegalTransition, InvalidOption, UnknownInstance
-from .models import Instance
+from .exceptions import LONGEST_DELAY, IllegalTransition, InvalidOption
 from .options import Options, instant
 from .states import State
+from .steering import refresh
 from .store import get_store
 from .store.values import Alteration
 
@@ -27,8 +26,7 @@ def change(*instances, priority=None, due=None, postpone=None, collection=None, 
         priority=priority, due=due, postpone=postpone, collection=collection, now=store.now
     )
     changed = store.change([instance.pk for instance in instances], alteration, who=by)
-    for instance in instances:
-        _refresh(instance)
+    refresh(instances)
     for instance in instances:
         if instance.pk not in changed:
             raise IllegalTransition(
@@ -57,10 +55,3 @@ def alteration_of(*, priority=None, due=None, postpone=None, collection=None, no
             f"postpone={postpone!r}: must be a timedelta from 0 to {LONGEST.days} days."
         )
     return Alteration(due=due, postpone=postpone, **given)
-
-
-def _refresh(instance):
-    try:
-        instance.refresh_from_db(using=settings.DATABASE)
-    except Instance.DoesNotExist:
-        raise UnknownInstance(f"There is no Instance {instance.uuid} any more.") from None

@@ -5,9 +5,8 @@ nothing below them. ``by`` names who acts and through which channel, as text
 for the log.
 """
 
-import time
 from collections import defaultdict
-from contextlib import nullcontext, suppress
+from contextlib import nullcontext
 from uuid import UUID
 
 from django.db import transaction
@@ -16,7 +15,7 @@ from .calls import Call, call_of, identifiers_of, request_of
 from .changing import change  # noqa: F401 (a verb)
 from .commanding import command, get_daemon  # noqa: F401 (verbs)
 from .conf import did_you_mean, settings
-from .controls import (  # noqa: F401 (verbs on places, which have a module of their own)
+from .controls import (  # noqa: F401 (verbs on places)
     declared_limits,
     drop,
     gates,
@@ -26,23 +25,20 @@ from .controls import (  # noqa: F401 (verbs on places, which have a module of t
     open_gate,
     unlimit,
 )
-from .exceptions import (
-    ATPError,
-    IllegalTransition,
-    UnknownInstance,
-    UnknownType,
-    WaitTimeout,
-)
+from .exceptions import ATPError, UnknownInstance, UnknownType
 from .models import Inputs, Instance, Response, Task, Type
 from .registry import is_identifier, registry
-from .states import Event, State
+from .steering import (  # noqa: F401 (verbs)
+    cancel,
+    delete,
+    pause,
+    purge,
+    redrive,
+    release,
+    resume,
+)
 from .store import get_store
 from .store.findings import NOWHERE, Place
-from .store.values import CANCEL, PAUSE, RELEASE, RESUME, Change
-
-# Instances written or removed in one statement.
-CHUNK = 1000
-
 
 # Types
 
@@ -206,168 +202,3 @@ def scan(*, repair=True, by=""):
 def suspicions():
     """Return the Findings that indexes tell at once, with nothing mended."""
     return list(get_store().scan(NOWHERE, repair=False).findings)
-
-
-# Steering
-
-
-def redrive(*instances, by=""):
-    """Send FAILED Instances back to the queue, with their budgets as new.
-
-    Raises IllegalTransition if one is not FAILED; the others are redriven.
-    """
-    changes = [Change(event=Event.REDRIVE, instance=i.pk, who=by) for i in instances]
-    refused = get_store().record(changes)
-    _refresh(instances)
-    for refusal in refused:
-        instance = next(i for i in instances if i.pk == refusal.instance)
-        raise IllegalTransition(
-            f"{instance.uuid} cannot be redriven: it is {instance.state}, not {State.FAILED}.",
-            event=Event.REDRIVE,
-            state=State(instance.state),
-        )
-
-
-def release(instance, by=""):
-    """Re-enqueue a live Instance (RFC 14).
-
-    If it is claimed, its holder is asked to stop the attempt and hand it
-    back; no budget is charged. If it waits, there is nothing to do. Returns
-    whether a holder was asked. Raises IllegalTransition if it is terminal.
-    """
-    asked = get_store().request(instance.pk, RELEASE, who=by)
-    _refresh([instance])
-    row = None if asked or instance.is_terminal else task(instance)
-    is_cancelled = row is not None and row.request == CANCEL
-    if not asked and (instance.is_terminal or is_cancelled):
-        more = f", and {_BEING_CANCELLED}" if is_cancelled else ""
-        raise IllegalTransition(
-            f"{instance.uuid} cannot be released: it is {instance.state}{more}.",
-            event=Event.RELEASE,
-            state=State(instance.state),
-        )
-    return asked
-
-
-_BEING_CANCELLED = "has been asked to be cancelled already"
-
-
-def cancel(*instances, by=""):
-    """End live Instances: FAILED, with the reason CANCELLED.
-
-    What waits is FAILED at once. Of what is claimed the holder is asked: it interrupts the
-    handler, and kills it after its ``cancel_grace``; the Instance may finish before. Returns
-    those, which have not ended yet. Raises IllegalTransition if one is terminal, or has been
-    asked to be cancelled already; the others are cancelled.
-    """
-    keys = [instance.pk for instance in instances]
-    chunks = [keys[start : start + CHUNK] for start in range(0, len(keys), CHUNK)]
-    done = [get_store().cancel(chunk, who=by) for chunk in chunks]
-    failed, asked, before = (
-        {key for each in done for key in getattr(each, name)}
-        for name in ("failed", "asked", "before")
-    )
-    _refresh(instances)
-    for instance in instances:
-        if instance.pk not in failed | asked:
-            more = f", and {_BEING_CANCELLED}" if instance.pk in before else ""
-            raise IllegalTransition(
-                f"{instance.uuid} cannot be cancelled: it is {instance.state}{more}.",
-                event=Event.FAIL,
-                state=State(instance.state),
-            )
-    return [instance for instance in instances if instance.pk in asked]
-
-
-def pause(instance, by=""):
-    """Put a RUNNING Instance on hold (RFC 14's PAUSED).
-
-    Its daemon is asked: it stops at its next ``context.check()`` or ``progress()`` outside a
-    transaction, or, if its Type is stoppable, wherever it is. Raises IllegalTransition if it
-    is not running, or has been asked already.
-    """
-    _hold(instance, PAUSE, Event.PAUSE, "paused", by)
-
-
-def resume(instance, by=""):
-    """Let a PAUSED Instance go on, as soon as there is a place for it.
-
-    Raises IllegalTransition if it is not on hold, nor about to be, or has been asked already.
-    """
-    _hold(instance, RESUME, Event.RESUME, "resumed", by)
-
-
-def _hold(instance, request, event, done, by):
-    asked = get_store().request(instance.pk, request, who=by)
-    _refresh([instance])
-    if asked:
-        return
-    row = task(instance)
-    before = row.request if row is not None else ""
-    more = {
-        CANCEL: f", and {_BEING_CANCELLED}",
-        request: f", and has been asked to be {done} already",
-    }
-    raise IllegalTransition(
-        f"{instance.uuid} cannot be {done}: it is {instance.state}{more.get(before, '')}.",
-        event=event,
-        state=State(instance.state),
-    )
-
-
-def purge(type=None, by=""):
-    """Remove terminal Instances that are older than their Type's retention; returns how many."""
-    removed = 0
-    while count := get_store().purge(type=type, limit=CHUNK, who=by):
-        removed += count
-    return removed
-
-
-def delete(*instances, by="", cancel=False, wait=0.0):
-    """Remove terminal Instances, with inputs, response, files and log (RFC 14).
-
-    Returns how many. That it was done stays in the log of their Type. Raises
-    IllegalTransition, with nothing removed, if one is live. With ``cancel`` those are
-    cancelled first: what waits is removed at once; what a daemon holds only if it ends
-    within ``wait`` seconds, and else stays, cancelled, to be removed later.
-    """
-    _refresh(instances)
-    if cancel:
-        _end([instance for instance in instances if not instance.is_terminal], by, wait)
-        instances = [instance for instance in instances if instance.is_terminal]
-    for instance in instances:
-        if not instance.is_terminal:
-            raise IllegalTransition(
-                f"{instance.uuid} cannot be removed: it is {instance.state}.",
-                state=State(instance.state),
-            )
-    keys = [instance.pk for instance in instances]
-    store = get_store()
-    return sum(
-        store.purge(instances=keys[start : start + CHUNK], limit=CHUNK, who=by)
-        for start in range(0, len(keys), CHUNK)
-    )
-
-
-def _end(instances, by, wait):
-    """Cancel live Instances, and wait so many seconds for those that a daemon holds."""
-    if not instances:
-        return
-    try:
-        cancel(*instances, by=by)
-    except IllegalTransition:
-        pass  # that one has ended by itself, or is about to be
-    until = time.monotonic() + wait
-    for instance in instances:
-        if wait and not instance.is_terminal:
-            with suppress(WaitTimeout):
-                instance.wait(max(0.0, until - time.monotonic()))
-    _refresh(instances)
-
-
-def _refresh(instances):
-    for instance in instances:
-        try:
-            instance.refresh_from_db(using=settings.DATABASE)
-        except Instance.DoesNotExist:
-            raise UnknownInstance(f"There is no Instance {instance.uuid} any more.") from None

@@ -299,8 +299,8 @@ def _check_parameters(identifier, parameters):
             _check_count(told, name, value)
         elif name == "max_memory":
             _check_memory(told, value)
-        elif name == "keep_processes" and not isinstance(value, bool):
-            raise InvalidType(f"{told}: keep_processes must be True or False, not {value!r}.")
+        elif name in ("keep_processes", "stoppable") and not isinstance(value, bool):
+            raise InvalidType(f"{told}: {name} must be True or False, not {value!r}.")
     first, last = parameters.get("backoff"), parameters.get("backoff_max")
     if first is not None and last is not None and seconds(first) > seconds(last):
         raise InvalidType(f"{told}: backoff={first!r} is longer than backoff_max={last!r}.")

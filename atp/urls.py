@@ -14,6 +14,7 @@ from .views.changing import ChangePage
 from .views.commanding import OrderPage
 from .views.controls import GatePage, LimitPage
 from .views.daemons import DaemonPage, DaemonsPage
+from .views.deleting import DeletePage
 from .views.enqueueing import EnqueuePage
 from .views.instances import InstancePage, InstancesPage, LogPage, PublishedFile, ResponseBody
 from .views.overview import OverviewPage
@@ -30,6 +31,7 @@ urlpatterns = [
     path("instances/<str:uuid>/response", ResponseBody.as_view(), name="response"),
     path("instances/<str:uuid>/files/<int:number>", PublishedFile.as_view(), name="file"),
     path("instances/<str:uuid>/change/", ChangePage.as_view(), name="change"),
+    path("instances/<str:uuid>/delete/", DeletePage.as_view(), name="delete"),
     path("instances/<str:uuid>/<str:name>/", ActionPage.as_view(), name="action"),
     path("types/", TypesPage.as_view(), name="types"),
     path("types/<str:identifier>/", TypePage.as_view(), name="type"),

@@ -14,7 +14,7 @@ from django.core.management import call_command
 from django.core.management.base import CommandError
 from django.utils import timezone
 
-from atp import queue, wording
+from atp import queue, steering, wording
 from atp.management.commands.atp import Command
 from atp.management.shell import SUBCOMMANDS, arguments, present
 from atp.management.shell.base import actor
@@ -484,7 +484,7 @@ def test_redrive_of_a_selection(full):
 
 
 def test_redrive_goes_through_a_selection_in_chunks(full, monkeypatch):
-    monkeypatch.setattr(queue, "CHUNK", 2)
+    monkeypatch.setattr(steering, "CHUNK", 2)
     for _ in range(4):
         full.failed()
     assert document("redrive", "--all", "--yes") == {"redriven": 5}
@@ -530,7 +530,7 @@ def test_cancel_of_uuids_is_all_or_none(full):
 
 
 def test_cancel_of_a_selection_takes_what_waits(full, monkeypatch):
-    monkeypatch.setattr(queue, "CHUNK", 2)
+    monkeypatch.setattr(steering, "CHUNK", 2)
     more = echo.using(collection="books").enqueue_many([{}] * 5)
     assert document("cancel", "--type", "tests.keyword", "--yes")["cancelled"] == 0
     found = document("cancel", "--type", "tests.echo", "--collection", "books", "--yes")

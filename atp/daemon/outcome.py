@@ -6,6 +6,7 @@ from datetime import timedelta
 from enum import Enum
 
 from .. import backoff, states
+from ..registry import registry
 from ..states import Event, Reason
 from ..store.values import Change, ResponseData
 
@@ -56,7 +57,7 @@ def change(outcome, claimed, **facts):
 
     ``facts`` are the Change's time, started and who.
     """
-    facts |= {"instance": claimed.instance, "attempt": claimed.attempt}
+    facts |= _facts(claimed)
     if outcome.kind in (Kind.FINISHED, Kind.CONCLUDED, Kind.GONE):
         return Change(event=Event.FINISH, response=outcome.response, **facts)
     if outcome.kind in (Kind.CUT, Kind.SHUT_OUT):
@@ -96,7 +97,7 @@ def cancelled(why, claimed, outcome=None, **facts):
     """
     if outcome is not None and outcome.kind is Kind.ERROR:
         why = f"{why}\n{outcome.message}"
-    facts |= {"instance": claimed.instance, "attempt": claimed.attempt}
+    facts |= _facts(claimed)
     return Change(
         event=Event.FAIL, reason=Reason.CANCELLED, message=why, level=logging.WARNING, **facts
     )
@@ -104,8 +105,16 @@ def cancelled(why, claimed, outcome=None, **facts):
 
 def lost(why, claimed, **facts):
     """Return the :class:`Change` of an attempt whose worker died."""
-    facts |= {"instance": claimed.instance, "attempt": claimed.attempt}
+    facts |= _facts(claimed)
     return Change(event=Event.EXPIRE, message=why, level=logging.WARNING, **facts)
+
+
+def _facts(claimed):
+    return {
+        "instance": claimed.instance,
+        "attempt": claimed.attempt,
+        "transactional": registry.is_transactional(claimed.type),
+    }
 
 
 def _cut(outcome, claimed, facts):

@@ -88,7 +88,7 @@ class Transaction:
             if self._committed:  # what the handler wanted done after it has failed
                 logger.exception("%s: after the commit", self._claimed.uuid)
                 return Outcome(Kind.CONCLUDED)
-            is_cut = used is None or _is_cut(error, connection, used)
+            is_cut = _is_cut(error, connection, used)
             if not (is_cut and self._is_written):  # else it may have been committed all the same
                 self._discard(outcome)
                 self._tell_dispatcher()
@@ -143,7 +143,7 @@ class Transaction:
                 attempt=attempt,
                 time=store.now(),
                 who=self._who,
-                message=ROLLED_BACK,
+                transactional=True,
             )
             store.keep_late([late])
             for file in self._files():
@@ -169,8 +169,9 @@ class Transaction:
 def _is_cut(error, connection, used):
     """Whether an error means that the connection that was used is gone, whosever fault that is.
 
-    At the end of a transaction Django may have taken another in its place.
+    Or that there was none to begin with, which is None. At the end of a transaction Django
+    may have taken another in its place.
     """
     if not is_outage(error):
         return False
-    return connection.connection is not used or not connection.is_usable()
+    return used is None or connection.connection is not used or not connection.is_usable()

@@ -157,8 +157,9 @@ class Change:
     ``time`` None is the database's now. ``started`` is given where the start
     of the attempt has not been recorded yet: it is another event, and comes
     first. ``delay`` says when a retry or a deferred Task is due, from now.
-    ``reason`` goes with ``fail``, ``response`` with ``finish``. RFC 14 calls
-    this "changing of the task status".
+    ``reason`` goes with ``fail``, ``response`` with ``finish``. ``transactional``
+    says that what the attempt wrote is rolled back if this comes too late. RFC 14
+    calls this "changing of the task status".
     """
 
     event: Event
@@ -172,6 +173,7 @@ class Change:
     reason: Reason | str = ""
     delay: timedelta | None = None
     response: ResponseData | None = None
+    transactional: bool = False
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -86,6 +86,7 @@ class InstancePage(Page):
             ],
             holder=holder,
             may_enqueue_again=self._may_enqueue_again(instance),
+            may_delete=self.may(permissions.DELETE),
             **context,
         )
 

@@ -55,6 +55,16 @@ def raising(context, *, number=0):
     raise Fatal("refused")
 
 
+@task_type("transactional.raising_late", transactional=True, timeout=120)
+def raising_late(context, *, path, until):
+    """Leave a row, wait for a file, and refuse the first time."""
+    write(context, 0)
+    record(path, event="start", attempt=context.attempt)
+    wait_for_file(context, until)
+    if context.attempt == 1:
+        raise Fatal("refused")
+
+
 @task_type("transactional.dying", transactional=True, max_restarts=1)
 def dying(context, *, number=0):
     """Leave a row, and end the worker."""

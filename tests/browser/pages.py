@@ -18,6 +18,7 @@ def address(name, full):
     arguments = {
         "instance": of_instance,
         "log": of_instance,
+        "delete": of_instance,
         "change": {"uuid": full[State.ACCEPTED].uuid},
         "type": of_type,
         "enqueue": of_type,

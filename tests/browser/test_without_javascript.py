@@ -106,6 +106,17 @@ def test_run_now_and_change(page, full):
     assert queue.get(waiting.uuid).task.due_at < due
 
 
+def test_delete(page, full):
+    failed = full[State.FAILED]
+    page.goto(f"/atp/instances/{failed.uuid}/")
+    page.get_by_role("link", name="Delete").click()
+    page.get_by_role("link", name="Keep").click()
+    page.get_by_role("link", name="Delete").click()
+    page.get_by_role("button", name="Delete").click()
+    expect(page.get_by_role("status")).to_have_text(f"{failed.uuid} is removed.")
+    assert not Instance.objects.filter(uuid=failed.uuid).exists()
+
+
 def test_a_daemon_goes_quiet_and_resumes(page, full):
     page.goto("/atp/daemons/")
     page.get_by_role("link", name="host:1").click()

@@ -9,6 +9,7 @@ from django.contrib.auth.models import Group
 from django.db import connection
 
 from atp import queue
+from atp.exceptions import IllegalTransition
 from atp.models import Instance, Task
 from atp.states import Reason, State
 from tests.app import tasks_cancel as types
@@ -166,7 +167,7 @@ def test_many_at_once(atpd, record):
     for instance in to_end:
         try:
             asked += len(queue.cancel(instance, by=JANE))
-        except queue.IllegalTransition:
+        except IllegalTransition:
             continue
     wait_for(lambda: not Task.objects.exists(), timeout=60, what="an empty queue")
     kept = {instance.pk for instance in instances} - {instance.pk for instance in to_end}

@@ -6,7 +6,6 @@ import resource
 import shutil
 import sqlite3
 import subprocess
-import time
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -263,8 +262,7 @@ def test_stopped_for_a_while_in_the_middle_of_many(atpd, own_server, record, mon
     record.wait_for("end", 100)
     processes = [pair for daemon in daemons for pair in daemon.family()]
     own_server.stop("fast")
-    until = time.monotonic() + 15
-    wait_for(lambda: time.monotonic() > until, 30)
+    stays(lambda: all(harness.is_alive(*pair) for pair in processes), 15, what="every process")
     own_server.start()
     back = datetime.now(UTC)
     for daemon in daemons:

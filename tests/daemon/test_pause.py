@@ -2,7 +2,6 @@
 
 import os
 import signal
-import time
 from pathlib import Path
 
 import pytest
@@ -146,8 +145,7 @@ def test_by_itself(atpd, record, flag):
     wait_for(lambda: is_in(State.PAUSED, instance))
     assert instance.log.get(event=Event.PAUSE).message == "waiting for the licence"
     assert tasks_daemon.noop.enqueue().wait(20).state == State.FINISHED
-    until = time.monotonic() + 3.5  # longer than its time-out
-    wait_for(lambda: time.monotonic() > until)
+    stays(lambda: is_in(State.PAUSED, instance), 3.5)  # longer than its time-out
     flag.touch()
     instance.wait(20)
     assert (instance.state, instance.response.value) == (State.FINISHED, "done")

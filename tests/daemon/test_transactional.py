@@ -14,7 +14,7 @@ from atp.states import Event, Reason, State
 from atp.store import get_store
 from atp.store.values import Change
 from tests.app import tasks_transactional as types
-from tests.helpers import Thread, child_environment, wait_for
+from tests.helpers import Thread, child_environment, stays, wait_for
 
 from . import harness
 from .harness import story
@@ -225,6 +225,24 @@ def test_taken_away_in_its_transaction(atpd, record, flag):
     daemon.wait_for_fact("refused")
 
 
+def test_it_raises_after_it_was_taken_away(atpd, record, flag):
+    """G4, G7: what it wrote was rolled back then too, and nothing has happened twice."""
+    needs_many_writers()
+    instance = types.raising_late.enqueue(path=str(record), until=str(flag))
+    atpd(processes=1)
+    record.wait_for("start")
+    wait_for(lambda: is_running(instance))
+    lost = Change(event=Event.EXPIRE, instance=instance.pk, attempt=1, who="the test")
+    assert get_store().record([lost], daemon=Daemon.objects.get().uuid) == []
+    flag.touch()
+    instance.wait(20)
+    assert (instance.state, instance.attempt) == (State.FINISHED, 2)
+    assert types.written() == [0]
+    [kept] = messages(instance)
+    assert kept.startswith("attempt 1 failed ")
+    assert kept.endswith("; all that it wrote was rolled back\nrefused")
+
+
 def test_its_connection_is_cut(atpd, record, flag):
     """G7, G11: nothing was committed, and nobody is charged for it."""
     needs_many_writers()
@@ -276,8 +294,7 @@ def test_exactly_once_whatever_is_killed(atpd):
                 kills += 1
             except ProcessLookupError:
                 pass
-        until = time.monotonic() + dice.random() * 0.3
-        wait_for(lambda until=until: time.monotonic() > until)
+        stays(lambda: daemon.process.poll() is None, dice.random() * 0.3, what="the daemon")
     assert kills >= 10
     assert set(Instance.objects.values_list("state", flat=True)) == {State.FINISHED}
     assert types.written() == list(range(count))

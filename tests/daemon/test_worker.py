@@ -4,8 +4,10 @@ import logging
 import pickle
 
 import pytest
+from django.core.exceptions import ImproperlyConfigured
 from django.core.signals import got_request_exception
-from django.db import connection, transaction
+from django.db import OperationalError, ProgrammingError, connection, transaction
+from django.db.backends.signals import connection_created
 
 from atp import queue, signals
 from atp.daemon.connections import Connections
@@ -129,6 +131,33 @@ def test_an_asked_attempt_is_interrupted(worker, tmp_path):
     worker._page.ask(0, 1, 1)
     inputs = f'{{"path":"{tmp_path}/record","until":"{tmp_path}/never"}}'
     assert worker._execute(task("daemon.interrupted", inputs)).kind is Kind.INTERRUPTED
+
+
+@pytest.mark.parametrize(
+    ("raised", "kind"),
+    [
+        (OperationalError("too many clients"), Kind.SHUT_OUT),
+        (ImproperlyConfigured("not like this"), Kind.ERROR),
+        (KeyError("a receiver's own fault"), Kind.ERROR),
+        (ProgrammingError("no such role"), Kind.ERROR),
+    ],
+    ids=lambda value: getattr(value, "name", type(value).__name__),
+)
+def test_a_transaction_that_cannot_begin(worker, raised, kind):
+    """G2, G5: only an outage is nobody's fault; else the attempt has failed, and says why."""
+
+    def refuse(sender, **kwargs):
+        raise raised
+
+    connection.close()
+    connection_created.connect(refuse)
+    try:
+        outcome = worker._execute(task("transactional.row", '{"number":1}'))
+    finally:
+        connection_created.disconnect(refuse)
+        connection.close()
+    assert outcome.kind is kind
+    assert str(raised) in outcome.message
 
 
 def test_a_stale_connection_never_reaches_the_next_task(transactional_db, monkeypatch):

@@ -171,6 +171,20 @@ def test_late_result_is_kept_once_and_counted(world):
     world.check()
 
 
+@pytest.mark.parametrize("event", [Event.FINISH, Event.FAIL, Event.RETRY, Event.DEFER])
+def test_late_end_of_a_transactional_attempt(world, event):
+    """G4, G7: however it ended, nothing that it wrote has happened at all."""
+    host = world.host()
+    case = world.bring_to(State.RUNNING, host)
+    host.lose_lease()
+    world.store.sweep()
+    late = finish(case, event=event, message="why", transactional=True)
+    assert world.store.record([late], daemon=host.uuid) == [late]
+    [told] = kept(case)
+    assert told.endswith("after its Task was taken away; all that it wrote was rolled back\nwhy")
+    assert counted() == 1
+
+
 def test_late_notes_are_kept_as_one(world):
     """G4: what a lost attempt goes on saying fills no log."""
     host = world.host()

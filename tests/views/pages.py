@@ -6,7 +6,8 @@ from atp.models import Daemon
 from atp.states import State
 
 INSTANCE, TYPE, DAEMON, LOG = "view_instance", "view_type", "view_daemon", "view_logrecord"
-INPUTS, RESPONSE, OPERATE = "view_inputs", "view_response", "operate"
+INPUTS, RESPONSE = "view_inputs", "view_response"
+OPERATE, DELETE = "operate", "delete_instance"
 VIEW_ALL = (INSTANCE, TYPE, DAEMON, LOG, INPUTS, RESPONSE)
 
 
@@ -34,6 +35,7 @@ PAGES = (
     PageCase("response", "/atp/instances/{finished}/response", (INSTANCE, RESPONSE)),
     PageCase("file", "/atp/instances/{finished}/files/0", (INSTANCE, RESPONSE), shows=404),
     PageCase("change", "/atp/instances/{accepted}/change/", (INSTANCE, OPERATE)),
+    PageCase("delete", "/atp/instances/{accepted}/delete/", (INSTANCE, DELETE)),
     PageCase(
         "action", "/atp/instances/{failed}/redrive/", (INSTANCE, OPERATE), method="post", shows=302
     ),

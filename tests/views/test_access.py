@@ -7,7 +7,7 @@ from atp.models import Instance, LogRecord
 from atp.states import Event, State
 
 from ..populated import MARKUP
-from .pages import INPUTS, INSTANCE, LOG, OPERATE, PAGES, RESPONSE, TYPE, VIEW_ALL
+from .pages import DELETE, INPUTS, INSTANCE, LOG, OPERATE, PAGES, RESPONSE, TYPE, VIEW_ALL
 
 each_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 
@@ -31,7 +31,7 @@ def test_nothing_without_a_login(page, full, client):
 @each_page
 def test_nothing_without_the_permission(page, full, visitor, allow):
     """G14: each permission that a page takes is needed, and named where it is lacking."""
-    allow(*({*VIEW_ALL, OPERATE} - {*page.needs}))
+    allow(*({*VIEW_ALL, OPERATE, DELETE} - {*page.needs}))
     before = LogRecord.objects.count()
     for lacking in page.needs:
         answer = getattr(visitor, page.method)(page.address(full))

@@ -8,7 +8,7 @@ import pytest
 from atp import queue
 from atp.models import LogRecord
 from atp.modes import Mode, Order
-from atp.states import State
+from atp.states import CLAIMED, State
 
 from .test_acting import errors
 
@@ -213,3 +213,34 @@ def test_the_overview_says_which_types_nobody_claims(full, operator):
     queue.command(full.host.uuid, "quiet")
     shown = operator.get("/atp/").content.decode()
     assert "No daemon that serves tests.add, tests.echo claims anything" in shown
+
+
+# Deleting
+
+
+@pytest.mark.parametrize("state", State)
+def test_delete(full, operator, state):
+    """G12: cancelled first; what a daemon holds is not removed before its end."""
+    instance = full[state]
+    page = f"/atp/instances/{instance.uuid}/"
+    asked = operator.get(f"{page}delete/").content.decode()
+    assert ("A daemon holds it" in asked) == (state in CLAIMED)
+    assert ("It is cancelled first" in asked) == (state == State.ACCEPTED)
+    answer = operator.post(f"{page}delete/")
+    if state in CLAIMED:
+        assert answer["Location"] == page
+        assert instance.task.request == "cancel"
+    else:
+        assert answer["Location"] == "/atp/instances/"
+        assert operator.get(page).status_code == 404
+        assert operator.post(f"{page}delete/").status_code == 404
+        subject = f"type:{instance.type.identifier}"
+        assert LogRecord.objects.about(subject).last().who == "user root via page"
+
+
+def test_who_may_not_delete_sees_no_link(full, visitor, allow):
+    allow("view_instance", "operate")
+    page = f"/atp/instances/{full[State.FAILED].uuid}/"
+    assert 'id="delete"' not in visitor.get(page).content.decode()
+    allow("delete_instance")
+    assert 'id="delete"' in visitor.get(page).content.decode()

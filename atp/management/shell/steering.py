@@ -1,98 +1,49 @@
 """``redrive``, ``release``, ``cancel``, ``purge``, ``delete``: what changes Instances."""
 
-import sys
-
 from django.core.management.base import CommandError
-from django.db import transaction
 
 from ... import queue
 from ...conf import settings
-from ...exceptions import IllegalTransition, UnknownInstance
 from ...models import Type
 from ...states import Reason, State
+from ...store.values import CANCEL
 from . import arguments
 from .base import Subcommand, actor, find, instances
+from .selecting import Selecting
 
 
-class Steering(Subcommand):
-    """One that takes selections, which are asked about first. ``done`` is what is done to them."""
-
-    done = ""
-
-    def confirm(self, count, options):
-        """Say how many there are, and ask, or want --yes, before anything is written."""
-        self.say(f"Instances selected: {count}")
-        if options["yes"] or not count:
-            return
-        if options["json"] or not sys.stdin.isatty():
-            raise CommandError(f"Nothing was {self.done}: a selection needs --yes.")
-        self.say(f"{self.name.capitalize()} them? [y/N] ")
-        if sys.stdin.readline().strip().lower() not in ("y", "yes"):
-            raise CommandError(f"Nothing was {self.done}.")
-
-
-class Redrive(Steering):
+class Redrive(Selecting):
     name = "redrive"
-    done = "redriven"
+    doing, done = "redriving", "redriven"
+    ways = "--type, --reason or --all"
+    counts = ("redriven",)
     help = "Send FAILED Instances back to the queue, with their budgets as new."
 
-    def add_arguments(self, parser):
-        add = parser.add_argument
-        add("uuid", nargs="*", type=arguments.uuid_prefix, help="these; all of them, or none")
+    def add_ways(self, add):
         add("--type", type=arguments.text, help="the dead letters of this Type")
         add("--reason", type=arguments.reason, help="what FAILED for this reason")
         add("--all", action="store_true", help="the dead letters of all Types")
-        add("--yes", action="store_true", help="do not ask before redriving a selection")
 
-    def run(self, options):
-        selecting = options["all"] or options["type"] is not None or options["reason"] is not None
-        if bool(options["uuid"]) == bool(selecting):
-            raise CommandError(
-                "Which ones? Give either uuids, or a selection by --type, --reason or --all."
-            )
-        if not selecting:
-            chosen = [find(prefix) for prefix in dict.fromkeys(options["uuid"])]
-            with transaction.atomic(using=settings.DATABASE):
-                queue.redrive(*chosen, by=actor())
-            return {"redriven": len(chosen)}
-        selected = _dead_letters(options)
-        self.confirm(selected.count(), options)
-        return {"redriven": sum(_redrive(chunk) for chunk in _chunks(selected))}
+    def is_selecting(self, options):
+        return options["all"] or options["type"] is not None or options["reason"] is not None
+
+    def selection(self, options):
+        """Dead letters; where a reason is given, what failed for it, dead letter or not."""
+        rows = instances()
+        rows = rows.failed(options["reason"]) if options["reason"] else rows.dead_letter()
+        if options["type"] is not None:
+            rows = rows.filter(type=queue.get_type(options["type"]))
+        return rows
+
+    def act(self, chosen):
+        queue.redrive(*chosen, by=actor())
+        return {"redriven": len(chosen)}
+
+    def acted(self, rows):
+        return {"redriven": rows.exclude(state=State.FAILED).count()}
 
     def text(self, document):
         return f"Instances redriven: {document['redriven']}"
-
-
-def _dead_letters(options):
-    """Dead letters; where a reason is given, what failed for it, dead letter or not."""
-    rows = instances()
-    rows = rows.failed(options["reason"]) if options["reason"] else rows.dead_letter()
-    if options["type"] is not None:
-        rows = rows.filter(type=queue.get_type(options["type"]))
-    return rows
-
-
-def _chunks(selected):
-    """Yield lists of Instances, oldest first, up to the newest that there is now."""
-    last = 0
-    end = selected.order_by("pk").values_list("pk", flat=True).last()
-    while end is not None and last < end:
-        chunk = list(selected.filter(pk__gt=last, pk__lte=end).order_by("pk")[: queue.CHUNK])
-        if not chunk:
-            return
-        last = chunk[-1].pk
-        yield chunk
-
-
-def _redrive(chunk):
-    """Redrive what still can be, and return how many are back in the queue."""
-    try:
-        queue.redrive(*chunk, by=actor())
-    except (IllegalTransition, UnknownInstance):
-        # Somebody was quicker with one of them: the others are redriven all the same.
-        keys = [instance.pk for instance in chunk]
-        return instances().filter(pk__in=keys).exclude(state=State.FAILED).count()
-    return len(chunk)
 
 
 class Release(Subcommand):
@@ -115,35 +66,34 @@ class Release(Subcommand):
         return f"{document['uuid']} waits in the queue already: nothing was done."
 
 
-class Cancel(Steering):
+class Cancel(Selecting):
     name = "cancel"
-    done = "cancelled"
+    doing, done = "cancelling", "cancelled"
+    ways = "--type, --collection or both"
+    counts = ("cancelled", "asked")
     help = "End live Instances: at once what waits, what runs by asking its daemon."
 
-    def add_arguments(self, parser):
-        add = parser.add_argument
-        add("uuid", nargs="*", type=arguments.uuid_prefix, help="these; all of them, or none")
+    def add_ways(self, add):
         add("--type", type=arguments.text, help="what waits of this Type")
         add("--collection", type=arguments.text, help="what waits of this collection")
-        add("--yes", action="store_true", help="do not ask before cancelling a selection")
 
-    def run(self, options):
-        selecting = options["type"] is not None or options["collection"] is not None
-        if bool(options["uuid"]) == selecting:
-            raise CommandError(
-                "Which ones? Give either uuids, or a selection by --type, --collection or both."
-            )
-        if not selecting:
-            chosen = [find(prefix) for prefix in dict.fromkeys(options["uuid"])]
-            with transaction.atomic(using=settings.DATABASE):
-                asked = queue.cancel(*chosen, by=actor())
-            return {"cancelled": len(chosen) - len(asked), "asked": len(asked)}
-        selected = _waiting(options)
-        self.confirm(selected.count(), options)
-        counts = [_cancel(chunk) for chunk in _chunks(selected)]
+    def is_selecting(self, options):
+        return options["type"] is not None or options["collection"] is not None
+
+    def selection(self, options):
+        type = None if options["type"] is None else queue.get_type(options["type"])
+        return instances().selected(
+            state=State.ACCEPTED, type=type, collection=options["collection"] or ""
+        )
+
+    def act(self, chosen):
+        asked = queue.cancel(*chosen, by=actor())
+        return {"cancelled": len(chosen) - len(asked), "asked": len(asked)}
+
+    def acted(self, rows):
         return {
-            "cancelled": sum(cancelled for cancelled, _ in counts),
-            "asked": sum(asked for _, asked in counts),
+            "cancelled": rows.failed(Reason.CANCELLED).count(),
+            "asked": rows.filter(task__request=CANCEL).count(),
         }
 
     def text(self, document):
@@ -151,25 +101,6 @@ class Cancel(Steering):
         if document["asked"]:
             told += f"\nInstances that their daemons are asked to end: {document['asked']}"
         return told
-
-
-def _waiting(options):
-    type = None if options["type"] is None else queue.get_type(options["type"])
-    return instances().selected(
-        state=State.ACCEPTED, type=type, collection=options["collection"] or ""
-    )
-
-
-def _cancel(chunk):
-    """Cancel what still can be; returns how many have FAILED and how many a daemon has by now."""
-    try:
-        asked = queue.cancel(*chunk, by=actor())
-    except (IllegalTransition, UnknownInstance):
-        # Somebody was quicker with one of them: the others are cancelled all the same.
-        rows = instances().filter(pk__in=[instance.pk for instance in chunk])
-        failed = rows.failed(Reason.CANCELLED).count()
-        return failed, rows.filter(task__request=queue.CANCEL).count()
-    return len(chunk) - len(asked), len(asked)
 
 
 class Purge(Subcommand):

@@ -70,8 +70,7 @@ class Late(ORMBase):
             ]
         )
         # An attempt counts once, and that its own daemon took it away does not.
-        attempts = {(key, attempt) for key, attempt, message in records if TWICE in message}
-        attempts |= {(key, attempt) for key, attempt, message in records if ROLLED_BACK in message}
+        attempts = {(key, attempt) for key, attempt, message in records if _is_counted(message)}
         counted = Counter(types[key] for key, attempt in attempts - logs.counted)
         for type_id, count in counted.items():
             self.rows(Type).filter(pk=type_id).update(late_writes=F("late_writes") + count)
@@ -91,7 +90,7 @@ class _Logs:
             key = row.instance_id, row.attempt
             if not row.event:
                 self._said.add((*key, row.message))
-                if TWICE in row.message or ROLLED_BACK in row.message:
+                if _is_counted(row.message):
                     self.counted.add(key)
                 continue
             self._written[*key, row.event, row.who] = row.time
@@ -124,9 +123,13 @@ class _Logs:
         if event in _ENDED:
             return f"{did} {told}"
         said = getattr(entry, "message", "")
-        if event == Event.FINISH:
-            return f"{did} {told}; {said or TWICE}"
-        return f"{did} {told}; {TWICE}" + (f"\n{said}" if said else "")
+        effects = ROLLED_BACK if getattr(entry, "transactional", False) else TWICE
+        return f"{did} {told}; {effects}" + (f"\n{said}" if said else "")
+
+
+def _is_counted(message):
+    """Whether a refusal that is told in these words is one of the Type's late writes."""
+    return TWICE in message or ROLLED_BACK in message
 
 
 def _when(entry, end):

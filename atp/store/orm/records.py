@@ -50,17 +50,20 @@ class Records(Late):
             held = dict(
                 locked.filter(pk__in=[n.instance for n in notes]).values_list("pk", "attempt")
             )
-            # Of what may have been written before, what was not.
-            unsaid = {id(n): self._unsaid(n) if n.again else n for n in notes}
-            accepted = [unsaid[id(n)] for n in notes if held.get(n.instance) == n.attempt]
+            # Each with what is unsaid of it, where it may have been written before.
+            pairs = [(note, self._unsaid(note) if note.again else note) for note in notes]
+            accepted = [unsaid for note, unsaid in pairs if held.get(note.instance) == note.attempt]
             states = dict(
                 self.rows(Instance)
                 .filter(pk__in=[n.instance for n in accepted])
                 .values_list("pk", "state")
             )
             self._say(accepted, states)
-            refused = [n for n in notes if held.get(n.instance) != n.attempt]
-            late = [n for n in refused if not n.again or unsaid[id(n)].messages]
+            late = [
+                note
+                for note, unsaid in pairs
+                if held.get(note.instance) != note.attempt and (not note.again or unsaid.messages)
+            ]
             self.keep_late(late)
             return late
 

@@ -9,7 +9,7 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('atp', '0007_daemon_modes'),
+        ('atp', '0005_daemon_modes'),
     ]
 
     operations = [
