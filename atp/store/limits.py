@@ -87,6 +87,11 @@ class Rooms:
         return cls(total, lanes, bool(whole))
 
     @property
+    def open_lanes(self):
+        """The lanes that have limits of their own, and room."""
+        return [lane for lane, room in self.lanes.items() if room]
+
+    @property
     def any(self):
         """Whether anything may be started."""
         return self.total > 0 and (self.whole or any(self.lanes.values()))

@@ -17,6 +17,8 @@ class Rotation:
         self._times = {}
         self._now = 0.0
         self._after = {}
+        # Of which Types what was claimed last is limited.
+        self._last_apart = set()
         # The lanes that the last claim took something from; the Types, where nothing is limited.
         self._last = set()
         self._rivals = set()
@@ -26,17 +28,24 @@ class Rotation:
         return sorted(types, key=self._time)
 
     def behind(self, types):
-        """Return those of ``types``, which are limited, that are no further than any rival."""
-        others = [self._times[type] for type in self._rivals]
-        first = min(others, default=-1.0)
-        return [type for type in self.order(types) if self._time(type) <= first]
+        """Return those of ``types``, which are limited, that are no further than any rival.
+
+        Where lanes of the same Type are not limited, they and the others take turns.
+        """
+        first = min([self._times[type] for type in self._rivals], default=-1.0)
+        first_of = [type for type in self.order(types) if self._time(type) <= first]
+        return [type for type in first_of if type not in self._rivals & self._last_apart]
 
     def _time(self, type):
         return self._times.get(type, 0.0)
 
-    def after(self, type):
-        """The collection behind which to begin."""
-        return self._after.get(type, "")
+    def after(self, type, *, apart=False):
+        """The collection behind which to begin; where what is limited is claimed, its own."""
+        return self._after.get((type, apart), "")
+
+    def turned(self, lanes):
+        """Return limited lanes of a Type, sorted, from the one behind the last on."""
+        return sorted(lanes, key=lambda lane: (lane[1] <= self.after(lane[0], apart=True), lane))
 
     def took(self, counts, weights, *, apart=False):
         """Remember a claim: how many by lane, in the order of looking, and Types' weights.
@@ -46,12 +55,13 @@ class Rotation:
         by_type = {}
         for (type, collection), count in counts.items():
             by_type[type] = by_type.get(type, 0) + count
-            self._after[type] = collection
+            self._after[type, apart] = collection
         if not apart:
             self._rivals = set(by_type)
         if by_type:
             self._now = max(self._now, min(self._time(type) for type in by_type))
         for type, count in by_type.items():
+            (self._last_apart.add if apart else self._last_apart.discard)(type)
             began = max(self._time(type), self._now)
             self._times[type] = began + count / weights.get(type, 1.0)
 

@@ -8,6 +8,7 @@ from django.db.models import F
 
 from atp.models import Gate, LogRecord, Type
 from atp.states import Event
+from atp.store.values import Alteration
 
 from .world import ONE, SECOND, THREE, TWO, place
 
@@ -27,6 +28,16 @@ class TestShares:
         world.enqueue(2, collection="a")
         world.enqueue(50, collection="b")
         assert lanes(world.host().claim(20)) == {(ONE, "a"): 2, (ONE, "b"): 18}
+
+    def test_what_a_lane_leaves_others_of_its_type_take_first(self, world):
+        world.enqueue(50)
+        world.enqueue(1, type=TWO, collection="a")
+        world.enqueue(50, type=TWO, collection="b")
+        world.enqueue(2, type=THREE, collection="a")
+        world.enqueue(50, type=THREE, collection="b")
+        claimed = world.host().claim(30)
+        assert Counter(each.type for each in claimed) == {ONE: 10, TWO: 10, THREE: 10}
+        assert lanes(claimed)[THREE, "b"] == 8
 
     def test_a_type_has_its_share_however_many_lanes_another_has(self, world):
         for number in range(12):
@@ -247,6 +258,60 @@ class TestLimits:
             found[task.collection] += 1
             host.move(task, Event.START, Event.FINISH)
         assert found == {"a": 2, "b": 2, "c": 2}
+
+    @pytest.mark.parametrize("whole", [False, True])
+    @pytest.mark.parametrize("beside", ["", "b", "z"])
+    def test_limited_lanes_take_turns(self, world, beside, whole):
+        """G9: whichever lane of the same Type is not limited, or only with all others."""
+        if whole:
+            world.enqueue(type=ONE, collection="x", due=world.store.now() + timedelta(hours=1))
+            world.store.limit(place(ONE), max_running=6)
+        for name in ("a", "c", beside):
+            world.enqueue(20, collection=name)
+        for name in ("a", "c", "empty"):
+            world.store.limit(place(ONE, name), max_running=3)
+        host = world.host()
+        found = Counter()
+        for _ in range(12):
+            for task in world.store.claim(host.uuid, [ONE], 1, free=1):
+                found[task.collection] += 1
+                host.move(task, Event.START, Event.FINISH)
+        assert abs(found["a"] - found["c"]) <= 1
+        assert found[beside] >= 3
+
+    def test_what_is_on_hold_counts(self, world):
+        world.enqueue(3)
+        world.store.limit(place(ONE), max_running=1)
+        host = world.host()
+        [task] = host.claim()
+        host.move(task, Event.START, Event.PAUSE)
+        assert host.claim() == world.host().claim() == []
+        host.move(task, Event.RESUME, Event.FINISH)
+        assert len(host.claim()) == 1
+
+    @pytest.mark.parametrize("end", [Event.RELEASE, Event.EXPIRE, Event.RETRY, Event.DEFER])
+    def test_what_goes_back_to_the_queue_gives_its_place_back(self, world, end):
+        world.enqueue(3)
+        world.store.limit(place(ONE), max_running=1)
+        host = world.host()
+        [task] = host.claim()
+        host.move(task, Event.START)
+        delay = timedelta(hours=1) if end in (Event.RETRY, Event.DEFER) else None
+        host.move(task, end, delay=delay)
+        [other] = host.claim()
+        assert other.instance == task.instance or end in (Event.RETRY, Event.DEFER)
+        assert host.claim() == []
+
+    def test_what_is_moved_to_another_lane_counts_there(self, world):
+        first, second = world.enqueue(2, collection="a")
+        world.store.limit(place(ONE, "b"), max_running=1)
+        world.store.change([first, second], Alteration(collection="b"))
+        host = world.host()
+        [task] = host.claim()
+        assert (task.instance, task.collection) == (first, "b")
+        world.store.change([second], Alteration(collection="c"))
+        [task] = host.claim()
+        assert (task.instance, task.collection) == (second, "c")
 
     def test_no_more_than_workers_are_free(self, world):
         world.enqueue(10)

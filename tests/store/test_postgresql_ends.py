@@ -101,9 +101,21 @@ def test_types_that_had_nothing_begin_at_their_beginning(world, slow):
 
 def test_a_look_that_was_slow_has_the_next_begin_where_it_ended(world, monkeypatch):
     monkeypatch.setattr("atp.store.postgresql.claims.SLOW", 0.0)
+    monkeypatch.setattr("atp.store.postgresql.claims.EACH", 0.0)
     host = world.host()
     world.enqueue(60)
     host.claim(5)
     assert world.store._from_the_end_until <= time.monotonic()  # few are never slow
     host.claim(30)
     assert world.store._from_the_end_until > time.monotonic()
+
+
+def test_a_look_at_many_lanes_is_not_slow_for_that(world, monkeypatch):
+    """To begin in each of them where it ended would cost as much as to look for them."""
+    monkeypatch.setattr("atp.store.postgresql.claims.SLOW", 0.0)
+    monkeypatch.setattr("atp.store.postgresql.claims.EACH", 1.0)
+    host = world.host()
+    for number in range(30):
+        world.enqueue(2, collection=f"lane {number}")
+    host.claim(30)
+    assert world.store._from_the_end_until <= time.monotonic()

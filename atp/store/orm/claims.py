@@ -55,7 +55,7 @@ class Claims(Limited, Gates):
     def _take_limited(self, daemon, type, rooms, wanted):
         row, now = self._locked_row(daemon)
         known = dict(self.rows(Type).filter(identifier=type).values_list("identifier", "pk"))
-        lanes = self._due_lanes([type], known, now, self._closed(now))
+        lanes = self._due_lanes([type], known, now, self._closed(now), apart=True)
         lanes = [lane for lane in lanes if rooms.lanes.get(lane, rooms.whole)]
         return self._pick(lanes, known, row, now, wanted, rooms.lanes)
 
@@ -71,7 +71,7 @@ class Claims(Limited, Gates):
         limited = self.rows(Limit).filter(LIMITING, type__in=known.values())
         return set(limited.values_list("type__identifier", flat=True))
 
-    def _due_lanes(self, types, known, now, closed):
+    def _due_lanes(self, types, known, now, closed, *, apart=False):
         """The lanes of which something is due, the first of each Type, then the second, …"""
         due = self._sound(now)
         rows = []
@@ -79,7 +79,7 @@ class Claims(Limited, Gates):
             if type in known and not closed.shuts(known[type]):
                 own = due.filter(type=known[type])
                 names = own.order_by("collection").values_list("collection", flat=True).distinct()
-                behind = self.rotation.after(type)
+                behind = self.rotation.after(type, apart=apart)
                 rows.append(
                     [
                         (type, name)

@@ -55,7 +55,7 @@ class Claims(ORMClaims):
         return claimed
 
     def _take_limited(self, daemon, type, rooms, wanted):
-        caps = {lane: room for lane, room in rooms.lanes.items() if room}
+        caps = {lane: rooms.lanes[lane] for lane in self.rotation.turned(rooms.open_lanes)}
         rows = self._rows(daemon, [type], wanted, walks=rooms.whole, caps=caps)
         if not rows:
             raise LeaseLost("The daemon's row is gone, or its lease has run out.")
@@ -102,7 +102,7 @@ class Claims(ORMClaims):
         parameters = {
             "daemon": str(daemon),
             "types": types,
-            "afters": [self.rotation.after(type) for type in types],
+            "afters": [self.rotation.after(type, apart=caps is not None) for type in types],
             "walks": not ends if walks is None else walks,
             "lane_types": [type for type, _ in known],
             "lanes": [collection for _, collection in known],

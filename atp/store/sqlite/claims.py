@@ -16,9 +16,6 @@ from .known import Known
 from .lane import Lane
 from .waiting import Waiting
 
-# Above every priority.
-ABOVE = 1000
-
 _DAEMON = """
     SELECT id, host || ':' || pid, lock <> '' OR lease_until > %(now)s
     FROM atp_daemon WHERE uuid = %(daemon)s
@@ -60,7 +57,7 @@ class Claims(Waiting, ORMClaims):
             pick = partial(self._pick, row, served, weights, closed, now, limit)
             known = self._known.lanes(limit)
             if known:
-                claimed = pick(found=[(*lane, ABOVE) for lane in known], least=limit)
+                claimed = pick(found=[(*lane, None) for lane in known], least=limit)
                 if claimed:
                     return claimed
                 self._known.forget()
@@ -75,8 +72,10 @@ class Claims(Waiting, ORMClaims):
         key = served[type][0]
         full = {(key, lane[1]) for lane, room in rooms.lanes.items() if not room}
         closed = Closed(gates.pairs | full)
-        caps = {lane: room for lane, room in rooms.lanes.items() if room}
-        return self._pick(row, served, weights, closed, now, wanted, caps, rooms.whole)
+        caps = {lane: rooms.lanes[lane] for lane in self.rotation.turned(rooms.open_lanes)}
+        # Of a Type of which only some lanes are limited, the others are not looked at.
+        found = None if rooms.whole else [(key, collection, None) for _, collection in caps]
+        return self._pick(row, served, weights, closed, now, wanted, caps, found)
 
     def miss(self, *, who="", limit=500):
         # Asked whenever a claim has brought nothing.
@@ -98,10 +97,10 @@ class Claims(Waiting, ORMClaims):
         self._known.found(found, limit, time.monotonic() - began)
         return found if found or self._is_late(now) else None
 
-    def _begins(self, served):
+    def _begins(self, served, *, apart=False):
         """The keys of the Types in their order, each with the collection to begin behind."""
         order = self.rotation.order(served)
-        return [(served[type][0], self.rotation.after(type)) for type in order]
+        return [(served[type][0], self.rotation.after(type, apart=apart)) for type in order]
 
     def _leased(self, daemon, now):
         """Return the key and the name of the daemon, if its lease is live."""
@@ -113,26 +112,24 @@ class Claims(Waiting, ORMClaims):
             raise LeaseLost("The daemon's lease has run out.")
         return key, name
 
-    def _pick(
-        self, row, served, weights, closed, now, limit, caps=None, walks=True, found=None, least=1
-    ):
+    def _pick(self, row, served, weights, closed, now, limit, caps=None, found=None, least=1):
         """Claim an even share of each lane first, then whatever fits; no more than its cap.
 
         From the lanes that were ``found``, or else those that are; nothing if that is less
         than ``least``.
         """
-        ready = partial(self._ready, self._begins(served), as_text(now), closed)
+        apart, caps = caps is not None, caps or {}
+        ready = partial(self._ready, self._begins(served, apart=apart), as_text(now), closed)
         names = {columns[0]: type for type, columns in served.items()}
         weights = {type: weights.get(columns[0], 1.0) for type, columns in served.items()}
 
         def take(found):
-            lanes = self._lanes(found, closed, served, names, now, None if walks else caps)
-            claimed = taken(limit, weights, lanes, caps or {}, lambda name, n: lanes[name].take(n))
+            lanes = self._lanes(found, closed, served, names, now)
+            claimed = taken(limit, weights, lanes, caps, lambda name, n: lanes[name].take(n))
             return {name: tasks for name, tasks in claimed.items() if tasks}
 
         if found is None:
-            # Of a Type of which only some lanes are limited, the others are not looked at.
-            found = ready(limit if walks else -1)
+            found = ready(limit)
         claimed = take(found)
         if not claimed and least == 1 and len(found) == limit:
             # What does not fit its Instance must not hide other lanes until a scan mends it.
@@ -141,17 +138,22 @@ class Claims(Waiting, ORMClaims):
             return []
         self._hold([each.instance for tasks in claimed.values() for each in tasks], *row, now)
         counts = {name: len(tasks) for name, tasks in claimed.items()}
-        self.rotation.took(counts, weights, apart=caps is not None)
+        self.rotation.took(counts, weights, apart=apart)
         return self.rotation.dealt(claimed)
 
-    def _lanes(self, found, closed, served, names, now, wanted):
-        """Return a :class:`Lane` of each that was found, by name; only of ``wanted`` if given."""
+    def _lanes(self, found, closed, served, names, now):
+        """Return a :class:`Lane` of each that was found, and is not shut since then, by name.
+
+        Where no priority is given, it is seen whether anything is due.
+        """
         parameters = {type: _parameters(type, *columns[1:]) for type, columns in served.items()}
         cursor, lanes = self.connection.cursor(), {}
         for type_id, collection, priority in found:
-            name = names[type_id], collection
-            if (wanted is None or name in wanted) and not closed.shuts(type_id, collection):
-                lanes[name] = Lane(cursor, type_id, collection, priority, parameters[name[0]], now)
+            if not closed.shuts(type_id, collection):
+                type = names[type_id]
+                lane = Lane(cursor, type_id, collection, priority, parameters[type], now)
+                if priority is not None or lane.begin():
+                    lanes[type, collection] = lane
         return lanes
 
     def _hold(self, keys, daemon, name, now):

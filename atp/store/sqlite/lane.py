@@ -1,5 +1,6 @@
 """What waits in one lane, read as far as it is wanted."""
 
+from ...options import MAX_PRIORITY
 from ..values import Claimed
 from .base import as_text
 
@@ -24,6 +25,8 @@ _WAITING = """
     ORDER BY task.due_at, task.instance_id
     LIMIT %(wanted)s OFFSET %(taken)s
 """
+# Above every priority.
+ABOVE = MAX_PRIORITY + 1
 _LOWER = """
     SELECT priority, due_at <= %(now)s FROM atp_task INDEXED BY atp_task_claim
     WHERE type_id = %(type)s AND daemon_id IS NULL AND collection = %(collection)s
@@ -35,8 +38,9 @@ _LOWER = """
 class Lane:
     """The due Tasks of a lane in claiming order, priority by priority (G8).
 
-    ``priority`` is the highest of which something is due. Lanes may share the
-    cursor. Nothing is written as long as more may be taken.
+    ``priority`` is the highest of which something is due; where it is not known, a lane
+    has to ``begin()``. Lanes may share the cursor. Nothing is written as long as more may
+    be taken.
     """
 
     def __init__(self, cursor, type_id, collection, priority, parameters, time):
@@ -48,6 +52,12 @@ class Lane:
         self._time, self._now = time, as_text(time)
         # How many of this priority.
         self._taken = 0
+
+    def begin(self):
+        """Find the highest priority of which something is due; tells whether there is one."""
+        self._priority = ABOVE
+        self._descend()
+        return self._priority is not None
 
     def take(self, wanted):
         """Return up to ``wanted`` more, as :class:`Claimed` by the claim that is under way."""

@@ -14,8 +14,11 @@
 -- "lanes" are those that are known, and "floors" and "dues" say at which priority and
 -- due time the last claim from them ended; what comes before that in this priority is
 -- left for a later look. Between the lanes that are known others are looked for if
--- "gaps" says so. What is limited is claimed in this way too, from the lanes named and
--- up to the "caps" of each: "limited" says that limits have been looked at.
+-- "gaps" says so.
+--
+-- What is limited is claimed apart: "limited" says that limits have been looked at. Then
+-- "lanes" are those that have limits of their own and room, and "caps" how much; where
+-- the whole Type is limited all its lanes are walked, otherwise only those.
 --
 -- Where a look is a scalar subquery, it is so that the planner cannot make one join
 -- over all of them. Each step hands on what the next ones need: two steps are never
@@ -64,23 +67,24 @@ known AS MATERIALIZED (
     JOIN served USING (identifier)
     ORDER BY served.turn, lane.turn
 ),
-level (type_id, turn, way, bound, collection, priority, due_at, floor, due, cap) AS (
+level (type_id, turn, way, bound, collection, priority, due_at, floor, due) AS (
     -- Ways: "all" goes on after the last lane and comes round to "bound"; "gap" goes up to
     -- "bound", if there is one; "one" is a lane that is known. Where there is no
     -- priority, a way begins.
     (
         SELECT id AS type_id, turn, 'all' AS way, after AS bound, after AS collection,
             NULL::int AS priority, NULL::timestamptz AS due_at, NULL::int AS floor,
-            NULL::timestamptz AS due, NULL::int AS cap
+            NULL::timestamptz AS due
         FROM served WHERE %(walks)s
       UNION ALL
-        SELECT type_id, turn, 'one', NULL, collection, 1000, NULL, floor, due, cap FROM known
+        SELECT type_id, turn, 'one', NULL, collection, 1000, NULL, floor, due FROM known
+        WHERE NOT %(walks)s
       UNION ALL
-        SELECT type_id, turn, 'gap', next, collection, NULL, NULL, NULL, NULL, NULL FROM known
+        SELECT type_id, turn, 'gap', next, collection, NULL, NULL, NULL, NULL FROM known
         WHERE %(gaps)s
     )
   UNION ALL
-    SELECT type_id, turn, way, bound, step.collection, step.priority, step.due_at, floor, due, cap
+    SELECT type_id, turn, way, bound, step.collection, step.priority, step.due_at, floor, due
     FROM level CROSS JOIN LATERAL (
         -- The next lower priority: above that where the last claim ended, that, below it.
         (
@@ -148,7 +152,11 @@ level (type_id, turn, way, bound, collection, priority, due_at, floor, due, cap)
 ),
 found AS MATERIALIZED (
     SELECT *, row_number() OVER () AS place FROM (
-        SELECT type_id, turn, collection, priority, cap,
+        SELECT type_id, turn, collection, priority,
+            CASE WHEN %(limited)s THEN (
+                SELECT cap FROM known
+                WHERE known.type_id = level.type_id AND known.collection = level.collection
+            ) END AS cap,
             CASE WHEN priority = floor THEN due ELSE '-infinity' END AS due
         FROM level
         WHERE due_at <= (SELECT now FROM daemon)
@@ -156,9 +164,9 @@ found AS MATERIALIZED (
               SELECT type_id, collection FROM closed
               WHERE collection IS NOT NULL AND NOT is_limit
           )
-          AND (way = 'one' AND %(limited)s OR (type_id, collection) NOT IN (
+          AND ((type_id, collection) NOT IN (
               SELECT type_id, collection FROM closed WHERE collection IS NOT NULL AND is_limit
-          ))
+          ) OR %(limited)s AND (type_id, collection) IN (SELECT type_id, collection FROM known))
         LIMIT %(limit)s::int
     ) first
 ),
