@@ -28,7 +28,7 @@ NAMES = (
     "lists",
 )
 # What takes long, or installs much.
-IF_NAMED = ("shares", "fleet", "peers")
+IF_NAMED = ("shares", "limits", "fleet", "peers")
 ROOT = Path(__file__).resolve().parents[1]
 # What cannot be asked for, and what should have gone well but did not.
 REFUSED, BROKEN = 2, 3

@@ -64,6 +64,14 @@ def long(context, *, number, ms):
         time.sleep(min(TELL_EVERY, ms / 1000))
 
 
+@task_type("benchmarks.span", max_restarts=20)
+def span(context, *, number, ms):
+    """Take a time, and tell when it begins, and when, under the number's negative, it is over."""
+    tell(number, time.monotonic())
+    time.sleep(ms / 1000)
+    tell(-number, time.monotonic())
+
+
 @task_type("benchmarks.other")
 def other(context, *, number):
     """Wait for ever: no daemon of a benchmark serves it."""

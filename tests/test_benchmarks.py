@@ -147,6 +147,22 @@ def test_a_fleet_of_which_one_dies(tmp_path):
     assert document["median"]["attempts lost with the daemon, "] >= 1
 
 
+def test_limits_and_shares(tmp_path):
+    """G3, G9: it would not come to an end if two had been at it at once."""
+    file = tmp_path / "figures.json"
+    small = options(
+        **{"runs": 1, "tasks": 30, "daemons": 2, "processes": 1, "kills": 1, "seconds": 1},
+        **{"burst": 40, "samples": 3, "every_ms": 50, "warm_up": 2},
+    )
+    done = benchmarks("limits", "shares", f"--database={KIND}", f"--json={file}", OFTEN, *small)
+    assert done.returncode in (0, 1), done.stderr
+    assert "Traceback" not in done.stderr
+    limits, shares = json.loads(file.read_text())
+    assert limits["median"]["one at a time, /s"] > 0
+    assert limits["median"]["starts, of what the rate says, %"] > 0
+    assert shares["median"]["wait in another Type, p95, ms"] > 0
+
+
 @pytest.mark.skipif(not (environment.ROOT / ".git").exists(), reason="there are no commits")
 def test_it_runs_beside_an_earlier_commit(tmp_path):
     file = tmp_path / "figures.json"
