@@ -181,7 +181,7 @@ def _with_child(account, seconds):
         child.wait()
 
 
-@chaos_type("chaos.alone", max_running=1)
+@chaos_type("chaos.alone")
 def alone(context, account, seconds):
     """Be the only one at it."""
     account.work(seconds)

@@ -187,7 +187,7 @@ def at_work_on_hold(evidence):
 
 def crowded(evidence):
     """Counted from the handlers' own record: what is on hold, or lost, is at it too."""
-    for kind in [kind for kind in kinds.KINDS if kind.at_once is not None]:
+    for kind in kinds.limited():
         spans = [
             (execution.begun_by_time, execution.ended_by_time, story.uuid)
             for story in evidence.stories

@@ -13,7 +13,7 @@ class Kind:
     ``ends`` are pairs of state and reason; besides, whatever was hit more often than
     ``max_restarts`` allows ends STALE. ``crashes(attempt)`` says whether that attempt
     ends its own worker, ``overruns`` that every attempt is killed for its time-out.
-    ``at_once`` is how many may execute at any time, where its Type says so.
+    ``at_once`` is how many may execute at any time, where its Type is limited.
     """
 
     type: str
@@ -89,6 +89,11 @@ LONG = Kind(
 # Types whose handlers are stopped, with all that they have started, to pause them.
 STOPPABLE = frozenset({"chaos.still"})
 BY_TYPE = {kind.type: kind for kind in KINDS}
+
+
+def limited():
+    """Return the kinds of which only so many may execute at once."""
+    return [kind for kind in KINDS if kind.at_once is not None]
 
 
 def choose(random, *, with_long):

@@ -122,7 +122,7 @@ class Operators(threading.Thread):
         for gate in queue.gates():
             self._open((gate.type, gate.collection))
         for limit in queue.limits():
-            if limit.is_set:
+            if limit.who == WHO:
                 self._unlimit((limit.type, limit.collection))
         for instance in Instance.objects.filter(state=State.PAUSED):
             self._settle(self._resume, instance)

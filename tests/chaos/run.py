@@ -8,7 +8,7 @@ from django.core.management import call_command
 from atp import queue
 from atp.daemon.processes import uptime
 
-from . import evidence, judge, recovery, report, schedule
+from . import evidence, judge, kinds, recovery, report, schedule
 from .feed import Feed
 from .fleet import PROCESSES, START, Fleet
 from .operators import Operators
@@ -42,6 +42,8 @@ class Run:
         self._announce()
         call_command("migrate", verbosity=0)
         queue.register_all(by="chaos")
+        for kind in kinds.limited():
+            queue.limit(kind.type, max_running=kind.at_once, by="chaos")
         begun = uptime()
         feed = Feed(self._seed, self._path, with_long=self._minutes >= LONG_FROM)
         operators = Operators(self._seed)
