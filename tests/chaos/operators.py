@@ -1,21 +1,20 @@
 """The operators: they cancel and release what lives, whatever it is doing."""
 
-import random
-import threading
 from collections import Counter
 from dataclasses import dataclass
 
-from django.db import DatabaseError, InterfaceError, connection
+from django.db import connection
 
 from atp import queue
 from atp.daemon.processes import uptime
 from atp.exceptions import IllegalTransition, UnknownInstance
 from atp.models import Instance, Task
 
+from .background import FAILURES, Background
+
 # One of them does something about this often, in seconds.
 PAUSE = 0.25
 WHO = "operator via chaos"
-_FAILURES = (DatabaseError, InterfaceError, OSError)
 
 
 @dataclass(frozen=True)
@@ -26,37 +25,26 @@ class Asked:
     is_sure: bool
 
 
-class Operators(threading.Thread):
+class Operators(Background):
     """Act as the seed says until told to stop; ``cancels`` is by uuid."""
 
+    waits_for = "a verb of the operators"
+
     def __init__(self, seed):
-        super().__init__(name="operators", daemon=True)
-        self._random = random.Random(f"operators {seed}")
-        self._enough = threading.Event()
+        super().__init__("operators", seed)
         self.cancels = {}
         self.counts = Counter()
-        self.error = None
 
-    def run(self):
-        try:
-            while not self._enough.wait(self._random.uniform(0, 2 * PAUSE)):
-                try:
-                    self._turn()
-                except _FAILURES:
-                    connection.close()
-        except BaseException as error:
-            self.error = error
-        finally:
-            connection.close()
-
-    def stop(self):
-        """Do nothing more, and wait until the last call has ended."""
-        self._enough.set()
-        self.join(60)
-        if self.is_alive():
-            raise AssertionError("a verb of the operators has not come back for a minute")
+    def _pause(self):
+        return self._random.uniform(0, 2 * PAUSE)
 
     def _turn(self):
+        try:
+            self._act()
+        except FAILURES:
+            connection.close()
+
+    def _act(self):
         # Rather what runs: the rest is much more.
         tasks = Task.objects.all()
         if self._random.random() < 0.7:
