@@ -20,6 +20,8 @@ _ENDED = {Event.RELEASE: "was handed back", Event.EXPIRE: "was lost"}
 _DOUBTFUL = frozenset({*_ENDED, Event.DEFER})
 _DID = {
     Event.START: "started",
+    Event.PAUSE: "was put on hold",
+    Event.RESUME: "went on after a pause",
     Event.FINISH: "finished",
     Event.FAIL: "failed",
     Event.RETRY: "asked to be tried again",
