@@ -125,7 +125,7 @@ class _Logs:
         if event in _ENDED:
             return f"{did} {told}"
         said = getattr(entry, "message", "")
-        effects = ROLLED_BACK if getattr(entry, "transactional", False) else TWICE
+        effects = ROLLED_BACK if entry.transactional else TWICE
         return f"{did} {told}; {effects}" + (f"\n{said}" if said else "")
 
 
