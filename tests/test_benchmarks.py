@@ -151,8 +151,16 @@ def test_limits_and_shares(tmp_path):
     """G3, G9: it would not come to an end if two had been at it at once."""
     file = tmp_path / "figures.json"
     small = options(
-        **{"runs": 1, "tasks": 30, "daemons": 2, "processes": 1, "kills": 1, "seconds": 1},
-        **{"burst": 40, "samples": 3, "every_ms": 50, "warm_up": 2},
+        runs=1,
+        tasks=30,
+        daemons=2,
+        processes=1,
+        kills=1,
+        seconds=1,
+        burst=40,
+        samples=3,
+        every_ms=50,
+        warm_up=2,
     )
     done = benchmarks("limits", "shares", f"--database={KIND}", f"--json={file}", OFTEN, *small)
     assert done.returncode in (0, 1), done.stderr

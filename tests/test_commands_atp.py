@@ -541,6 +541,28 @@ def test_cancel_of_a_selection_takes_what_waits(full, monkeypatch):
     assert full[State.RUNNING].state == State.RUNNING
 
 
+def test_somebody_is_quicker_with_one_of_a_selection(full, monkeypatch):
+    made = echo.using(collection="books").enqueue_many([{}] * 3)
+    cancel = queue.cancel
+
+    def beaten(*chosen, by):
+        cancel(chosen[1], by="somebody")
+        return cancel(*chosen, by=by)
+
+    monkeypatch.setattr(queue, "cancel", beaten)
+    found = document("cancel", "--collection", "books", "--yes")
+    assert found == {"cancelled": 3, "asked": 0}
+    redrive = queue.redrive
+
+    def overtaken(*chosen, by):
+        redrive(chosen[1], by="somebody")
+        return redrive(*chosen, by=by)
+
+    monkeypatch.setattr(queue, "redrive", overtaken)
+    assert document("redrive", "--reason", "cancelled", "--yes") == {"redriven": 3}
+    assert {queue.get(each.uuid).state for each in made} == {State.ACCEPTED}
+
+
 def test_change_says_what_and_who(full):
     waiting = full[State.ACCEPTED]
     due = waiting.task.due_at

@@ -203,17 +203,18 @@ class Attempts:
         return change
 
     def _note(self, link, key, at, **facts):
-        holding = link.hand.get(key)
-        if holding is None and key in link.condemned:
-            self._ledger.doubt(key)
-        elif holding is None:
+        holding = link.hand.get(key) or link.condemned.get(key)
+        if holding is None:
             return
+        if key in link.condemned:
+            self._ledger.doubt(key)
         elif not holding.start_known:
             # What an attempt says comes after its start, which is not long ago.
             running = self._page.read(link.slot)
             is_seen = running is not None and running.key == key
             self._start(holding, link, running.started if is_seen else at - self._clock)
         instance, attempt = key
+        facts |= {"transactional": registry.is_transactional(holding.claimed.type)}
         self._ledger.add(Note(instance=instance, attempt=attempt, who=self._who(link), **facts))
 
     def _on_progress(self, link, key, at, fraction, message):

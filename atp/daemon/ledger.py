@@ -160,5 +160,6 @@ def merged(notes):
             messages=before.messages + note.messages,
             files=before.files + note.files,
             again=before.again or note.again,
+            transactional=note.transactional,
         )
     return list(by_key.values())

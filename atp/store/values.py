@@ -212,6 +212,7 @@ class Note:
     """What a running attempt says about itself between its transitions.
 
     ``again`` says that it may have been written before: its acknowledgement got lost.
+    ``transactional`` is as in :class:`Change`.
     """
 
     instance: int
@@ -222,6 +223,7 @@ class Note:
     messages: tuple[Message, ...] = ()
     files: tuple[dict, ...] = ()
     again: bool = False
+    transactional: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)

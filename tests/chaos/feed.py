@@ -1,25 +1,23 @@
 """The feed: what the application enqueues meanwhile, and what came of each enqueue."""
 
-import random
-import threading
 from collections import Counter
 from dataclasses import dataclass
 from datetime import timedelta
 from enum import Enum
 
-from django.db import DatabaseError, InterfaceError, connection, transaction
+from django.db import connection, transaction
 
 from atp.daemon.processes import uptime
 from atp.models import Task
 from atp.registry import registry
 
 from . import kinds
+from .background import FAILURES, Background
 
 # As long as fewer than this many Instances are live, more are enqueued.
 BACKLOG = 40
 # How many do is looked at this often, and something enqueued, in seconds.
 LOOK_EVERY, PAUSE = 1.0, 0.05
-_FAILURES = (DatabaseError, InterfaceError, OSError)
 
 
 class Fate(Enum):
@@ -43,39 +41,25 @@ class _Undone(Exception):
     """Raised to roll a transaction back."""
 
 
-class Feed(threading.Thread):
+class Feed(Background):
     """Enqueues tasks as the seed says until it is told to stop; ``enqueued`` is by identifier."""
 
+    waits_for = "an enqueue"
+
     def __init__(self, seed, path, *, with_long):
-        super().__init__(name="feed", daemon=True)
-        self._random = random.Random(f"feed {seed}")
+        super().__init__("feed", seed)
         self._path = str(path)
         self._with_long = with_long
-        self._enough = threading.Event()
         self._number = 0
         self._looked, self._is_full = 0.0, False
         self.enqueued = {}
-        self.error = None
 
     @property
     def counts(self):
         return Counter(each.fate for each in self.enqueued.values())
 
-    def run(self):
-        try:
-            while not self._enough.wait(PAUSE):
-                self._turn()
-        except BaseException as error:
-            self.error = error
-        finally:
-            connection.close()
-
-    def stop(self):
-        """Enqueue no more, and wait until the last call has ended."""
-        self._enough.set()
-        self.join(60)
-        if self.is_alive():
-            raise AssertionError("an enqueue has not come back for a minute")
+    def _until_next(self):
+        return PAUSE
 
     def _turn(self):
         if uptime() >= self._looked + LOOK_EVERY:
@@ -95,7 +79,7 @@ class Feed(threading.Thread):
         self._looked = uptime()
         try:
             self._is_full = Task.objects.count() >= BACKLOG
-        except _FAILURES:
+        except FAILURES:
             self._is_full = False
             connection.close()
 
@@ -126,13 +110,13 @@ class Feed(threading.Thread):
         *_, enqueue, patient = call
         try:
             enqueue()
-        except _FAILURES:
+        except FAILURES:
             connection.close()
             self._note(call, Fate.UNKNOWN)
             while patient and not self._enough.wait(PAUSE):
                 try:
                     enqueue()
-                except _FAILURES:
+                except FAILURES:
                     connection.close()
                     continue
                 self._note(call, Fate.COMMITTED)
@@ -148,7 +132,7 @@ class Feed(threading.Thread):
                 for *_, enqueue, _ in calls:
                     enqueue()
             fate = Fate.COMMITTED
-        except _FAILURES:
+        except FAILURES:
             connection.close()
         for call in calls:
             self._note(call, fate)
@@ -163,5 +147,5 @@ class Feed(threading.Thread):
                 raise _Undone
         except _Undone:
             return
-        except _FAILURES:
+        except FAILURES:
             connection.close()

@@ -169,12 +169,16 @@ def cancelled(evidence):
 
 
 def at_work_on_hold(evidence):
-    """Who is PAUSED does nothing until it is told to go on, or has been ended."""
+    """Who is PAUSED does nothing until it goes on.
+
+    Of one that was taken away meanwhile nobody knows when it went on: its daemon may have
+    been cut off.
+    """
     for story in evidence.stories:
         executions, pause = evidence.of(story), None
         for entry in story.transitions:
             execution = executions.get(entry.attempt)
-            if pause is not None and execution is not None:
+            if pause is not None and execution is not None and entry.event == Event.RESUME:
                 since, until = pause.time + history.SLACK, entry.time - history.SLACK
                 for line in execution.lines:
                     # A child is stopped only together with its handler.

@@ -1,12 +1,10 @@
 """The operators: they steer what lives, whatever it is doing, and tell daemons what to do."""
 
-import random
-import threading
 from collections import Counter
 from dataclasses import dataclass
 from datetime import timedelta
 
-from django.db import DatabaseError, InterfaceError, connection
+from django.db import connection
 
 from atp import queue
 from atp.daemon.processes import uptime
@@ -16,12 +14,12 @@ from atp.modes import Mode, Order
 from atp.states import State
 from atp.store.values import PAUSE as TO_PAUSE
 
+from .background import FAILURES, Background
 from .kinds import KINDS
 
 # One of them does something about this often, in seconds.
 PAUSE = 0.25
 WHO = "operator via chaos"
-_FAILURES = (DatabaseError, InterfaceError, OSError)
 _REFUSALS = (IllegalTransition, UnknownInstance, IllegalOrder, UnknownDaemon)
 # What is put on hold, goes quiet, is held or limited, is so for this long, in seconds.
 ON_HOLD = 0.3, 4.0
@@ -39,39 +37,28 @@ class Asked:
     is_sure: bool
 
 
-class Operators(threading.Thread):
+class Operators(Background):
     """Act as the seed says until told to stop; ``cancels`` is by uuid."""
 
+    waits_for = "a verb of the operators"
+
     def __init__(self, seed):
-        super().__init__(name="operators", daemon=True)
-        self._random = random.Random(f"operators {seed}")
-        self._enough = threading.Event()
+        super().__init__("operators", seed)
         # What is to go on again, and when.
         self._on_hold = []
         self.cancels = {}
         self.counts = Counter()
-        self.error = None
 
-    def run(self):
-        try:
-            while not self._enough.wait(self._random.uniform(0, 2 * PAUSE)):
-                try:
-                    self._turn()
-                except _FAILURES:
-                    connection.close()
-        except BaseException as error:
-            self.error = error
-        finally:
-            connection.close()
-
-    def stop(self):
-        """Do nothing more, and wait until the last call has ended."""
-        self._enough.set()
-        self.join(60)
-        if self.is_alive():
-            raise AssertionError("a verb of the operators has not come back for a minute")
+    def _until_next(self):
+        return self._random.uniform(0, 2 * PAUSE)
 
     def _turn(self):
+        try:
+            self._act()
+        except FAILURES:
+            connection.close()
+
+    def _act(self):
         for each in [each for each in self._on_hold if each[0] <= uptime()]:
             _, verb, target = each
             self._do(verb, target)

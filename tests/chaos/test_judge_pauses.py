@@ -42,8 +42,9 @@ def test_a_child_is_stopped_only_where_the_type_is_stoppable():
     assert only(evidence(forgers["chaos.still"]), at_work_on_hold)
 
 
-def test_who_is_lost_on_hold_is_not_on_hold_any_more():
+def test_who_is_lost_on_hold_may_have_gone_on():
     forger = on_hold()
+    forger.say("tick")
     forger.clock += 1
     forger.lose().begin(pid=2).finish(pid=2)
     assert found(evidence(forger)) == {}

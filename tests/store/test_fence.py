@@ -185,6 +185,18 @@ def test_late_end_of_a_transactional_attempt(world, event):
     assert counted() == 1
 
 
+def test_late_note_of_a_transactional_attempt(world):
+    """G4, G7: it cannot commit what it writes, whatever it says."""
+    host = world.host()
+    case = world.bring_to(State.RUNNING, host)
+    host.lose_lease()
+    world.store.sweep()
+    note = Note(instance=case.instance, attempt=case.attempt, progress=0.5, transactional=True)
+    assert world.store.note([note], daemon=host.uuid) == [note]
+    [told] = kept(case)
+    assert told.endswith("all that it wrote was rolled back")
+
+
 def test_late_notes_are_kept_as_one(world):
     """G4: what a lost attempt goes on saying fills no log."""
     host = world.host()

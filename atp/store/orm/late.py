@@ -20,6 +20,8 @@ _ENDED = {Event.RELEASE: "was handed back", Event.EXPIRE: "was lost"}
 _DOUBTFUL = frozenset({*_ENDED, Event.DEFER})
 _DID = {
     Event.START: "started",
+    Event.PAUSE: "was put on hold",
+    Event.RESUME: "went on after a pause",
     Event.FINISH: "finished",
     Event.FAIL: "failed",
     Event.RETRY: "asked to be tried again",
@@ -123,7 +125,7 @@ class _Logs:
         if event in _ENDED:
             return f"{did} {told}"
         said = getattr(entry, "message", "")
-        effects = ROLLED_BACK if getattr(entry, "transactional", False) else TWICE
+        effects = ROLLED_BACK if entry.transactional else TWICE
         return f"{did} {told}; {effects}" + (f"\n{said}" if said else "")
 
 
