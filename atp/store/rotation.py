@@ -4,6 +4,8 @@ A store remembers it between its claims, each for itself: all claims together ar
 shared fairly if each daemon's are.
 """
 
+from collections import Counter
+
 
 class Rotation:
     """The order of Types, and the lane behind which the next claim begins.
@@ -108,14 +110,20 @@ def taken(limit, weights, lanes, caps, take):
     get, and what is left then, whoever has more; but no more of a lane than its cap.
     """
     share = shares(limit, weights, lanes)
-    found = {lane: take(lane, min(share[lane], caps.get(lane, limit))) for lane in lanes}
+    found, lacking = {}, Counter()
+    for lane in lanes:
+        found[lane] = take(lane, min(share[lane], caps.get(lane, limit)))
+        lacking[lane[0]] += share[lane] - len(found[lane])
+    left = sum(lacking.values())
     more = [lane for lane in lanes if lane not in caps and len(found[lane]) == share[lane]]
     for of_type in (True, False):
-        for lane in more:
-            own = [each for each in lanes if not of_type or each[0] == lane[0]]
-            wanted = sum(share[each] - len(found[each]) for each in own)
+        for lane in more if left else ():
+            wanted = min(left, lacking[lane[0]]) if of_type else left
             if wanted > 0:
-                found[lane] += take(lane, wanted)
+                tasks = take(lane, wanted)
+                found[lane] += tasks
+                lacking[lane[0]] -= len(tasks)
+                left -= len(tasks)
     return found
 
 

@@ -213,7 +213,7 @@ lane AS MATERIALIZED (
 shared AS MATERIALIZED (
     SELECT found.*
     FROM (SELECT * FROM lane WHERE share > 0 ORDER BY place) lane CROSS JOIN LATERAL (
-        SELECT task.instance_id, lane.place, task.due_at, lane.looked, lane.parameters
+        SELECT task.instance_id, lane.type_id, lane.place, task.due_at, lane.looked, lane.parameters
         FROM unnest(lane.priorities, lane.dues) AS level (priority, due)
         CROSS JOIN LATERAL (
             SELECT instance_id, due_at FROM atp_task
@@ -244,12 +244,14 @@ more AS MATERIALIZED (
 own AS MATERIALIZED (
     SELECT found.*
     FROM (
-        SELECT type_id, sum(share - (SELECT count(*) FROM shared WHERE place = lane.place)) AS number
+        SELECT type_id, sum(share) - (
+            SELECT count(*) FROM shared WHERE type_id = lane.type_id
+        ) AS number
         FROM lane
         WHERE (SELECT number FROM lacking) > 0
         GROUP BY type_id
     ) lacks CROSS JOIN LATERAL (
-        SELECT task.instance_id, lane.place, task.due_at, lane.looked, lane.parameters
+        SELECT task.instance_id, lane.type_id, lane.place, task.due_at, lane.looked, lane.parameters
         FROM (SELECT * FROM more WHERE type_id = lacks.type_id ORDER BY place) lane
         CROSS JOIN LATERAL unnest(lane.priorities, lane.dues) AS level (priority, due)
         CROSS JOIN LATERAL (
@@ -273,7 +275,7 @@ left_over AS MATERIALIZED (
 further AS MATERIALIZED (
     SELECT found.*
     FROM more AS lane CROSS JOIN LATERAL (
-        SELECT task.instance_id, lane.place, task.due_at, lane.looked, lane.parameters
+        SELECT task.instance_id, lane.type_id, lane.place, task.due_at, lane.looked, lane.parameters
         FROM unnest(lane.priorities, lane.dues) AS level (priority, due)
         CROSS JOIN LATERAL (
             SELECT instance_id, due_at FROM atp_task
