@@ -16,6 +16,8 @@ import time
 from contextlib import suppress
 from functools import WRAPPER_ASSIGNMENTS, update_wrapper
 
+from django.contrib.auth.models import Group
+
 from atp import Fatal, Interrupted, Retry, task_type
 from atp.daemon.processes import uptime
 
@@ -185,6 +187,14 @@ def _with_child(account, seconds):
 def alone(context, account, seconds):
     """Be the only one at it."""
     account.work(seconds)
+
+
+@chaos_type("chaos.row", transactional=True, max_retries=20)
+def row(context, account, seconds):
+    """Leave a row of this attempt, in one transaction with its end."""
+    account.work(seconds / 2)
+    Group.objects.create(name=f"{context.uuid}/{context.attempt}")
+    account.work(seconds / 2)
 
 
 @chaos_type("chaos.crash_once")

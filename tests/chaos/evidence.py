@@ -78,6 +78,8 @@ class Evidence:
     stories: list = field(default_factory=list)
     strange_tasks: int = 0
     executions: dict = field(default_factory=dict)
+    # The attempts that have left a row, by uuid.
+    rows: dict = field(default_factory=dict)
     enqueued: dict = field(default_factory=dict)
     # What operators have cancelled, by uuid, and how often they did what.
     cancels: dict = field(default_factory=dict)
@@ -102,6 +104,7 @@ def gather(*, begun, path, feed, operators, fleet, server, weaknesses):
         stories=stories,
         strange_tasks=strange,
         executions=record.executions(record.read(path)),
+        rows=_rows(),
         enqueued=feed.enqueued,
         cancels=operators.cancels,
         operations=operators.counts,
@@ -126,6 +129,16 @@ def _stories(clock):
     rows = Instance.objects.select_related("type", "response").order_by("pk")
     stories = [_story(row, row.pk in tasks, logs.get(row.pk, ())) for row in rows]
     return stories, len(tasks - {row.pk for row in rows})
+
+
+def _rows():
+    from django.contrib.auth.models import Group
+
+    rows = {}
+    for name in Group.objects.values_list("name", flat=True):
+        uuid, _, attempt = name.partition("/")
+        rows.setdefault(uuid, []).append(int(attempt))
+    return rows
 
 
 def _entry(row, clock):

@@ -7,6 +7,7 @@ from atp.states import Event, State
 from .evidence import DaemonStory, Entry, Evidence, Story
 from .feed import Enqueued, Fate
 from .judge import CHECKS, judged
+from .kinds import ROW
 from .member import Hit
 from .record import Line, executions
 
@@ -95,6 +96,7 @@ class Forger:
 
 def evidence(*forgers, lines=None, **more):
     """Return the Evidence of these; ``lines`` are those of the record if not in their order."""
+    rows = {f.uuid: [f.attempt] for f in forgers if f.type == ROW and f.state == State.FINISHED}
     lines = lines or [line for forger in forgers for line in forger.lines]
     placed = [replace(line, place=place) for place, line in enumerate(lines, 1)]
     started = {"fact": "daemon_started", "time": 1.0}
@@ -103,6 +105,7 @@ def evidence(*forgers, lines=None, **more):
         **{
             "stories": [forger.story() for forger in forgers],
             "executions": executions(placed),
+            "rows": rows,
             "enqueued": {f.uuid: Enqueued(f.uuid, f.type, Fate.COMMITTED) for f in forgers},
             "hits": [hit for forger in forgers for hit in forger.hits],
             "daemons": [DaemonStory(pid=pid, **ended) for pid in (HERE, THERE)],

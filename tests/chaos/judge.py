@@ -189,6 +189,19 @@ def at_work_on_hold(evidence):
             pause = entry if entry.event == Event.PAUSE else None
 
 
+def not_once(evidence):
+    """What a transactional attempt writes is there if that attempt FINISHED, and only then."""
+    rows = dict(evidence.rows)
+    for story in evidence.stories:
+        if story.type == kinds.ROW:
+            due = [story.attempt] if story.state == State.FINISHED else []
+            there = sorted(rows.pop(story.uuid, []))
+            if there != due:
+                yield Breach(f"{story.state}, with the rows of attempts {there}", story.uuid)
+    for uuid, there in rows.items():
+        yield Breach(f"nobody was to leave rows, those of attempts {there} are there", uuid)
+
+
 def crowded(evidence):
     """Counted from the handlers' own record: what is on hold, or lost, is at it too."""
     for kind in kinds.limited():
@@ -218,6 +231,7 @@ CHECKS = {
     "G5: nobody goes beyond a budget": beyond_budget,
     "G5, G11: no attempt is lost, and no Instance STALE, unless it was hit": undeserved,
     "G6: what is cancelled ends, at once, and nothing else is CANCELLED": cancelled,
+    "G7: what a transactional Type writes is there once": not_once,
     "what is PAUSED does nothing": at_work_on_hold,
     "each ends as its kind has to": wrong_ends,
     "limits: no more execute at once than their Type allows": crowded,

@@ -66,6 +66,13 @@ KINDS = (
     Kind(type="chaos.still", weight=6, inputs=_seconds(0.3, 4)),
     Kind(type="chaos.alone", weight=5, inputs=_seconds(0.02, 0.3), at_once=1),
     Kind(
+        type="chaos.row",
+        weight=4,
+        inputs=_seconds(0.05, 0.5),
+        # Its connection may be cut off once too often.
+        ends=frozenset({(State.FINISHED, ""), (State.FAILED, Reason.ERROR)}),
+    ),
+    Kind(
         type="chaos.crash_once",
         weight=3,
         inputs=lambda random: {"how": random.choice(_CRASHES)},
@@ -88,6 +95,8 @@ LONG = Kind(
 )
 # Types whose handlers are stopped, with all that they have started, to pause them.
 STOPPABLE = frozenset({"chaos.still"})
+# The transactional one, of which each FINISHED Instance leaves one row.
+ROW = "chaos.row"
 BY_TYPE = {kind.type: kind for kind in KINDS}
 
 
