@@ -21,8 +21,9 @@ def user_with(db):
 
     def make(*codenames, name="operator"):
         user = User.objects.create_user(name, password="of the tests only")
-        own = Permission.objects.filter(content_type__app_label="atp")
-        user.user_permissions.set([own.get(codename=codename) for codename in codenames])
+        own = Permission.objects.filter(content_type__app_label="atp", codename__in=codenames)
+        assert own.count() == len(codenames)
+        user.user_permissions.set(own)
         return user
 
     return make

@@ -5,6 +5,8 @@ test itself uses that database too, to prepare what is shown and to look at what
 came of a click.
 """
 
+from pathlib import Path
+
 import pytest
 from django.conf import settings
 from django.contrib.auth.models import Permission, User
@@ -21,6 +23,17 @@ from .complaints import Complaints
 
 PASSWORD = "of the tests only"
 SIZE = {"width": 1200, "height": 800}
+HERE = Path(__file__).parent
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items):
+    """Let all that need the browser follow each other, in whatever order: it is started once."""
+    own = [item for item in items if item.path.is_relative_to(HERE)]
+    if own:
+        at = items.index(own[0])
+        rest = [item for item in items if not item.path.is_relative_to(HERE)]
+        items[:] = [*rest[:at], *own, *rest[at:]]
 
 
 @pytest.fixture(scope="package")

@@ -4,12 +4,39 @@ import json
 import os
 import signal
 import subprocess
+import threading
 from collections import Counter
 from pathlib import Path
 
 import psutil
 
 from tests.helpers import child_environment, manage, wait_for
+
+
+class Lines:
+    """A file of JSON lines that others append to; each is read once, however often one looks.
+
+    Those that do not begin with ``beginning`` are left out.
+    """
+
+    def __init__(self, path, beginning=b""):
+        self.path = Path(path)
+        self._beginning = beginning
+        self._read, self._at = [], 0
+        self._lock = threading.Lock()
+
+    def all(self):
+        """Return the lines that there are by now: one dict a line."""
+        if not self.path.exists():
+            return []
+        with self._lock, self.path.open("rb") as file:
+            file.seek(self._at)
+            more = file.read()
+            whole = more[: more.rfind(b"\n") + 1]
+            wanted = [line for line in whole.splitlines() if line.startswith(self._beginning)]
+            self._read += [json.loads(line) for line in wanted]
+            self._at += len(whole)
+            return list(self._read)
 
 
 class Atpd:
@@ -25,7 +52,7 @@ class Atpd:
             self.process = subprocess.Popen(
                 command, env=child_environment(**more), stdout=log, stderr=log
             )
-        self.seen = {}
+        self._log = Lines(self.log_path, beginning=b"{")
 
     @property
     def pid(self):
@@ -33,11 +60,7 @@ class Atpd:
 
     def facts(self, name=None):
         """What it has logged: one dict a line, of one fact if it is named."""
-        lines = []
-        for line in self.log_path.read_text().splitlines():
-            if line.startswith("{"):
-                lines.append(json.loads(line))
-        return [line for line in lines if name is None or line["fact"] == name]
+        return [line for line in self._log.all() if name is None or line["fact"] == name]
 
     def wait_for_fact(self, name, count=1, timeout=20):
         """Wait until a fact was logged ``count`` times; returns the last of them."""
@@ -151,15 +174,13 @@ class Record:
 
     def __init__(self, path):
         self.path = Path(path)
+        self._lines = Lines(path)
 
     def __str__(self):
         return str(self.path)
 
     def lines(self, event=None):
-        if not self.path.exists():
-            return []
-        lines = [json.loads(line) for line in self.path.read_text().splitlines()]
-        return [line for line in lines if event is None or line["event"] == event]
+        return [line for line in self._lines.all() if event is None or line["event"] == event]
 
     def wait_for(self, event, count=1, timeout=20):
         """Wait until something has happened ``count`` times; returns the lines."""

@@ -24,6 +24,7 @@ class SlowProxy:
         place = f"127.0.0.1:{self._listening.getsockname()[1]}"
         self.url = f"postgresql://{login}@{place}/{entry['NAME']}?connect_timeout=10"
         self.dead = threading.Event()
+        self._ended = threading.Event()
         self._delay = None
         self._open = []
 
@@ -33,7 +34,13 @@ class SlowProxy:
 
     def __exit__(self, *_):
         self._listening.close()
+        self._ended.set()
+        wait_for(self._is_over, what="the end of all links")
+
+    def _is_over(self):
+        # One that was just being made is shut the next time.
         self._shut_all()
+        return all(end.fileno() < 0 for end in self._open)
 
     def die_after_connecting(self, delay):
         self._delay = delay
@@ -63,6 +70,10 @@ class SlowProxy:
         up = threading.Thread(target=self._pump, args=(client, server, silent), daemon=True)
         up.start()
         self._pump(server, client, silent, slow is not None)
+        up.join()
+        self._ended.wait()  # a link that is silent is not cut either
+        for end in (client, server):
+            end.close()
 
     def _connect(self):
         if self._server.startswith("/"):
@@ -94,15 +105,6 @@ class SwallowingProxy(SlowProxy):
         super().__init__()
         self.swallowed = threading.Event()
         self._wanted = threading.Event()
-
-    def __exit__(self, *_):
-        self._listening.close()
-        wait_for(self._is_over, what="the end of all links")
-
-    def _is_over(self):
-        # One that was just being made is shut the next time.
-        self._shut_all()
-        return all(end.fileno() < 0 for end in self._open)
 
     def swallow_commit(self):
         """The next connection that writes a Response and commits is not told that it has."""

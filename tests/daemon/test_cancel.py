@@ -16,6 +16,7 @@ from tests.app import tasks_cancel as types
 from tests.helpers import wait_for
 
 from .harness import is_alive, story
+from .test_deaths import stopped_between_transactions
 
 JANE = "user jane via page"
 GRACE = 1.5
@@ -143,10 +144,10 @@ def test_a_daemon_that_dies_meanwhile(atpd, record):
     [line] = record.wait_for("start")
     running(instance)
     dispatcher = daemon.dispatcher()
-    os.kill(dispatcher, signal.SIGSTOP)
-    queue.cancel(instance, by=JANE)
-    daemon.process.kill()
-    os.kill(dispatcher, signal.SIGKILL)
+    with stopped_between_transactions(dispatcher):
+        queue.cancel(instance, by=JANE)
+        daemon.process.kill()
+        os.kill(dispatcher, signal.SIGKILL)
     wait_for(lambda: not is_alive(line["pid"]), what="the end of its worker")
     atpd(processes=1, settings={"LEASE": 5, "KILL_AFTER": 4} | SOON)
     instance.wait(30)

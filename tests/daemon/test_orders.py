@@ -13,6 +13,7 @@ from tests.app import tasks_daemon as types
 from tests.helpers import wait_for
 
 from .harness import story
+from .test_deaths import stopped_between_transactions
 
 # What an operator expects: a second, and what a busy machine takes.
 SOON = 5
@@ -171,10 +172,10 @@ def test_what_was_said_while_there_was_no_dispatcher(atpd, record, order):
     else:
         wait_for(lambda: Daemon.objects.filter(idle=True).exists(), what="an idle daemon")
     pid = daemon.dispatcher()
-    os.kill(pid, signal.SIGSTOP)
-    told(order)
-    instance = types.note.enqueue(path=str(record))
-    os.kill(pid, signal.SIGKILL)
+    with stopped_between_transactions(pid):
+        told(order)
+        instance = types.note.enqueue(path=str(record))
+        os.kill(pid, signal.SIGKILL)
     daemon.wait_for_fact("rejoined")
     if order == "resume":
         assert instance.wait(20).state == State.FINISHED

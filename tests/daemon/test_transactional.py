@@ -137,8 +137,8 @@ def test_a_block_that_is_left_open_is_an_error(atpd):
 
 def test_its_time_begins_with_its_transaction(atpd):
     """G5: waiting for SQLite's one writer is not the fault of who waits."""
-    instances = types.row.enqueue_many({"number": n, "seconds": 1.5} for n in range(4))
-    daemon = atpd(processes=4, settings={"TIMEOUT": 3})
+    instances = types.row.enqueue_many({"number": n, "seconds": 1} for n in range(4))
+    daemon = atpd(processes=4, settings={"TIMEOUT": 2.5})
     for instance in instances:
         instance.wait(60)
     assert {(i.state, i.restarts) for i in instances} == {(State.FINISHED, 0)}
