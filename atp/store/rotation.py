@@ -6,6 +6,11 @@ shared fairly if each daemon's are.
 
 from collections import Counter
 
+# A look at more lanes, and priorities of them, is broken off: it goes on there next time.
+STEPS = 50_000
+# A claim is from so many lanes of a Type, where there are other Types, if it is for as many.
+LANES = 100
+
 
 class Rotation:
     """The order of Types, and the lane behind which the next claim begins.
@@ -45,6 +50,10 @@ class Rotation:
         """The collection behind which to begin; where what is limited is claimed, its own."""
         return self._after.get((type, apart), "")
 
+    def skip(self, places, *, apart=False):
+        """Go on there next: pairs of Type and collection where a look was broken off."""
+        self._after |= {(type, apart): collection for type, collection in places}
+
     def turned(self, lanes):
         """Return limited lanes of a Type, sorted, from the one behind the last on."""
         return sorted(lanes, key=lambda lane: (lane[1] <= self.after(lane[0], apart=True), lane))
@@ -82,6 +91,16 @@ class Rotation:
         for number in range(max(map(len, hands), default=0)):
             rounds += [hand[number] for hand in hands if number < len(hand)]
         return rounds
+
+
+def most_steps(types):
+    """Return how many steps from lane to lane a look takes in each of so many Types."""
+    return max(1, STEPS // max(1, types))
+
+
+def enough_lanes(limit, types):
+    """Return how many of each Type a claim is from at most, of so many Types."""
+    return max(-(-limit // max(1, types)), min(limit, LANES))
 
 
 def shares(limit, weights, lanes):

@@ -115,6 +115,54 @@ class TestMany:
         claimed = [each.instance for _ in range(3) for each in host.claim(limit)]
         assert sorted(claimed) == sorted(keys)
 
+    @pytest.mark.parametrize("lane", ["", "a"])
+    @pytest.mark.parametrize("limit", [1, 2, 4])
+    def test_what_is_dated_in_the_future_hides_no_type(self, world, limit, lane):
+        """Where others have more than enough at first sight."""
+        later = world.store.now() + timedelta(hours=1)
+        world.enqueue(2, type=TWO, due=later, priority=5)
+        world.enqueue(2, type=TWO, due=later, priority=4, collection="a")
+        for priority in range(4):
+            for collection in ("", "a", "b"):
+                world.enqueue(20, priority=priority, collection=collection)
+        [key] = world.enqueue(type=TWO, collection=lane)
+        host = world.host()
+        claimed = [each.instance for _ in range(2) for each in host.claim(limit)]
+        assert key in claimed
+
+    def test_a_look_that_is_broken_off_goes_on_next_time(self, world, monkeypatch):
+        """G9: however many lanes have nothing due."""
+        monkeypatch.setattr("atp.store.rotation.STEPS", 7)
+        later = world.store.now() + timedelta(hours=1)
+        for n in range(40):
+            world.enqueue(collection=f"lane {n:02}", due=later)
+        keys = [key for n in (3, 17, 38) for key in world.enqueue(collection=f"lane {n:02}")]
+        host = world.host()
+        assert world.store.outlook([ONE]).due <= 0
+        claimed = [each.instance for _ in range(9) for each in host.claim(types=[ONE])]
+        assert sorted(claimed) == sorted(keys)
+
+    @pytest.mark.parametrize("name", ["", "lane 20x", "z"])
+    def test_a_full_lane_is_not_left_meanwhile(self, world, monkeypatch, name):
+        monkeypatch.setattr("atp.store.rotation.STEPS", 7)
+        later = world.store.now() + timedelta(hours=1)
+        for n in range(40):
+            world.enqueue(collection=f"lane {n:02}", due=later)
+        keys = world.enqueue(100, collection=name)
+        host = world.host()
+        counts = [len(host.claim(5, types=[ONE])) for _ in range(28)]
+        assert sum(counts) == len(keys)
+
+    def test_a_limited_type_with_many_lanes(self, world, monkeypatch):
+        monkeypatch.setattr("atp.store.rotation.STEPS", 7)
+        later = world.store.now() + timedelta(hours=1)
+        for n in range(40):
+            world.enqueue(collection=f"lane {n:02}", due=later)
+        world.enqueue(collection="z")
+        world.store.limit(place(ONE), max_running=3)
+        host = world.host()
+        assert sum(len(host.claim(types=[ONE])) for _ in range(9)) == 1
+
     def test_names_of_all_sorts(self, world):
         names = ["", "é", "Z", "a'b", 'a"b', "a\\b", "{a,b}", "NULL", "日本", " ", "a" * 200]
         keys = [key for name in names for key in world.enqueue(2, collection=name)]

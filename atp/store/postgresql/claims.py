@@ -6,13 +6,14 @@ from datetime import UTC, datetime, timedelta
 
 from ...exceptions import LeaseLost
 from ..orm.claims import Claims as ORMClaims
+from ..rotation import enough_lanes, most_steps
 from ..values import Claimed, Parameters
 from .arrays import array
 from .statements import FEW, execute
 
 # The columns of a claimed Task in a row; those before are of the claim, those behind too.
 _OWN = slice(3, 14)
-_PARAMETERS, _DUE, _LOOKED, _STEPS, _LIMITED = range(14, 19)
+_PARAMETERS, _DUE, _LOOKED, _STEPS, _CUT, _LIMITED = range(14, 20)
 # To find what is due took so long, in seconds, that much was stepped over that is gone, or
 # waits. For so many times as long, and no longer than that, the next claims begin where
 # this one ended.
@@ -47,11 +48,13 @@ class Claims(ORMClaims):
         self._limited = json.loads(rows[0][_LIMITED] or "[]")
         if late:
             self.miss(who=name)
-        if not ends:
+        cut = json.loads(rows[0][_CUT] or "[]")
+        if not ends and not cut:
             self._ends = {}
         claimed = [] if instance is None else self._claimed(rows)
         if not ends:
-            self._look_again(rows)
+            self._look_again(rows, is_cut=bool(cut))
+        self.rotation.skip(cut)
         return claimed
 
     def _take_limited(self, daemon, type, rooms, wanted):
@@ -59,13 +62,21 @@ class Claims(ORMClaims):
         rows = self._rows(daemon, [type], wanted, walks=rooms.whole, caps=caps)
         if not rows:
             raise LeaseLost("The daemon's row is gone, or its lease has run out.")
-        return [] if rows[0][3] is None else self._claimed(rows, apart=True)
+        claimed = [] if rows[0][3] is None else self._claimed(rows, apart=True)
+        self.rotation.skip(json.loads(rows[0][_CUT] or "[]"), apart=True)
+        return claimed
 
-    def _look_again(self, rows):
-        """Decide where the claims of the next moment begin: a look at everything was slow."""
+    def _look_again(self, rows, *, is_cut):
+        """Decide where the claims of the next moment begin: a look at everything was slow.
+
+        Or there was too much to look at all.
+        """
         looked = rows[0][_LOOKED] or 0.0
         each = looked / max(1, len(self._ends))
-        if looked > SLOW and each > EACH and len(rows) > FEW:
+        if is_cut and self._ends:
+            self._from_the_end_until = time.monotonic() + AGAIN
+            self._looks_between = False
+        elif looked > SLOW and each > EACH and len(rows) > FEW:
             self._from_the_end_until = time.monotonic() + min(AGAIN, TIMES * looked)
             self._looks_between = rows[0][_STEPS] < MANY
         else:
@@ -112,6 +123,8 @@ class Claims(ORMClaims):
             "gaps": bool(ends) and self._looks_between,
             "limited": caps is not None,
             "limit": limit,
+            "most": most_steps(len(types)),
+            "enough": enough_lanes(limit, len(types)),
         }
         with self.connection.cursor() as cursor:
             # The plan does for any number of rows: all of it are walks along indexes.

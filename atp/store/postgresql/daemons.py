@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 from ...exceptions import LeaseLost
 from ...modes import Mode
 from ..orm.daemons import Daemons as ORMDaemons
+from ..rotation import most_steps
 from ..values import Outlook, Renewal
 from .arrays import array, texts
 from .statements import execute
@@ -34,13 +35,14 @@ class Daemons(ORMDaemons):
     def outlook(self, types, *, daemon=None):
         with self.connection.cursor() as cursor:
             who = None if daemon is None else str(daemon)
-            execute(cursor, "outlook", {"types": list(types), "daemon": who})
-            due, late, lost, request, limited, opens, drops = cursor.fetchone()
+            parameters = {"types": list(types), "daemon": who, "most": most_steps(len(types))}
+            execute(cursor, "outlook", parameters)
+            due, late, lost, request, limited, opens, drops, is_cut = cursor.fetchone()
         limited = [
             ((type, collection), due) for type, collection, due in json.loads(limited or "[]")
         ]
         return Outlook(
-            due=self._due_in(due, limited, opens),
+            due=0.0 if is_cut else self._due_in(due, limited, opens),
             late=late,
             lost=lost,
             request=request,
@@ -54,6 +56,7 @@ class Daemons(ORMDaemons):
             "closed": texts([collection for _, collection in closed.lanes]),
             "time": time,
             "limit": limit,
+            "most": most_steps(len(types)),
         }
         with self.connection.cursor() as cursor:
             # Pages ask this too, seldom.

@@ -44,9 +44,10 @@ class Claims(Waiting, ORMClaims):
 
     def _claim_unlimited(self, daemon, types, limit):
         # An idle daemon looks often, and should keep no writer waiting.
-        found = self._look(daemon, types, limit) if limit > 0 else None
-        if found is None:
+        look = self._look(daemon, types, limit) if limit > 0 else None
+        if look is None:
             return []
+        found, cut = look
         with self.atomic():
             now = self.now()
             row = self._leased(daemon, as_text(now))
@@ -62,7 +63,9 @@ class Claims(Waiting, ORMClaims):
                     return claimed
                 self._known.forget()
                 found = None
-            return pick(found=found)
+            claimed = pick(found=found)
+            self.rotation.skip(cut)
+            return claimed
 
     def _take_limited(self, daemon, type, rooms, wanted):
         now = self.now()
@@ -82,7 +85,10 @@ class Claims(Waiting, ORMClaims):
         return super().miss(who=who, limit=limit) if self._is_late(as_text(self.now())) else 0
 
     def _look(self, daemon, types, limit):
-        """Return the lanes that have something due; None if there is nothing to be done."""
+        """Return the lanes that have something due, and where the look was broken off.
+
+        None if there is nothing to be done.
+        """
         now = as_text(self.now())
         self._leased(daemon, now)
         served = self._served(types)
@@ -90,12 +96,20 @@ class Claims(Waiting, ORMClaims):
         gates, limits, _ = self._set(now)
         self._limited = {keys[key] for key, _ in limits.pairs if key in keys}
         if self._known.lanes(limit):
-            return []
+            return [], []
         began = time.monotonic()
         closed = Closed(gates.pairs | limits.pairs)
-        found = self._ready(self._begins(served), now, closed, limit)
+        found, cut = self._ready(self._begins(served), now, closed, limit)
+        if cut:
+            # What it has not come to may be due as it was.
+            names = {lane[:2] for lane in found}
+            found += [(*lane, None) for lane in self._known.last if lane not in names]
         self._known.found(found, limit, time.monotonic() - began)
-        return found if found or self._is_late(now) else None
+        cut = [(keys[key], collection) for key, collection in cut]
+        if found or self._is_late(now):
+            return found, cut
+        self.rotation.skip(cut)
+        return None
 
     def _begins(self, served, *, apart=False):
         """The keys of the Types in their order, each with the collection to begin behind."""
@@ -119,7 +133,13 @@ class Claims(Waiting, ORMClaims):
         than ``least``.
         """
         apart, caps = caps is not None, caps or {}
-        ready = partial(self._ready, self._begins(served, apart=apart), as_text(now), closed)
+        cut = []
+
+        def ready(most):
+            begins = self._begins(served, apart=apart)
+            found, cut[:] = self._ready(begins, as_text(now), closed, most)
+            return found
+
         names = {columns[0]: type for type, columns in served.items()}
         weights = {type: weights.get(columns[0], 1.0) for type, columns in served.items()}
 
@@ -135,11 +155,13 @@ class Claims(Waiting, ORMClaims):
             # What does not fit its Instance must not hide other lanes until a scan mends it.
             claimed = take(ready(-1))
         if sum(map(len, claimed.values())) < least:
-            return []
-        self._hold([each.instance for tasks in claimed.values() for each in tasks], *row, now)
-        counts = {name: len(tasks) for name, tasks in claimed.items()}
-        self.rotation.took(counts, weights, apart=apart)
-        return self.rotation.dealt(claimed)
+            claimed = {}
+        if claimed:
+            self._hold([each.instance for tasks in claimed.values() for each in tasks], *row, now)
+            counts = {name: len(tasks) for name, tasks in claimed.items()}
+            self.rotation.took(counts, weights, apart=apart)
+        self.rotation.skip([(names[key], collection) for key, collection in cut], apart=apart)
+        return self.rotation.dealt(claimed) if claimed else []
 
     def _lanes(self, found, closed, served, names, now):
         """Return a :class:`Lane` of each that was found, and is not shut since then, by name.

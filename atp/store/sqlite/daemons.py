@@ -24,7 +24,9 @@ class Daemons(Waiting, ORMDaemons):
         names = {columns[0]: type for type, columns in self._served(types).items()}
         keys = [key for key in names if not gates.shuts(key)]
         first, limited = [], []
-        for key, collection, due in self._dues(keys, as_text(now)):
+        for key, collection, due, is_cut in self._dues(keys, as_text(now)):
+            if is_cut:
+                first.append(0.0)  # there may be
             if due is None or gates.shuts(key, collection):
                 continue
             seconds = (_time(due) - now).total_seconds()

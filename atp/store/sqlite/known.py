@@ -10,23 +10,26 @@ MANY = 16
 
 
 class Known:
-    """What was found last, for a moment: a claim of less than there are looks at all."""
+    """What was found last, for a moment: a claim of less than there are looks at all.
+
+    ``last`` is that without the moment.
+    """
 
     def __init__(self):
-        self._lanes = []
+        self.last = []
         self._until = 0.0
 
     def lanes(self, limit):
         """Pairs of a Type's key and a collection; none where a look is due, or the limit small."""
-        if time.monotonic() >= self._until or limit < len(self._lanes):
+        if time.monotonic() >= self._until or limit < len(self.last):
             return []
-        return self._lanes
+        return self.last
 
     def forget(self):
         self._until = 0.0
 
     def found(self, lanes, limit, seconds):
         """A look for up to ``limit`` lanes has taken so long."""
+        self.last = [(type, collection) for type, collection, _ in lanes[:MANY]]
         if seconds > SLOW and len(lanes) <= MANY and len(lanes) < limit:
-            self._lanes = [(type, collection) for type, collection, _ in lanes]
             self._until = time.monotonic() + min(AGAIN, TIMES * seconds)

@@ -1,7 +1,10 @@
 """What waits, by the first entries of indexes: what is ready, when something is due."""
 
 from ..orm.gates import Closed
+from ..rotation import enough_lanes, most_steps
 from .base import SQLiteBase, as_json, as_text
+
+ALL = 2**31
 
 # Indexes are named, here and in lanes: statistics that were gathered while the
 # queue was empty, or full, would make other plans look better.
@@ -29,11 +32,19 @@ _SET = """
 # A step is one look at atp_task_claim (type, collection, priority, due_at, instance; only
 # what waits), at what is first there. So a priority, or a lane, of which all is dated in
 # the future takes one step, however much it is. Where there is no priority, a Type begins.
+# "ready" is how many it has found before.
 _LEVELS = """
-    WITH RECURSIVE level (type_id, bound, collection, priority, due_at) AS (
-        SELECT value ->> 0, value ->> 1, value ->> 1, NULL, NULL FROM json_each(%(served)s)
+    WITH RECURSIVE level (
+        type_id, turn, bound, collection, priority, due_at, steps, is_ready, ready
+    ) AS (
+        SELECT value ->> 0, key, value ->> 1, value ->> 1, NULL, NULL, 0, 0, 0
+        FROM json_each(%(served)s)
       UNION ALL
-        SELECT level.type_id, bound, task.collection, task.priority, task.due_at
+        SELECT level.type_id, turn, bound, task.collection, task.priority, task.due_at, steps + 1,
+            task.due_at <= %(now)s AND (task.type_id, task.collection) NOT IN (
+                SELECT value ->> 0, value ->> 1 FROM json_each(%(closed)s)
+            ),
+            ready + is_ready
         FROM level CROSS JOIN atp_task task ON task.instance_id = coalesce(
             (
                 SELECT instance_id FROM atp_task INDEXED BY atp_task_claim
@@ -64,16 +75,19 @@ _LEVELS = """
                 ORDER BY collection, priority DESC, due_at LIMIT 1
             )
         )
+        WHERE steps < %(most)s AND ready + is_ready < %(enough)s
     )
 """
 _READY = """
-    SELECT type_id, collection, priority FROM level
-    WHERE due_at <= %(now)s AND (type_id, collection) NOT IN (
-        SELECT value ->> 0, value ->> 1 FROM json_each(%(closed)s)
-    )
+    SELECT type_id, collection, priority, is_ready, steps = %(most)s FROM level
+    WHERE is_ready OR steps = %(most)s
+    ORDER BY ready, turn
     LIMIT %(limit)s
 """
-_DUE = "SELECT type_id, collection, min(due_at) FROM level WHERE due_at NOT NULL GROUP BY 1, 2"
+_DUE = """
+    SELECT type_id, collection, min(due_at), max(steps) = %(most)s FROM level
+    WHERE due_at NOT NULL GROUP BY 1, 2
+"""
 
 
 class Waiting(SQLiteBase):
@@ -97,23 +111,40 @@ class Waiting(SQLiteBase):
     def _ready(self, served, now, closed, limit):
         """The lanes that have something due, each with the highest priority at which it has.
 
-        ``served`` are pairs of the key of a Type and the collection to begin behind.
+        ``served`` are pairs of the key of a Type and the collection to begin behind. Returns
+        also where the look was broken off, pairs of the same.
         """
-        return self.run(
+        served = [pair for pair in served if not closed.shuts(pair[0])]
+        limit = ALL if limit < 0 else limit
+        rows = self.run(
             _LEVELS + _READY,
-            served=as_json([pair for pair in served if not closed.shuts(pair[0])]),
+            served=as_json(served),
             closed=as_json(closed.lanes),
             now=now,
-            limit=limit,
+            limit=limit + len(served),
+            enough=enough_lanes(limit, len(served)),
+            most=most_steps(len(served)),
         ).fetchall()
+        found = [tuple(row[:3]) for row in rows if row[3]]
+        return found[:limit], [tuple(row[:2]) for row in rows if row[4]]
 
     def due_lanes(self, types, closed, time, limit):
-        return self._ready([(key, "") for key in types], as_text(time), closed, limit)
+        found, _ = self._ready([(key, "") for key in types], as_text(time), closed, limit)
+        return found
 
     def _dues(self, served, now):
-        """When the next Task of each lane is due, or some time at which one was."""
-        pairs = as_json([(key, "") for key in served])
-        return self.run(_LEVELS + _DUE, served=pairs, now=now).fetchall()
+        """When the next Task of each lane is due, or some time at which one was.
+
+        And whether there the look was broken off.
+        """
+        return self.run(
+            _LEVELS + _DUE,
+            served=as_json([(key, "") for key in served]),
+            closed="[]",
+            now=now,
+            enough=ALL,
+            most=most_steps(len(served)),
+        ).fetchall()
 
     def _is_late(self, now):
         """Whether something waits that was to be started earlier."""

@@ -6,8 +6,8 @@
 -- index, at the first row of the next lane, or of the next lower priority. So neither
 -- what is dated in the future nor a lane that is held lies in front of what is due,
 -- however much it is. All Types step together; each begins behind the lane where the
--- last claim ended ("after") and comes round to it. Steps are taken until there is
--- enough.
+-- last claim ended ("after") and comes round to it, until it has found "enough", or has
+-- taken too many steps ("most").
 --
 -- Where rows that are gone cannot be forgotten, because another session still might see
 -- them, they lie in front of what is due, and each look has to step over them. Then
@@ -57,7 +57,7 @@ served AS MATERIALIZED (
     ORDER BY served.turn
 ),
 known AS MATERIALIZED (
-    SELECT served.id AS type_id, served.turn, lane.collection, lane.floor,
+    SELECT served.id AS type_id, served.turn, lane.turn AS number, lane.collection, lane.floor,
         to_timestamp(lane.due) AS due, lane.cap,
         lead(lane.collection) OVER (PARTITION BY served.id ORDER BY lane.collection) AS next
     FROM unnest(
@@ -67,25 +67,42 @@ known AS MATERIALIZED (
     JOIN served USING (identifier)
     ORDER BY served.turn, lane.turn
 ),
-level (type_id, turn, way, bound, collection, priority, due_at, floor, due) AS (
+level (
+    type_id, turn, number, way, bound, collection, priority, due_at, floor, due, steps,
+    is_ready, ready
+) AS (
     -- Ways: "all" goes on after the last lane and comes round to "bound"; "gap" goes up to
     -- "bound", if there is one; "one" is a lane that is known. Where there is no
-    -- priority, a way begins.
+    -- priority, a way begins. "ready" is how many it has found before.
     (
-        SELECT id AS type_id, turn, 'all' AS way, after AS bound, after AS collection,
-            NULL::int AS priority, NULL::timestamptz AS due_at, NULL::int AS floor,
-            NULL::timestamptz AS due
+        SELECT id AS type_id, turn, 0::bigint AS number, 'all' AS way, after AS bound,
+            after AS collection, NULL::int AS priority, NULL::timestamptz AS due_at,
+            NULL::int AS floor, NULL::timestamptz AS due, 0 AS steps, false AS is_ready, 0 AS ready
         FROM served WHERE %(walks)s
       UNION ALL
-        SELECT type_id, turn, 'one', NULL, collection, 1000, NULL, floor, due FROM known
+        SELECT type_id, turn, number, 'one', NULL, collection, 1000, NULL, floor, due, 0, false, 0
+        FROM known
         WHERE NOT %(walks)s
       UNION ALL
-        SELECT type_id, turn, 'gap', next, collection, NULL, NULL, NULL, NULL FROM known
+        SELECT type_id, turn, number, 'gap', next, collection, NULL, NULL, NULL, NULL, 0, false, 0
+        FROM known
         WHERE %(gaps)s
     )
   UNION ALL
-    SELECT type_id, turn, way, bound, step.collection, step.priority, step.due_at, floor, due
+    SELECT type_id, turn, number, way, bound, step.collection, step.priority, step.due_at,
+        floor, due, steps + 1, step.is_ready, ready + level.is_ready::int
     FROM level CROSS JOIN LATERAL (
+        SELECT *, due_at <= (SELECT now FROM daemon)
+            AND (level.type_id, collection) NOT IN (
+                SELECT type_id, collection FROM closed
+                WHERE collection IS NOT NULL AND NOT is_limit
+            )
+            AND ((level.type_id, collection) NOT IN (
+                SELECT type_id, collection FROM closed WHERE collection IS NOT NULL AND is_limit
+            ) OR %(limited)s AND (level.type_id, collection) IN (
+                SELECT type_id, collection FROM known
+            )) AS is_ready
+        FROM (
         -- The next lower priority: above that where the last claim ended, that, below it.
         (
             SELECT collection::text, priority::int, due_at FROM atp_task
@@ -148,27 +165,23 @@ level (type_id, turn, way, bound, collection, priority, due_at, floor, due) AS (
             ORDER BY atp_task.collection, atp_task.priority DESC, due_at LIMIT 1
         )
         LIMIT 1
+        ) first
     ) step
+    WHERE steps < %(most)s::int AND ready + level.is_ready::int < %(enough)s::int
 ),
 found AS MATERIALIZED (
-    SELECT *, row_number() OVER () AS place FROM (
-        SELECT type_id, turn, collection, priority,
-            CASE WHEN %(limited)s THEN (
-                SELECT cap FROM known
-                WHERE known.type_id = level.type_id AND known.collection = level.collection
-            ) END AS cap,
-            CASE WHEN priority = floor THEN due ELSE '-infinity' END AS due
-        FROM level
-        WHERE due_at <= (SELECT now FROM daemon)
-          AND (type_id, collection) NOT IN (
-              SELECT type_id, collection FROM closed
-              WHERE collection IS NOT NULL AND NOT is_limit
-          )
-          AND ((type_id, collection) NOT IN (
-              SELECT type_id, collection FROM closed WHERE collection IS NOT NULL AND is_limit
-          ) OR %(limited)s AND (type_id, collection) IN (SELECT type_id, collection FROM known))
-        LIMIT %(limit)s::int
-    ) first
+    -- The first of each Type, then the second, …
+    SELECT type_id, turn, collection, priority,
+        CASE WHEN %(limited)s THEN (
+            SELECT cap FROM known
+            WHERE known.type_id = level.type_id AND known.collection = level.collection
+        ) END AS cap,
+        CASE WHEN priority = floor THEN due ELSE '-infinity' END AS due,
+        row_number() OVER (ORDER BY ready, turn, number) AS place
+    FROM level
+    WHERE is_ready
+    ORDER BY ready, turn, number
+    LIMIT %(limit)s::int
 ),
 ready AS MATERIALIZED (
     SELECT type_id, turn, collection, cap, min(place) AS place,
@@ -337,6 +350,12 @@ SELECT
     CASE WHEN (SELECT count(*) FROM found) < %(limit)s::int
         THEN (SELECT count(*) FROM level) ELSE 0
     END AS steps,
+    -- Where it ended, if that was before it had looked at everything.
+    CASE WHEN (SELECT count(*) FROM found) < %(limit)s::int THEN (
+        SELECT json_agg(json_build_array(identifier, collection))::text
+        FROM level JOIN served ON served.id = level.type_id
+        WHERE level.steps = %(most)s::int AND way = 'all'
+    ) END AS cut,
     (
         SELECT json_agg(identifier)::text FROM atp_type
         WHERE id = ANY (ARRAY(SELECT DISTINCT type_id FROM closed WHERE is_limit))

@@ -1,11 +1,11 @@
 -- The lanes of which something has been due for some time, each with the highest such
 -- priority: walks atp_task_claim from lane to lane, like a claim, and takes nothing.
 WITH RECURSIVE
-level (type_id, collection, priority, due_at) AS (
-    SELECT type_id, NULL::text, NULL::int, NULL::timestamptz
+level (type_id, collection, priority, due_at, steps) AS (
+    SELECT type_id, NULL::text, NULL::int, NULL::timestamptz, 0
     FROM unnest(%(types)s::bigint[]) AS served (type_id)
   UNION ALL
-    SELECT type_id, step.collection, step.priority, step.due_at
+    SELECT type_id, step.collection, step.priority, step.due_at, steps + 1
     FROM level CROSS JOIN LATERAL (
         (
             SELECT collection::text, priority::int, due_at FROM atp_task
@@ -29,6 +29,7 @@ level (type_id, collection, priority, due_at) AS (
         )
         LIMIT 1
     ) step
+    WHERE steps < %(most)s::int
 )
 SELECT type_id, collection, priority FROM level
 WHERE due_at <= %(time)s::timestamptz AND (type_id, collection) NOT IN (

@@ -13,15 +13,15 @@ limited AS MATERIALIZED (
     SELECT type_id, collection FROM atp_limit
     WHERE max_running IS NOT NULL OR per_second IS NOT NULL
 ),
-level (type_id, collection, priority, due_at) AS (
-    SELECT type.id, NULL::text, NULL::int, NULL::timestamptz
+level (type_id, collection, priority, due_at, steps) AS (
+    SELECT type.id, NULL::text, NULL::int, NULL::timestamptz, 0
     FROM atp_type type
     WHERE identifier = ANY (%(types)s::text[]) AND NOT EXISTS (
         SELECT FROM gate
         WHERE gate.collection IS NULL AND (gate.type_id IS NULL OR gate.type_id = type.id)
     )
   UNION ALL
-    SELECT type_id, step.collection, step.priority, step.due_at
+    SELECT type_id, step.collection, step.priority, step.due_at, steps + 1
     FROM level CROSS JOIN LATERAL (
         (
             SELECT collection::text, priority::int, due_at FROM atp_task
@@ -45,6 +45,7 @@ level (type_id, collection, priority, due_at) AS (
         )
         LIMIT 1
     ) step
+    WHERE steps < %(most)s::int
 ),
 lane AS MATERIALIZED (
     -- By what limits it: the lane, its Type, or nothing.
@@ -83,5 +84,7 @@ SELECT
     ),
     -- When the first gate opens by itself, and whether something is dropped.
     (SELECT extract(epoch FROM min(until) - now)::float8 FROM gate),
-    EXISTS (SELECT FROM gate WHERE mode = 'drop')
+    EXISTS (SELECT FROM gate WHERE mode = 'drop'),
+    -- Whether there are more lanes than it has looked at.
+    EXISTS (SELECT FROM level WHERE steps = %(most)s::int)
 FROM clock
