@@ -5,6 +5,7 @@ import random
 import signal
 import statistics
 import time
+from contextlib import suppress
 from datetime import timedelta
 from itertools import pairwise
 
@@ -18,11 +19,9 @@ PROCESSES = 2
 
 
 def kill_a_worker(daemon):
-    for pid in random.sample(daemon.workers(), 1):
-        try:
-            os.kill(pid, signal.SIGKILL)
-        except ProcessLookupError:
-            pass
+    pid = random.choice(wait_for(daemon.workers, what="a worker"))
+    with suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGKILL)
 
 
 def test_one_at_a_time_whatever_dies(atpd, record):
