@@ -14,14 +14,15 @@ from .statements import FEW, execute
 # The columns of a claimed Task in a row; those before are of the claim, those behind too.
 _OWN = slice(3, 14)
 _PARAMETERS, _DUE, _LOOKED, _STEPS, _CUT, _LIMITED = range(14, 20)
-# To find what is due took so long, in seconds, that much was stepped over that is gone, or
-# waits. For so many times as long, and no longer than that, the next claims begin where
-# this one ended.
-SLOW, TIMES, AGAIN = 0.001, 20, 1.0
-# That is no help where a look at so many lanes has taken no longer for each, in seconds.
+# To find what is due took so long, in seconds, that much was stepped over that is gone. For
+# so many times as long, and no longer than that, the next claims begin where this one
+# ended.
+SLOW, TIMES, AGAIN = 0.005, 20, 1.0
+# Who has looked at so many lanes and priorities for so long does so too, and does not look
+# between those that are known.
+MANY, SLOW_OF_MANY = 100, 0.001
+# It is no help where a look at so many lanes has taken no longer for each, in seconds.
 EACH = 20e-6
-# Who has looked at so many lanes and priorities does not look between those that are known.
-MANY = 100
 # What a time may lose on its way here and back, in seconds.
 _ROUNDING = 2e-6
 
@@ -71,14 +72,14 @@ class Claims(ORMClaims):
 
         Or there was too much to look at all.
         """
-        looked = rows[0][_LOOKED] or 0.0
+        looked, is_long = rows[0][_LOOKED] or 0.0, rows[0][_STEPS] >= MANY
         each = looked / max(1, len(self._ends))
         if is_cut and self._ends:
             self._from_the_end_until = time.monotonic() + AGAIN
             self._looks_between = False
-        elif looked > SLOW and each > EACH and len(rows) > FEW:
+        elif looked > (SLOW_OF_MANY if is_long else SLOW) and each > EACH and len(rows) > FEW:
             self._from_the_end_until = time.monotonic() + min(AGAIN, TIMES * looked)
-            self._looks_between = rows[0][_STEPS] < MANY
+            self._looks_between = not is_long
         else:
             self._from_the_end_until = 0.0
 
