@@ -10,6 +10,8 @@ from collections import Counter
 STEPS = 50_000
 # A claim is from so many lanes of a Type, where there are other Types, if it is for as many.
 LANES = 100
+# Tasks of several lanes are handed on in this many turns or more.
+PIECES = 64
 
 
 class Rotation:
@@ -79,7 +81,8 @@ class Rotation:
     def dealt(self, lanes):
         """Return the Tasks of ``lanes`` (a dict) in turn: the first of each, then the second, …
 
-        Who was not in the last claim comes first.
+        Where there are many, some at a time: what a worker gets together is told in fewer
+        words if it is of one Type. Who was not in the last claim comes first.
         """
         if len(lanes) == 1:
             self._last = set(lanes)
@@ -88,8 +91,10 @@ class Rotation:
         order = sorted(lanes, key=self._last.__contains__)
         self._last = set(lanes)
         rounds, hands = [], [lanes[lane] for lane in order]
-        for number in range(max(map(len, hands), default=0)):
-            rounds += [hand[number] for hand in hands if number < len(hand)]
+        piece = max(1, sum(map(len, hands)) // PIECES)
+        for first in range(0, max(map(len, hands), default=0), piece):
+            for hand in hands:
+                rounds += hand[first : first + piece]
         return rounds
 
 

@@ -47,12 +47,11 @@ class Claims(Waiting, ORMClaims):
         look = self._look(daemon, types, limit) if limit > 0 else None
         if look is None:
             return []
-        found, cut = look
+        served, found, cut = look
         with self.atomic():
             now = self.now()
             row = self._leased(daemon, as_text(now))
             self.miss(who=row[1])
-            served = self._served(types)
             gates, limits, weights = self._set(as_text(now))
             closed = Closed(gates.pairs | limits.pairs)
             pick = partial(self._pick, row, served, weights, closed, now, limit)
@@ -85,7 +84,7 @@ class Claims(Waiting, ORMClaims):
         return super().miss(who=who, limit=limit) if self._is_late(as_text(self.now())) else 0
 
     def _look(self, daemon, types, limit):
-        """Return the lanes that have something due, and where the look was broken off.
+        """Return the Types, the lanes that have something due, and where the look was broken off.
 
         None if there is nothing to be done.
         """
@@ -96,7 +95,7 @@ class Claims(Waiting, ORMClaims):
         gates, limits, _ = self._set(now)
         self._limited = {keys[key] for key, _ in limits.pairs if key in keys}
         if self._known.lanes(limit):
-            return [], []
+            return served, [], []
         # Without the waits that a busy machine has for everybody.
         began = time.thread_time()
         closed = Closed(gates.pairs | limits.pairs)
@@ -108,7 +107,7 @@ class Claims(Waiting, ORMClaims):
         self._known.found(found, limit, time.thread_time() - began)
         cut = [(keys[key], collection) for key, collection in cut]
         if found or self._is_late(now):
-            return found, cut
+            return served, found, cut
         self.rotation.skip(cut)
         return None
 
@@ -169,11 +168,13 @@ class Claims(Waiting, ORMClaims):
 
         Where no priority is given, it is seen whether anything is due.
         """
-        parameters = {type: _parameters(type, *columns[1:]) for type, columns in served.items()}
+        parameters = {}
         cursor, lanes = self.connection.cursor(), {}
         for type_id, collection, priority in found:
             if not closed.shuts(type_id, collection):
                 type = names[type_id]
+                if type not in parameters:
+                    parameters[type] = _parameters(type, *served[type][1:])
                 lane = Lane(cursor, type_id, collection, priority, parameters[type], now)
                 if priority is not None or lane.begin():
                     lanes[type, collection] = lane
