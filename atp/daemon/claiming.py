@@ -23,7 +23,7 @@ class Claiming:
         self._duty = duty
         # The state of affairs at which the queue was found to hold nothing that is due.
         self._empty_at = None
-        self._wait = FIRST_WAIT
+        self._wait, self._news_at_wait = FIRST_WAIT, None
         # What the last outlook said.
         self._due_at = None
         self._lost = self._late = self._drops = False
@@ -44,13 +44,17 @@ class Claiming:
     def _is_time(self):
         """When a worker has become free, or something waits or may wait."""
         freed = self._attempts.take_freed()
-        due = self._due_at is not None and uptime() >= self._due_at
-        return freed or due or self._attempts.more_waits
+        return freed or self._is_due() or self._attempts.more_waits
+
+    def _is_due(self):
+        return self._due_at is not None and uptime() >= self._due_at
 
     def _claim(self, wanted):
         daemon, types = self._identity.current, self._identity.types
         news, free = self._attempts.news, self._pool.free()
-        self._empty_at = self._due_at = None
+        self._empty_at = None
+        if self._is_due():
+            self._due_at = None
 
         def claim():
             claimed = self._store.claim(daemon, types, wanted, free=free)
@@ -67,6 +71,9 @@ class Claiming:
             if not self._attempts.more_waits:
                 self._empty_at = news
             if not tasks:
+                if news != self._news_at_wait:
+                    # However often it was nothing: where there is a limit, there will be room.
+                    self._wait, self._news_at_wait = FIRST_WAIT, news
                 self._timers.later("outlook", self._wait)
                 self._wait = min(2 * self._wait, settings.POLL_EVERY)
             else:

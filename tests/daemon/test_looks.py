@@ -1,0 +1,94 @@
+"""When a daemon looks at the queue again, by what it was told and what it has found."""
+
+from types import SimpleNamespace
+
+import pytest
+
+from atp.daemon import claiming
+from atp.daemon.claiming import FIRST_WAIT, Claiming
+from atp.daemon.processes import uptime
+from atp.store.values import Outlook
+
+
+class Timers:
+    def __init__(self):
+        self.later_by = {}
+
+    def due(self, name, every):
+        return name == "outlook"
+
+    def later(self, name, seconds):
+        self.later_by[name] = seconds
+
+
+class Daemon:
+    """Claiming as it is, with everything around it as the test says: claims find nothing."""
+
+    def __init__(self):
+        self.claims, self.outlook = 0, Outlook()
+        self.attempts = SimpleNamespace(news=0, more_waits=True, take_freed=lambda: False)
+        self.timers = Timers()
+        self.claiming = Claiming(
+            SimpleNamespace(busy=False, submit=self._submit),
+            SimpleNamespace(claim=self._claim, miss=lambda **_: 0, outlook=self._outlook),
+            SimpleNamespace(current="me", name="me", types=["a"], leased=True, may_sweep=True),
+            SimpleNamespace(wanted=lambda: 1, is_low=lambda: True, free=lambda: 1),
+            self.attempts,
+            self.timers,
+            SimpleNamespace(hint=lambda request: None),
+        )
+
+    def _submit(self, doing, call, then):
+        then(SimpleNamespace(value=call(), sent=uptime()))
+
+    def _claim(self, *_, **__):
+        self.claims += 1
+        return []
+
+    def _outlook(self, *_, **__):
+        return self.outlook
+
+    def turn(self):
+        self.claiming.turn(claims=True)
+
+    def tell_news(self):
+        self.attempts.news += 1
+        self.attempts.more_waits = True
+
+
+@pytest.fixture
+def daemon():
+    return Daemon()
+
+
+def test_who_finds_nothing_looks_ever_later(daemon):
+    waits = []
+    for _ in range(4):
+        daemon.attempts.more_waits = True
+        daemon.turn()
+        waits.append(daemon.timers.later_by["outlook"])
+    assert waits == [FIRST_WAIT, 2 * FIRST_WAIT, 4 * FIRST_WAIT, 8 * FIRST_WAIT]
+
+
+def test_who_hears_of_something_looks_soon_however_often_it_was_nothing(daemon):
+    """G15: a limited attempt that ends is news each time, and a token comes soon."""
+    for _ in range(4):
+        daemon.tell_news()
+        daemon.turn()
+        assert daemon.timers.later_by["outlook"] == FIRST_WAIT
+
+
+def test_what_is_due_later_is_not_forgotten_for_a_claim_that_found_nothing(daemon, monkeypatch):
+    """G15: when a rate has its next token is known."""
+    daemon.attempts.more_waits = False
+    daemon.outlook = Outlook(due=5.0)
+    daemon.turn()
+    daemon.tell_news()
+    daemon.turn()
+    assert daemon.claims == 1
+    now = uptime()
+    monkeypatch.setattr(claiming, "uptime", lambda: now + 6)
+    daemon.turn()
+    assert daemon.claims == 2
+    daemon.turn()
+    assert daemon.claims == 2
