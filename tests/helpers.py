@@ -62,10 +62,11 @@ class Thread(threading.Thread):
         return self._value
 
 
-def at_once(*functions):
+def at_once(*functions, timeout=DEADLINE):
     """Call the functions in threads that start together; returns their outcomes in order.
 
-    An outcome is what the function returned, or the exception that it raised.
+    An outcome is what the function returned, or the exception that it raised. Each has to
+    end within ``timeout`` seconds.
     """
     barrier = threading.Barrier(len(functions))
 
@@ -77,7 +78,7 @@ def at_once(*functions):
             return error
 
     threads = [Thread(run, function) for function in functions]
-    return [thread.result() for thread in threads]
+    return [thread.result(timeout) for thread in threads]
 
 
 def database_url(alias="default"):
