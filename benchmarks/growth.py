@@ -1,6 +1,8 @@
 """Whether draining stays as fast with much in the database, beside the rate with little in it.
 
-Each case has a database of its own, which is filled once; then all take turns.
+Each case has a database of its own, which is filled once; then all take turns, in
+one order and in the other. ``again`` is the same as ``few``: how far its ratio is
+from 1 says what the others are worth.
 Most are measured as ``drain`` is, with other Instances in the database: that wait,
 of a Type that no daemon serves; that have FINISHED, of the same Type; that wait, of
 the same Type and of higher priority, but are dated in the future. One has tasks of
@@ -24,6 +26,8 @@ FEW = 1_000
 PAST, FUTURE = 1_700_000_000, 4_000_000_000
 OTHER = "benchmarks.other"
 LOOK_EVERY = 0.2
+KEYS = ["few", "again", "waiting", "finished", "dated", "types"]
+KEYS += ["held", "limited", "lanes", "later", "few-own", "own"]
 
 
 def add_arguments(add):
@@ -35,17 +39,20 @@ def add_arguments(add):
     add("--held", type=int, default=100_000, help="Instances in a lane that is held, or limited")
     add("--lanes", type=int, default=1_000, help="lanes of one task each")
     add("--types", type=int, default=100, help="Types that the tasks are of")
+    add("--cases", type=str, default="", help=f"some, with commas between: {', '.join(KEYS)}")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Case:
     """A load, and how many Instances of which kind are in the database beside it.
 
+    ``key`` is what the case is called by ``--cases``, ``name`` says what is there.
     ``others`` wait and are not served; the rest is of the load's own Type. ``behind``
-    are due behind the tasks themselves. ``base`` is the name of the case that this
+    are due behind the tasks themselves. ``base`` is the key of the case that this
     one is divided by.
     """
 
+    key: str
     name: str
     load: draining.Load
     others: int = 0
@@ -114,42 +121,59 @@ def run(options, report):
     from django.db import connection
 
     cases = _cases(options)
-    rates = {case.name: [] for case in cases}
+    rates = {case.key: [] for case in cases}
     with ExitStack() as stack:
         names = [stack.enter_context(_filled(connection, *pair)) for pair in enumerate(cases)]
+        turns = list(zip(names, cases, strict=True))
         for _ in range(options.runs):
-            for name, case in zip(names, cases, strict=True):
+            for name, case in turns:
                 with used(connection, name):
-                    rates[case.name].append(case.rate(connection, options.directory))
-    medians = {name: report.rates(name, found) for name, found in rates.items()}
+                    rates[case.key].append(case.rate(connection, options.directory))
+            turns.reverse()
+    medians = {case.key: report.rates(case.name, rates[case.key]) for case in cases}
+    bases = {case.key: case.name for case in cases}
     for case in cases:
         if case.base:
-            report.compare(case.base, medians[case.name] / medians[case.base], figure=case.name)
+            ratio = medians[case.key] / medians[case.base]
+            report.compare(bases[case.base], ratio, figure=case.name)
 
 
 def _cases(options):
+    """Return the cases that are asked for, and those that they are divided by."""
+    asked = set(options.cases.split(",") if options.cases else KEYS)
+    if unknown := asked - set(KEYS):
+        raise SystemExit(f"no case is called {min(unknown)!r}: choose from {', '.join(KEYS)}")
+    known = _all_cases(options)
+    needed = asked | {case.base for case in known if case.key in asked}
+    return [case for case in known if case.key in needed]
+
+
+def _all_cases(options):
     from .tasks import NOOPS
 
     load = draining.Load.of(options, NOOPS[:1], tasks=options.tasks)
     many = replace(load, types=tuple(NOOPS[: options.types]))
+    of_lanes = replace(load, lanes=options.lanes)
     few, few_own = f"{FEW:,} waiting", f"{FEW:,} waiting, of the same Type"
     waiting, own = f"{options.waiting:,} waiting", f"{options.waiting:,} waiting, of the same Type"
     finished, dated = f"{options.finished:,} FINISHED", f"{options.dated:,} dated in the future"
     types = f"{options.types:,} Types"
     held, limited = f"{options.held:,} in a held lane", f"{options.held:,} in a limited lane"
     lanes, later = f"{options.lanes:,} lanes of one", f"{options.lanes:,} lanes, of the future"
+    few_beside = {"load": load, "others": FEW, "base": "few"}
     return [
-        Case(name=few, load=load, others=FEW),
-        Case(name=waiting, load=load, others=options.waiting, base=few),
-        Case(name=finished, load=load, others=FEW, finished=options.finished, base=few),
-        Case(name=dated, load=load, others=FEW, dated=options.dated, base=few),
-        Case(name=types, load=many, others=FEW, base=few),
-        Case(name=held, load=load, others=FEW, held=options.held, base=few),
-        Case(name=limited, load=load, others=FEW, limited=options.held, base=few),
-        Case(name=lanes, load=replace(load, lanes=options.lanes), others=FEW, base=few),
-        Case(name=later, load=load, others=FEW, later_lanes=options.lanes, base=few),
-        Case(name=few_own, load=load, behind=FEW),
-        Case(name=own, load=load, behind=options.waiting, base=few_own),
+        Case(key="few", name=few, load=load, others=FEW),
+        Case(key="again", name=f"{few}, again", **few_beside),
+        Case(key="waiting", name=waiting, load=load, others=options.waiting, base="few"),
+        Case(key="finished", name=finished, finished=options.finished, **few_beside),
+        Case(key="dated", name=dated, dated=options.dated, **few_beside),
+        Case(key="types", name=types, **few_beside | {"load": many}),
+        Case(key="held", name=held, held=options.held, **few_beside),
+        Case(key="limited", name=limited, limited=options.held, **few_beside),
+        Case(key="lanes", name=lanes, **few_beside | {"load": of_lanes}),
+        Case(key="later", name=later, later_lanes=options.lanes, **few_beside),
+        Case(key="few-own", name=few_own, load=load, behind=FEW),
+        Case(key="own", name=own, load=load, behind=options.waiting, base="few-own"),
     ]
 
 

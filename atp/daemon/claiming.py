@@ -5,6 +5,7 @@ from . import abandoned, journal
 from .processes import uptime
 from .scanner import Scanner
 
+CLAIMING = "claiming"
 # After a look that found nothing, the next comes this late, in seconds, and ever later.
 FIRST_WAIT = 0.01
 
@@ -84,7 +85,12 @@ class Claiming:
                 if self._attempts.stopping:
                     self._attempts.hand_back_unstarted(self._attempts.stopping)
 
-        self._thread.submit("claiming", claim, claimed)
+        self._thread.submit(CLAIMING, claim, claimed)
+
+    @property
+    def is_claiming(self):
+        """Whether a claim is on its way: what it brings is held by this daemon, wanted or not."""
+        return self._thread.doing == CLAIMING
 
     def found_nothing(self):
         """Whether the last look found nothing due, and nothing was put back since."""

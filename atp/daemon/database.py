@@ -45,7 +45,8 @@ class DatabaseThread:
         self._calls = queue.SimpleQueue()
         self._results = results
         self._wake = wake
-        self._doing = None
+        # The words of the call that has not been answered yet.
+        self.doing = None
         self._is_stale = False
         self._since, self._deadline = 0.0, None
         self._connection = None
@@ -54,7 +55,7 @@ class DatabaseThread:
     @property
     def busy(self):
         """Whether a call has not been answered yet."""
-        return self._doing is not None
+        return self.doing is not None
 
     def submit(self, doing, call, then):
         """Run ``call()``; its result goes to ``then(result)`` on the event loop.
@@ -62,8 +63,8 @@ class DatabaseThread:
         ``doing`` says in words what the call does, for the log.
         """
         if self.busy:
-            raise AssertionError(f"{doing}: still {self._doing}")
-        self._doing, self._since, self._deadline = doing, uptime(), None
+            raise AssertionError(f"{doing}: still {self.doing}")
+        self.doing, self._since, self._deadline = doing, uptime(), None
         self._calls.put((doing, call, then))
 
     def reconnect(self):
@@ -72,7 +73,7 @@ class DatabaseThread:
 
     def answered(self):
         """Take note that the result of the call has been collected."""
-        self._doing = None
+        self.doing = None
 
     def cut_if_overdue(self, limit):
         """Shut the connection down if the call takes longer, and again until it gives up."""
@@ -83,7 +84,7 @@ class DatabaseThread:
             self._deadline = self._since + limit
         if now >= self._deadline:
             if self._deadline == self._since + limit:
-                journal.database_slow(doing=self._doing, seconds=limit)
+                journal.database_slow(doing=self.doing, seconds=limit)
             # It may have been connecting just now, which cannot be cut.
             self._deadline = now + CUT_AGAIN
             _shut_down(self._connection)

@@ -99,7 +99,7 @@ class Dispatcher:
             self._attempts,
             timers,
             self._tell,
-            self._claiming.is_idle,
+            self._claiming,
             duty,
         )
         threads = (self._claimer, self._recorder)

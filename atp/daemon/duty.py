@@ -38,13 +38,10 @@ class Duty:
         elif mode is not self.mode:
             self.mode = mode
             (self._go_quiet if mode is Mode.QUIET else self._resume)()
-            self._timers.now("renew")
 
     def joined(self, request):
         """The daemon has a new row, on which this is asked."""
         self.obey(request)
-        if self.mode is not Mode.RUNNING:
-            self._timers.now("renew")
 
     def hint(self, request):
         """An outlook has seen this on the daemon's row, None if there is no row."""
@@ -55,9 +52,6 @@ class Duty:
         """Start nothing more, for good."""
         self.mode = Mode.STOPPING
         self._attempts.stopping = STOPPING
-        if self._attempts.any():
-            # Whoever looks shall see that it does not serve any more.
-            self._timers.now("renew")
         self._attempts.hand_back_unstarted(STOPPING)
 
     def keep(self):

@@ -8,6 +8,7 @@ from django.db import DatabaseError, DataError, IntegrityError, InterfaceError
 from .. import queue as verbs
 from ..conf import settings
 from ..exceptions import LeaseLost
+from ..modes import Mode
 from ..registry import registry
 from ..states import Event, Reason
 from ..store.values import Change
@@ -25,7 +26,7 @@ TELL_BUSY_AFTER = 0.1
 class Recording:
     """Works in the recording thread; ``turn()`` starts the most urgent call."""
 
-    def __init__(self, thread, store, identity, ledger, attempts, timers, tell, is_idle, duty):
+    def __init__(self, thread, store, identity, ledger, attempts, timers, tell, claiming, duty):
         self._thread = thread
         self._store = store
         self._identity = identity
@@ -33,11 +34,11 @@ class Recording:
         self._attempts = attempts
         self._timers = timers
         self._tell = tell
-        self._is_idle = is_idle
+        self._claiming = claiming
         self._duty = duty
         self.registered = False
         # What the daemon's row says of it, and since when it has had something to do.
-        self._told_idle = None
+        self._told_idle, self._told_mode = None, Mode.RUNNING
         self._busy_since = 0.0
 
     def turn(self):
@@ -64,26 +65,35 @@ class Recording:
 
     def joined(self):
         """The daemon has another row, of which nothing has been told."""
-        self._told_idle = None
+        self._told_idle, self._told_mode = None, Mode.RUNNING
 
     def leave(self, then):
         """Give up the daemon's row."""
         daemon = self._identity.current
         self._thread.submit("leaving", lambda: self._store.leave(daemon), then)
 
+    def _mode(self):
+        """What the row may say: quiet only once no claim is on its way any more."""
+        mode = self._duty.mode
+        return Mode.RUNNING if mode is Mode.QUIET and self._claiming.is_claiming else mode
+
     def _is_news(self):
-        """Whether it is worth a word that the daemon has nothing to do, or has again.
+        """Whether it is worth a word what the daemon does, or that it has nothing to do.
 
         Who enqueues notifies only if one has nothing; each notice costs the
         server a lock, so this is taken back after a while of work.
         """
-        if self._is_idle():
+        mode = self._mode()
+        # One that stops with nothing to wait for is gone before anybody looks.
+        if mode is not self._told_mode and (mode is not Mode.STOPPING or self._attempts.any()):
+            return True
+        if self._claiming.is_idle():
             self._busy_since = uptime()
             return self._told_idle is not True
         return self._told_idle is True and uptime() - self._busy_since >= TELL_BUSY_AFTER
 
     def _renew(self, daemon):
-        workers, idle, mode = self._attempts.workers(), self._is_idle(), self._duty.mode
+        workers, idle, mode = self._attempts.workers(), self._claiming.is_idle(), self._mode()
         self._timers.later("renew", settings.RENEW_EVERY)
 
         def renewed(result):
@@ -92,7 +102,7 @@ class Recording:
             if idle and not self._told_idle:
                 # What was enqueued before this was known, nobody has told of.
                 self._attempts.more_waits = True
-            self._told_idle = idle
+            self._told_idle, self._told_mode = idle, mode
             self._duty.obey(result.value.request)
 
         self._thread.submit(

@@ -2,15 +2,18 @@
 
 import os
 import signal
+import threading
 
 import pytest
+from django.db import connection, transaction
 
 from atp import overview, queue
 from atp.models import Daemon, LogRecord, Task
 from atp.modes import Mode
 from atp.states import State
+from atp.store import get_store
 from tests.app import tasks_daemon as types
-from tests.helpers import wait_for
+from tests.helpers import DEADLINE, Thread, wait_for
 
 from .harness import story
 from .test_deaths import stopped_between_transactions
@@ -92,6 +95,45 @@ def test_quiet_under_load(atpd, record):
     assert left
     told("resume")
     wait_for(lambda: Task.objects.count() < left, what="it to go on")
+
+
+@pytest.mark.skipif(
+    connection.vendor != "postgresql", reason="on SQLite a claim that waits lets nobody write"
+)
+def test_its_row_says_quiet_once_no_claim_is_on_its_way(atpd, record):
+    """Whoever has read it there may enqueue, and this daemon will not claim it."""
+    daemon = atpd(processes=1, settings={"POLL_EVERY": 30, "RENEW_EVERY": 0.2}).ready()
+    wait_for(lambda: Daemon.objects.filter(idle=True).exists(), what="an idle daemon")
+    locked, enough = threading.Event(), threading.Event()
+
+    def enqueue_behind_a_lock():
+        with transaction.atomic():
+            with connection.cursor() as cursor:
+                cursor.execute("LOCK TABLE atp_task IN ACCESS EXCLUSIVE MODE")
+            locked.set()
+            assert enough.wait(DEADLINE)
+            return types.note.enqueue(path=str(record))
+
+    thread = Thread(enqueue_behind_a_lock)
+    assert locked.wait(DEADLINE)
+    get_store().tell()
+    wait_for(_anyone_waits_for_a_lock, what="a claim on its way")
+    told("quiet")
+    daemon.wait_for_fact("went_quiet")
+    renewed = Daemon.objects.get().seen
+    wait_for(lambda: Daemon.objects.filter(seen__gt=renewed).exists(), what="a renewal")
+    assert Daemon.objects.get().mode == Mode.RUNNING
+    enough.set()
+    waiting = thread.result()
+    in_mode(Mode.QUIET)
+    told("resume")
+    assert waiting.wait(SOON).state == State.FINISHED
+
+
+def _anyone_waits_for_a_lock():
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT count(*) FROM pg_locks WHERE NOT granted")
+        return cursor.fetchone()[0]
 
 
 def test_stop(atpd, record, flag):
