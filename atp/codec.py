@@ -227,7 +227,20 @@ def _from_tagged(value):
 
 # Made once: json.dumps() and json.loads() make another each time.
 _write = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
-_read = json.JSONDecoder(object_hook=_from_tagged).decode
+_read_tagged = json.JSONDecoder(object_hook=_from_tagged).decode
+_read_untagged = json.JSONDecoder().raw_decode
+
+
+def _read(text):
+    # Most have no tags, and need not be looked through for them.
+    if '"$' not in text:
+        try:
+            value, end = _read_untagged(text)
+        except ValueError:
+            end = None  # the other says where, and knows space around it
+        if end == len(text):
+            return value
+    return _read_tagged(text)
 
 
 _SALT = "atp.codec"

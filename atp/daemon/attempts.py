@@ -167,8 +167,9 @@ class Attempts:
                 self._add_end(taken_away, link, started, ended, outcome, who)
             return
         self.endings.forget(key)
-        # That it was let go on may be heard of only after its end.
-        self.pausing.over(holding, link, ended + self._clock)
+        if holding.pause is not None:
+            # That it was let go on may be heard of only after its end.
+            self.pausing.over(holding, link, ended + self._clock)
         change = self._add_end(holding, link, started, ended, outcome, who)
         if change is not None:
             self.tally.ended(holding, change, ended - started - holding.paused)
@@ -179,8 +180,7 @@ class Attempts:
         if not holding.start_known:
             facts["started"] = self._host_time(holding, started)
         if outcome is None:
-            instance, attempt = holding.key
-            change = Change(event=Event.FINISH, instance=instance, attempt=attempt, **facts)
+            change = Change(Event.FINISH, *holding.key, **facts)
         elif outcome.kind is Kind.INTERRUPTED and holding.ask == Event.RELEASE:
             self._release(holding, holding.why, link, **facts)
             return None

@@ -64,8 +64,10 @@ class Ledger:
         kind = type(self._entries[0])
         limit = self.limit or BATCH
         held = set()
-        while self._entries and len(self._sent) < limit and type(self._entries[0]) is kind:
+        while self._entries and len(self._sent) < limit:
             entry = self._entries[0]
+            if type(entry) is not kind:
+                break
             if kind is Change and entry.event in _ON_HOLD:
                 # One of an attempt at a time: of two nobody could tell whether both are written.
                 if (entry.instance, entry.attempt) in held:
@@ -137,7 +139,7 @@ class Ledger:
 def _without_start(entry, state):
     """Return the entry without the start that it has with it, if that has been written."""
     if isinstance(entry, Change) and entry.started is not None and state != "SCHEDULED":
-        return replace(entry, started=None)
+        return entry._replace(started=None)
     return entry
 
 

@@ -64,9 +64,8 @@ class Page:
         """Write what the slot's worker is about to run, a :class:`Running`."""
         at = slot * _SLOT
         # The Instance comes last: until then the slot reads as empty.
-        instance, *tail = running
-        _TAIL.pack_into(self._memory, at + _INSTANCE.size, *tail)
-        _INSTANCE.pack_into(self._memory, at, instance)
+        _TAIL.pack_into(self._memory, at + _INSTANCE.size, *running[1:])
+        _INSTANCE.pack_into(self._memory, at, running[0])
 
     def leave(self, slot):
         """Write that the slot's worker runs nothing."""

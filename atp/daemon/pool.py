@@ -214,14 +214,13 @@ class Pool:
         """Put the next waiting Tasks into a worker's hand, as long as they fit."""
         now = uptime()
         share = len(self.waiting) // (2 * len(self.links))
+        load = self._load(link, now)
         for _ in range(max(1, min(PIECE, share))):
             holding = self.waiting.popleft()
             self._add(link, holding, now)
             given.append(holding)
-            if not self.waiting:
-                return
-            following = self.waiting[0]
-            if not self._fits(link, self._load(link, now), following):
+            load += holding.expected
+            if not self.waiting or not self._fits(link, load, self.waiting[0]):
                 return
 
     def _add(self, link, holding, now):

@@ -1,7 +1,6 @@
 """Recording: the lease, the Types, what has happened, what is asked."""
 
 import logging
-from dataclasses import replace
 
 from django.db import DatabaseError, DataError, IntegrityError, InterfaceError
 
@@ -178,15 +177,14 @@ def bare_of(change, error):
     """Return the change with nothing in it that a handler has said."""
     words = f"what was said here could not be stored: {error}"
     if change.event == Event.FINISH:
-        return replace(
-            change,
+        return change._replace(
             event=Event.FAIL,
             reason=Reason.ERROR,
             level=logging.ERROR,
             message=words,
             response=None,
         )
-    return replace(change, message=words)
+    return change._replace(message=words)
 
 
 def _is_of_the_data(error):

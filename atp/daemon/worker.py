@@ -123,12 +123,13 @@ class Worker:
     def _perform(self, claimed):
         """Run one Task. What runs is in the page from before the handler until after its result."""
         started = processes.uptime()
+        is_transactional = registry.is_transactional(claimed.type)
         # What is transactional waits for its transaction first, which is not its fault.
-        grace = BEGIN_WITHIN if registry.is_transactional(claimed.type) else 0.0
-        self._enter(claimed, started, grace)
+        self._enter(claimed, started, BEGIN_WITHIN if is_transactional else 0.0)
+        report = partial(self._report, claimed)
         self._interruption.expect(claimed.key)
-        self._halting.expect(claimed.key, partial(self._report, claimed))
-        outcome = self._execute(claimed)
+        self._halting.expect(claimed.key, report)
+        outcome = self._execute(claimed, report, is_transactional)
         self._tell(claimed, started, outcome)
         self._page.leave(self._slot)
         self._done += 1
@@ -137,14 +138,11 @@ class Worker:
         """Write into the page what runs, and that its time begins then."""
         limits = claimed.parameters
         timeout = NEVER if limits.timeout is None else limits.timeout.total_seconds()
-        running = Running(
-            *claimed.key,
-            deadline=started + timeout + grace,
-            started=started,
-            memory=limits.max_memory or 0,
-            before=memory.in_use(os.getpid()) if limits.max_memory else 0,
-            timeout=timeout,
-        )
+        most, before = limits.max_memory or 0, 0
+        if most:
+            before = memory.in_use(os.getpid())
+        deadline = started + timeout + grace
+        running = Running(*claimed.key, deadline, started, most, before, timeout)
         self._page.enter(self._slot, running)
 
     def _tell(self, claimed, started, outcome):
@@ -167,18 +165,17 @@ class Worker:
         """Pass on what a handler says while it runs. May come from any thread or child of it."""
         self._channel.send((kind, claimed.key, at or time.time(), *values))
 
-    def _execute(self, claimed):
+    def _execute(self, claimed, report, is_transactional):
         """Prepare, run the handler, clean up; always returns an :class:`Outcome`."""
-        report = partial(self._report, claimed)
-        transaction = None
-        if registry.is_transactional(claimed.type):
+        transaction, told = None, report
+        if is_transactional:
             transaction = Transaction(claimed, who=self._name, report=report)
-            report = transaction.report
+            told = transaction.report
             transaction.begun = lambda: self._enter(claimed, processes.uptime())
-            transaction.before_commit = partial(self._end_leftovers, claimed, report)
+            transaction.before_commit = partial(self._end_leftovers, claimed, told)
         context = Context(
             claimed,
-            report=report,
+            report=told,
             interruption=lambda: self._why_to_end(claimed),
             scratch_root=self._scratch,
             halting=self._halting,
@@ -192,7 +189,7 @@ class Worker:
             return execution.run(claimed, context, transaction, self._interruption)
         finally:
             self._surroundings.restore()
-            self._end_leftovers(claimed, partial(self._report, claimed))
+            self._end_leftovers(claimed, report)
             self._capture.context = None
             context.end()
             context.remove_scratch()

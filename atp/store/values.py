@@ -150,8 +150,7 @@ class ResponseData:
     size: int = 0
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Change:
+class Change(NamedTuple):
     """An event that happened to an Instance under an attempt.
 
     ``time`` None is the database's now. ``started`` is given where the start
@@ -159,7 +158,8 @@ class Change:
     first. ``delay`` says when a retry or a deferred Task is due, from now.
     ``reason`` goes with ``fail``, ``response`` with ``finish``. ``transactional``
     says that what the attempt wrote is rolled back if this comes too late. RFC 14
-    calls this "changing of the task status".
+    calls this "changing of the task status". Like what is claimed, a plain tuple: one
+    is made of each attempt.
     """
 
     event: Event

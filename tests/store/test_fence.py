@@ -161,7 +161,7 @@ def test_late_result_is_kept_once_and_counted(world):
     told = "attempt 1 finished 41 s after its Task was taken away"
     assert kept(case) == [f"{told}; its effects may have happened twice"]
     assert counted() == 1
-    early = replace(late, event=Event.FAIL, time=taken - timedelta(seconds=3), message="why")
+    early = late._replace(event=Event.FAIL, time=taken - timedelta(seconds=3), message="why")
     assert world.store.record([early], daemon=host.uuid) == [early]
     assert kept(case)[1:] == [
         "attempt 1 failed and could not tell it before its Task was taken away; "
@@ -251,7 +251,7 @@ def test_what_was_written_is_not_late(world, event):
     case = world.bring_to(State.RUNNING, host)
     change = finish(case, event=event, time=world.store.now(), message="once")
     if event == Event.FAIL:
-        change = replace(change, reason=Reason.ERROR)
+        change = change._replace(reason=Reason.ERROR)
     assert world.store.record([change], daemon=host.uuid) == []
     before = world.snapshot()
     assert world.store.record([change], daemon=host.uuid) == []

@@ -1,7 +1,6 @@
 """A batch of transitions on its way into the database: the guard and the fence."""
 
 import logging
-from dataclasses import replace
 
 from ... import states
 from ...models import Instance, LogRecord, Response, Task
@@ -92,7 +91,7 @@ class Moves:
             who=change.who,
         )
         return self.apply(start, actor=actor, holder=holder) and self.apply(
-            replace(change, started=None), actor=actor, holder=holder
+            change._replace(started=None), actor=actor, holder=holder
         )
 
     @staticmethod

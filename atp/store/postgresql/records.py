@@ -3,7 +3,6 @@
 import logging
 from collections import defaultdict
 from contextlib import nullcontext
-from dataclasses import replace
 
 from django.db import DataError
 
@@ -113,7 +112,7 @@ def _response_parameters(responses):
 
 
 def _timed(change, now):
-    return change if change.time is not None else replace(change, time=now)
+    return change if change.time is not None else change._replace(time=now)
 
 
 def _is_plain(changes):

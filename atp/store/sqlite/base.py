@@ -46,4 +46,6 @@ class SQLiteBase(ORMBase):
 
 def as_text(time):
     """Return a point in time as InstantField writes it."""
-    return None if time is None else time.astimezone(UTC).isoformat(" ")[:-6]
+    if time is None:
+        return None
+    return (time if time.tzinfo is UTC else time.astimezone(UTC)).isoformat(" ")[:-6]

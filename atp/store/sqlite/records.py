@@ -2,7 +2,6 @@
 
 import logging
 from collections import defaultdict
-from dataclasses import replace
 
 from ...states import Event
 from ..orm.records import Records as ORMRecords
@@ -72,13 +71,13 @@ def _sorted_out(changes):
 
 def _merged(first, second, *more):
     """Return the start of an attempt and what came after it as one change, or None."""
-    start = replace(
-        second, event=Event.START, time=first.time, reason="", delay=None, response=None,
+    start = second._replace(
+        event=Event.START, time=first.time, reason="", delay=None, response=None,
         message="", level=logging.INFO,
     )  # fmt: skip
     if more or first.time is None or first != start or second.started is not None:
         return None
-    return replace(second, started=first.time)
+    return second._replace(started=first.time)
 
 
 def _grouped(changes, now):
