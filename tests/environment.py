@@ -95,12 +95,12 @@ def at_exit_of_this_process(function, *args, **kwargs):
     atexit.register(guarded)
 
 
-def start_postgres(version):
-    """Start a server of this version for as long as this process lives."""
+def start_postgres(version, name="postgres"):
+    """Start a server of this version for as long as this process lives; ``name`` tells it apart."""
     from .postgres import EmbeddedPostgres
 
     with _one_start_at_a_time:
-        server = EmbeddedPostgres(folder() / f"postgres{version}", version)
+        server = EmbeddedPostgres(folder() / f"server-{name}", version)
         at_exit_of_this_process(server.stop)
         server.start()
         return server

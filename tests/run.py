@@ -2,7 +2,9 @@
 
 On SQLite, on a PostgreSQL that is started here, and the store's contract on the
 oldest PostgreSQL that the wheel has: all at once where there is more than one
-processor, as much of the time of each is spent waiting. With ``DATABASE_URL`` in the
+processor, as much of the time of each is spent waiting. For the same reason the tests
+of the daemon, which wait most, are then run beside the others, on a database of their own,
+unless it is said what is to be run. With ``DATABASE_URL`` in the
 environment the PostgreSQL that it names takes the place of both. The last line
 says how many passed and failed; the exit status is 1 if any failed or none ran.
 """
@@ -15,13 +17,14 @@ import subprocess
 import sys
 import threading
 import xml.etree.ElementTree as ET
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from . import environment, packages
 from .browser import chromium
 
 STORE_TESTS = "tests/store"
+DAEMON_TESTS = "tests/daemon"
 BROWSER_TESTS = "tests/browser"
 POOLER_TESTS = "tests/daemon/test_pgbouncer.py"
 # Options of pytest whose value is a path, but not one of what is to be run.
@@ -30,11 +33,16 @@ TAKE_A_PATH = {"--ignore", "--deselect", "--confcutdir", "--rootdir", "--basetem
 
 @dataclass(frozen=True)
 class Leg:
-    """One run of pytest on one database."""
+    """One run of pytest on one database; ``part`` says which, where there are more of a kind."""
 
     kind: str
     title: str
     args: tuple[str, ...]
+    part: str = ""
+
+    @property
+    def name(self):
+        return f"{self.kind}-{self.part}" if self.part else self.kind
 
 
 @dataclass
@@ -59,7 +67,8 @@ def main(argv=None):
     options, args = _parser().parse_known_args(argv)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     environment.folder()
-    legs = _legs(options.only, args)
+    is_at_once = not options.serial and (os.cpu_count() or 1) > 1
+    legs = _legs(options.only, args, apart=is_at_once)
     if any(_needs_browser(leg) for leg in legs):
         try:
             print(chromium.announced(), flush=True)
@@ -68,7 +77,7 @@ def main(argv=None):
             return 1
     if any(_needs_pooler(leg) for leg in legs):
         _find_pooler()
-    if len(legs) > 1 and not options.serial and (os.cpu_count() or 1) > 1:
+    if len(legs) > 1 and is_at_once:
         outcomes = _all_at_once(legs)
     else:
         outcomes = [_run(leg) for leg in legs]
@@ -89,7 +98,8 @@ def _parser():
     return parser
 
 
-def _legs(only, args):
+def _legs(only, args, *, apart=False):
+    """Return what is to be run; ``apart`` says that the daemon's tests are by themselves."""
     paths = _paths(args)
     of_store = [path for path in paths if path.startswith(STORE_TESTS)]
     rest = [arg for arg in args if arg not in paths]
@@ -98,10 +108,20 @@ def _legs(only, args):
         Leg("postgres", "PostgreSQL", tuple(args)),
     ]
     named = os.environ.get("DATABASE_URL", "").startswith("postgres")
+    if apart and not paths and not named:
+        legs = [part for leg in legs for part in _parts(leg)]
     if not named and (of_store or not paths):
         store_args = (*rest, *(of_store or [STORE_TESTS]))
         legs.append(Leg("postgres16", "PostgreSQL 16, store contract", store_args))
     return [leg for leg in legs if not only or leg.kind in only]
+
+
+def _parts(leg):
+    """Return a leg's tests of the daemon, and the others."""
+    return [
+        replace(leg, args=(*leg.args, "--ignore", DAEMON_TESTS)),
+        replace(leg, title=f"{leg.title}, daemon", args=(*leg.args, DAEMON_TESTS), part="daemon"),
+    ]
 
 
 def _paths(args):
@@ -142,7 +162,7 @@ def _find_pooler():
 
 def _run(leg, prefix=None):
     """Run one leg and return its Outcome; lines are marked with ``prefix`` if there is one."""
-    report = environment.folder() / f"{leg.kind}.xml"
+    report = environment.folder() / f"{leg.name}.xml"
     command = [sys.executable, "-m", "pytest", f"--junit-xml={report}", *leg.args]
     print(f"\n=== {leg.title}: {' '.join(command[1:])}", flush=True)
     try:
@@ -157,12 +177,12 @@ def _run(leg, prefix=None):
 
 
 def _environment(leg):
-    folder = environment.folder() / leg.kind
+    folder = environment.folder() / leg.name
     folder.mkdir()
     own = {**os.environ, "ATP_TEST_DATABASE": leg.kind, "ATP_TEST_DIR": str(folder)}
     version = environment.KINDS[leg.kind]
     if version is not None and not own.get("DATABASE_URL", "").startswith("postgres"):
-        own["DATABASE_URL"] = environment.start_postgres(version).url()
+        own["DATABASE_URL"] = environment.start_postgres(version, leg.name).url()
     return own
 
 
@@ -184,7 +204,7 @@ def _all_at_once(legs):
     outcomes = {}
 
     def run(leg):
-        outcomes[leg] = _run(leg, prefix=f"[{leg.kind}]")
+        outcomes[leg] = _run(leg, prefix=f"[{leg.name}]")
 
     threads = [threading.Thread(target=run, args=(leg,)) for leg in legs]
     for thread in threads:

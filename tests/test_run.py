@@ -68,6 +68,24 @@ def test_the_oldest_postgresql_runs_the_stores_contract_only(monkeypatch):
     assert [leg.kind for leg in _legs(["postgres16"], [])] == ["postgres16"]
 
 
+def test_the_daemons_tests_are_run_beside_the_others(monkeypatch):
+    """Each is run once on each database, and what is chosen is not taken apart."""
+    monkeypatch.delenv("DATABASE_URL", raising=False)
+    legs = _legs(None, ["-x"], apart=True)
+    assert [(leg.name, leg.args) for leg in legs] == [
+        ("sqlite", ("-x", "--ignore", "tests/daemon")),
+        ("sqlite-daemon", ("-x", "tests/daemon")),
+        ("postgres", ("-x", "--ignore", "tests/daemon")),
+        ("postgres-daemon", ("-x", "tests/daemon")),
+        ("postgres16", ("-x", "tests/store")),
+    ]
+    chosen = ["tests/daemon/test_worker.py"]
+    assert [leg.name for leg in _legs(None, chosen, apart=True)] == ["sqlite", "postgres"]
+    assert [leg.name for leg in _legs(["sqlite"], [], apart=True)] == ["sqlite", "sqlite-daemon"]
+    monkeypatch.setenv("DATABASE_URL", "postgresql://somewhere/else")
+    assert [leg.name for leg in _legs(None, [], apart=True)] == ["sqlite", "postgres"]
+
+
 def test_a_database_that_is_named_takes_the_place_of_both(monkeypatch):
     monkeypatch.setenv("DATABASE_URL", "postgresql://somewhere/else")
     assert [leg.kind for leg in _legs(None, [])] == ["sqlite", "postgres"]

@@ -48,6 +48,13 @@ def task(type, inputs="{}"):
     return claimed(1, type)._replace(data=inputs)
 
 
+def executed(worker, claimed):
+    """Perform a task, and return its outcome as the dispatcher hears it."""
+    worker._perform(claimed)
+    [record] = worker._ring.read(worker._ring.written)
+    return pickle.loads(record)[-1]
+
+
 def test_one_task(worker, said):
     worker._perform(task("SequenceSum", '{"*":[1,2,3]}'))
     assert said.kinds() == ["log", "look"]
@@ -91,7 +98,7 @@ def test_error_reporters_see_exceptions(worker, caplog):
 
     got_request_exception.connect(reporter)
     try:
-        outcome = worker._execute(task("daemon.error", '{"words":"look at this"}'))
+        outcome = executed(worker, task("daemon.error", '{"words":"look at this"}'))
     finally:
         got_request_exception.disconnect(reporter)
     assert outcome.kind is Kind.ERROR
@@ -102,13 +109,13 @@ def test_error_reporters_see_exceptions(worker, caplog):
 
 def test_what_was_meant_is_not_reported(worker, caplog):
     """Retry and Fatal are words of the handler, not accidents."""
-    assert worker._execute(task("daemon.fatal")).kind is Kind.FATAL
+    assert executed(worker, task("daemon.fatal")).kind is Kind.FATAL
     assert not [r for r in caplog.records if r.name == "atp.worker"]
 
 
 @pytest.mark.parametrize("inputs", ["not json", "[]", '{"words":1,"nothing":2}'])
 def test_inputs_that_cannot_be_used(worker, inputs):
-    outcome = worker._execute(task("daemon.error", inputs))
+    outcome = executed(worker, task("daemon.error", inputs))
     assert outcome.kind in (Kind.FATAL, Kind.ERROR)
 
 
@@ -123,14 +130,14 @@ def test_signals_around_a_handler(worker):
 
     signals.handler_started.connect(started)
     signals.handler_ended.connect(ended)
-    worker._execute(task("daemon.error"))
+    executed(worker, task("daemon.error"))
     assert seen == [("started", "daemon.error"), ("ended", "went wrong")]
 
 
 def test_an_asked_attempt_is_interrupted(worker, tmp_path):
     worker._page.ask(0, 1, 1)
     inputs = f'{{"path":"{tmp_path}/record","until":"{tmp_path}/never"}}'
-    assert worker._execute(task("daemon.interrupted", inputs)).kind is Kind.INTERRUPTED
+    assert executed(worker, task("daemon.interrupted", inputs)).kind is Kind.INTERRUPTED
 
 
 @pytest.mark.parametrize(
@@ -152,7 +159,7 @@ def test_a_transaction_that_cannot_begin(worker, raised, kind):
     connection.close()
     connection_created.connect(refuse)
     try:
-        outcome = worker._execute(task("transactional.row", '{"number":1}'))
+        outcome = executed(worker, task("transactional.row", '{"number":1}'))
     finally:
         connection_created.disconnect(refuse)
         connection.close()

@@ -1,7 +1,6 @@
 """The store contract: a batch comes to the same in every store, whatever is in it (G4, G6)."""
 
 import logging
-from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -175,7 +174,7 @@ class TestWithItsStart:
         now = world.store.now()
         events = [Event.FINISH, Event.RETRY, Event.PAUSE]
         batch = [started(c, events[n % 3], now, who=f"w{n % 2}") for n, c in enumerate(claimed)]
-        batch[7] = replace(batch[7], attempt=5)
+        batch[7] = batch[7]._replace(attempt=5)
         assert host.record(*batch) == [batch[7]]
         states = {each.state for each in Instance.objects.all()}
         assert states == {State.FINISHED, State.ACCEPTED, State.PAUSED, State.SCHEDULED}
