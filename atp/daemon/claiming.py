@@ -53,6 +53,9 @@ class Claiming:
     def _claim(self, wanted):
         daemon, types = self._identity.current, self._identity.types
         news, free = self._attempts.news, self._pool.free()
+        if self.found_nothing():
+            # What has come starts at once; the next look is for what came with it.
+            wanted = 1
         self._empty_at = None
         if self._is_due():
             self._due_at = None

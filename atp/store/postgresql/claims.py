@@ -36,6 +36,10 @@ class Claims(ORMClaims):
     def _claim_unlimited(self, daemon, types, limit):
         types = self.rotation.order(types)
         ends = self._ends if time.monotonic() < self._from_the_end_until else {}
+        if limit == 1 and not ends:
+            claimed = self._first(daemon, types)
+            if claimed:
+                return claimed
         rows = self._rows(daemon, types, limit, ends)
         found = sum(row[3] is not None for row in rows)
         if ends and found < limit:
@@ -57,6 +61,15 @@ class Claims(ORMClaims):
             self._look_again(rows, is_cut=bool(cut))
         self.rotation.skip(cut)
         return claimed
+
+    def _first(self, daemon, types):
+        """Claim one if that is simple; else it is to be looked for."""
+        afters = [self.rotation.after(type) for type in types]
+        with self.connection.cursor() as cursor:
+            parameters = {"daemon": str(daemon), "types": types, "afters": afters}
+            execute(cursor, "claim_first", parameters)
+            rows = cursor.fetchall()
+        return self._claimed(rows) if rows else []
 
     def _take_limited(self, daemon, type, rooms, wanted):
         caps = {lane: rooms.lanes[lane] for lane in self.rotation.turned(rooms.open_lanes)}

@@ -29,7 +29,9 @@ KEEP = 60.0
 # filled and emptied all the time is often far from the truth, and then it reads such a
 # table from end to end for each of hundreds of rows. And it would plan anew each time
 # what is prepared, since it expects more of that than it gains.
-_OF_DAEMONS = frozenset({"claim", "finish", "record", "renew", "outlook", "limits", "lock_limits"})
+_OF_DAEMONS = frozenset(
+    {"claim", "claim_first", "finish", "record", "renew", "outlook", "limits", "lock_limits"}
+)
 _PLANNING = {
     "plan_cache_mode": "force_generic_plan",
     "enable_seqscan": "off",

@@ -1,0 +1,93 @@
+-- Claim one: what claim.sql would claim first, where that takes no more than one look.
+--
+-- The Type whose turn it is and of which something waits; the lane behind the one where
+-- the last claim ended; and in it what is first of all. Nothing is claimed where that is
+-- not due, or somebody else has it, or where the Type has gates or limits: then claim.sql
+-- finds out what else there is. For an idle daemon, which has just been told that
+-- something came, as there is so much less to be executed.
+WITH
+daemon AS MATERIALIZED (
+    -- Whoever ends this identity locks its row: afterwards this finds none.
+    SELECT id, host || ':' || pid AS name, clock_timestamp() AS now
+    FROM atp_daemon
+    WHERE uuid = %(daemon)s::uuid AND (lock <> '' OR lease_until > clock_timestamp())
+    FOR KEY SHARE
+),
+first AS MATERIALIZED (
+    SELECT type.id AS type_id, waiting.*
+    FROM daemon
+    CROSS JOIN unnest(
+        %(types)s::text[], %(afters)s::text[]
+    ) WITH ORDINALITY AS served (identifier, after, turn)
+    JOIN atp_type type USING (identifier)
+    CROSS JOIN LATERAL (
+        (
+            SELECT instance_id, due_at, start_before FROM atp_task
+            WHERE type_id = type.id AND daemon_id IS NULL AND collection > served.after
+            ORDER BY collection, priority DESC, due_at, instance_id LIMIT 1
+        )
+      UNION ALL
+        (
+            SELECT instance_id, due_at, start_before FROM atp_task
+            WHERE type_id = type.id AND daemon_id IS NULL AND collection <= served.after
+            ORDER BY collection, priority DESC, due_at, instance_id LIMIT 1
+        )
+        LIMIT 1
+    ) waiting
+    ORDER BY served.turn
+    LIMIT 1
+),
+picked AS MATERIALIZED (
+    SELECT task.instance_id, first.type_id, first.due_at
+    FROM daemon, first CROSS JOIN LATERAL (
+        SELECT instance_id FROM atp_task
+        WHERE instance_id = first.instance_id AND daemon_id IS NULL
+          AND due_at = first.due_at AND type_id = first.type_id
+        FOR UPDATE SKIP LOCKED
+    ) task
+    WHERE first.due_at <= daemon.now
+      AND (first.start_before IS NULL OR first.start_before > daemon.now)
+      AND NOT EXISTS (SELECT FROM atp_gate WHERE type_id IS NULL OR type_id = first.type_id)
+      AND NOT EXISTS (
+          SELECT FROM atp_limit
+          WHERE type_id = first.type_id AND (max_running IS NOT NULL OR per_second IS NOT NULL)
+      )
+),
+taken AS (
+    UPDATE atp_task task
+    SET daemon_id = daemon.id, attempt = task.attempt + 1, request = ''
+    FROM picked, daemon
+    WHERE task.instance_id = ANY (ARRAY[picked.instance_id])
+    RETURNING task.instance_id, task.attempt, picked.type_id, picked.due_at
+),
+moved AS (
+    -- A Task that waits is that of an ACCEPTED Instance: see claim.sql.
+    UPDATE atp_instance instance
+    SET state = 'SCHEDULED', attempt = taken.attempt
+    FROM taken
+    WHERE instance.id = ANY (ARRAY[taken.instance_id])
+    RETURNING instance.id, instance.uuid, instance.attempt, instance.identifier,
+        instance.collection, instance.priority, instance.retries, instance.restarts,
+        instance.lost, taken.type_id, taken.due_at
+),
+logged AS (
+    INSERT INTO atp_logrecord
+        (instance_id, subject, time, event, state, attempt, level, who, message)
+    SELECT moved.id, '', daemon.now, 'claim', 'SCHEDULED', moved.attempt, 20, daemon.name, ''
+    FROM moved, daemon
+)
+SELECT
+    extract(epoch FROM daemon.now)::float8, daemon.name, NULL AS late,
+    moved.id, moved.uuid::text, moved.attempt, inputs.format, inputs.data, moved.identifier,
+    moved.collection, moved.priority, moved.retries, moved.restarts, moved.lost,
+    (
+        SELECT json_build_array(
+            identifier, extract(epoch FROM timeout), max_retries, extract(epoch FROM backoff),
+            extract(epoch FROM backoff_max), max_restarts, max_memory, coalesce((
+                SELECT weight FROM atp_limit WHERE type_id = moved.type_id AND collection IS NULL
+            ), 1)
+        )::text
+        FROM atp_type WHERE id = moved.type_id
+    ) AS parameters,
+    extract(epoch FROM moved.due_at)::float8
+FROM daemon, moved JOIN atp_inputs inputs ON inputs.instance_id = ANY (ARRAY[moved.id])
