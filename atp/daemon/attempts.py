@@ -176,19 +176,22 @@ class Attempts:
 
     def _add_end(self, holding, link, started, ended, outcome, who):
         """Put the end of an attempt into the ledger; returns the change, None if it is released."""
-        facts = {"who": who or self._who(link), "time": self._host_time(holding, ended)}
-        if not holding.start_known:
-            facts["started"] = self._host_time(holding, started)
+        time = self._host_time(holding, ended)
+        began = None if holding.start_known else self._host_time(holding, started)
         if outcome is None:
-            change = Change(Event.FINISH, *holding.key, **facts)
-        elif outcome.kind is Kind.INTERRUPTED and holding.ask == Event.RELEASE:
+            instance, attempt = holding.key
+            change = Change(Event.FINISH, instance, attempt, time, began, who or self._who(link))
+            self._ledger.add(change)
+            return change
+        facts = {"who": who or self._who(link), "time": time, "started": began}
+        if outcome.kind is Kind.INTERRUPTED and holding.ask == Event.RELEASE:
             self._release(holding, holding.why, link, **facts)
             return None
-        elif holding.ask == Event.FAIL and outcome.kind in outcomes.CUT_SHORT:
+        if holding.ask == Event.FAIL and outcome.kind in outcomes.CUT_SHORT:
             change = outcomes.cancelled(holding.why, holding.claimed, outcome, **facts)
         else:
             change = outcomes.change(outcome, holding.claimed, **facts)
-        if outcome is not None and outcome.kind in WORKERS_OWN:
+        if outcome.kind in WORKERS_OWN:
             # Its last notes may come after that, and whether it was cut off before is open.
             self._ledger.doubt(holding.key)
             if outcome.kind is Kind.GONE:
