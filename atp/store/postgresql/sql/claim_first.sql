@@ -42,7 +42,8 @@ picked AS MATERIALIZED (
     FROM daemon, first CROSS JOIN LATERAL (
         SELECT instance_id FROM atp_task
         WHERE instance_id = first.instance_id AND daemon_id IS NULL
-          AND due_at = first.due_at AND type_id = first.type_id
+          AND due_at = first.due_at AND start_before IS NOT DISTINCT FROM first.start_before
+          AND type_id = first.type_id
         FOR UPDATE SKIP LOCKED
     ) task
     WHERE first.due_at <= daemon.now
