@@ -105,7 +105,9 @@ class Pausing:
         if holding.pause is not None:
             holding.paused += uptime() - holding.pause.since
             holding.pause = None
-            self._record(holding, Event.RESUME, link, at, "")
+            # What is to end goes on for that, which nobody has asked for.
+            message = f"so as to end: {holding.why}" if holding.ask else ""
+            self._record(holding, Event.RESUME, link, at, message)
 
     def turn(self):
         """Have as many workers as there are places for, and let go on what may."""

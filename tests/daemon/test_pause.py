@@ -76,6 +76,8 @@ def test_cancelled_on_hold(atpd, record, kind):
     instance.wait(20)
     assert (instance.state, instance.reason) == (State.FAILED, Reason.CANCELLED)
     assert story(instance)[-2:] == ["resume→RUNNING 1", "fail→FAILED 1"]
+    told = instance.log.get(event=Event.RESUME).message
+    assert told == f"so as to end: cancelled by {JANE}"
     assert tasks_daemon.noop.enqueue().wait(20).state == State.FINISHED
 
 
@@ -99,6 +101,12 @@ def test_its_daemon_stops(atpd, record, kind):
     assert daemon.wait() == 0
     instance.refresh_from_db()
     assert (instance.state, instance.lost, instance.restarts) == (State.ACCEPTED, 0, 0)
+    assert queue.task(instance).request == ""
+    # That it has gone on nobody had asked for, and the log says what for.
+    resumed = [row.message for row in instance.log.filter(event=Event.RESUME)]
+    assert resumed in ([], ["so as to end: the daemon is stopping"])
+    with pytest.raises(IllegalTransition, match="cannot be paused: it is ACCEPTED\\.$"):
+        queue.pause(instance, by=JANE)
 
 
 def test_its_time_is_over_after_a_pause(atpd, record):
