@@ -63,6 +63,8 @@ class Pausing:
         if holding is None or holding.started is None or holding.ask:
             return
         wanted = request == PAUSE
+        if wanted and registry.is_transactional(holding.claimed.type):
+            return  # asked by who does not know the Type: it would keep its transaction open
         if holding.pause is not None:
             holding.pause.is_wanted = wanted
         elif wanted and not holding.is_to_pause:
