@@ -1,6 +1,6 @@
 """Instances: the list of them, and all about one."""
 
-from .. import overview, paging, queue
+from .. import overview, paging, queue, waiting
 from ..conf import settings
 from ..models import Instance, LogRecord, Task
 from ..registry import registry
@@ -81,6 +81,7 @@ class InstancePage(Page):
             now=now,
             instance=instance,
             task=task,
+            waits_for=waiting.why(instance, task),
             actions=[
                 a for a in allowed(instance, task) if holder != overview.LOST or not a.asks_holder
             ],

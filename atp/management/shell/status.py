@@ -3,7 +3,7 @@
 from dataclasses import asdict, fields
 from datetime import datetime
 
-from ... import documents, health, modes, overview, wording
+from ... import documents, health, modes, overview, waiting, wording
 from . import present
 from .base import Subcommand
 
@@ -25,12 +25,15 @@ class Status(Subcommand):
             "types": [asdict(counts) for counts in queue.types],
             "daemons": [documents.daemon(row, queue.time) for row in daemons],
             "problems": list(health.problems(daemons, queue.time)),
+            "notes": list(waiting.notes(queue.time)),
         }
 
     def text(self, document):
         parts = [_summary(document)]
         if document["problems"]:
             parts.append("\n".join(f"! {present.printable(each)}" for each in document["problems"]))
+        if document["notes"]:
+            parts.append("\n".join(f"- {present.printable(each)}" for each in document["notes"]))
         if document["types"]:
             parts.append(_types(document["types"]))
         parts.append(daemons_table(document["daemons"], document["time"]))
