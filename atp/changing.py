@@ -33,14 +33,13 @@ def change(*instances, priority=None, due=None, postpone=None, collection=None, 
     for instance in instances:
         if instance.pk not in changed:
             raise IllegalTransition(
-                f"{instance.uuid} cannot be changed: it is {wording.state(instance)}, not {State.ACCEPTED}.",
+                f"{instance.uuid} cannot be changed: it is {wording.state(instance)}, "
+                f"not {State.ACCEPTED}.",
                 state=State(instance.state),
             )
 
 
-def alteration_of(
-    *, priority=None, due=None, postpone=None, collection=None, now, due_name="due"
-):
+def alteration_of(*, priority=None, due=None, postpone=None, collection=None, now, due_name="due"):
     """Return the checked :class:`Alteration`. Raises InvalidOption, which calls ``due`` so."""
     given = {"priority": priority, "collection": collection}
     given = {name: value for name, value in given.items() if value is not None}

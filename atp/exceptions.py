@@ -189,6 +189,6 @@ def _delay(name, after, *, is_from_zero=True):
     """Return a delay in seconds. Raises ValueError."""
     after = after.total_seconds() if isinstance(after, timedelta) else float(after)
     if not 0 <= after <= LONGEST_DELAY or not (after or is_from_zero):
-        least = "from 0" if is_from_zero else "more than 0 s, and up"
-        raise ValueError(f"{name}(after={after:g}): must be {least} to {LONGEST_DELAY:.0f} s")
+        bounds = "from 0 to" if is_from_zero else "more than 0 and at most"
+        raise ValueError(f"{name}(after={after:g}): must be {bounds} {LONGEST_DELAY:.0f} s")
     return after

@@ -34,7 +34,8 @@ def redrive(*instances, by=""):
     for refusal in refused:
         instance = next(i for i in instances if i.pk == refusal.instance)
         raise IllegalTransition(
-            f"{instance.uuid} cannot be redriven: it is {wording.state(instance)}, not {State.FAILED}.",
+            f"{instance.uuid} cannot be redriven: it is {wording.state(instance)}, "
+            f"not {State.FAILED}.",
             event=Event.REDRIVE,
             state=State(instance.state),
         )

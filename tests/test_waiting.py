@@ -122,7 +122,9 @@ class TestNotes:
         monkeypatch.setattr(waiting, "MOST", 2)
         echo.enqueue_many([{}] * 4)
         queue.hold()
-        assert notes(overview.now()) == ("Everything is held: more than 2 that wait there are due.",)
+        assert notes(overview.now()) == (
+            "Everything is held: more than 2 that wait there are due.",
+        )
 
     def test_limits_that_are_full(self, host):
         queue.limit("tests.echo", max_running=2)

@@ -209,6 +209,7 @@ class WorkerSerializer(rest.Serializer):
     type = fields.text("What it has in hand.", allow_null=True)
     instance = rest.UUIDField(allow_null=True)
     since = fields.time(allow_null=True)
+    paused = rest.BooleanField(help_text="Whether what it has in hand is on hold.")
 
 
 class DaemonSerializer(rest.Serializer):

@@ -49,7 +49,8 @@ def _release(instance, by):
     """Ask the holder, of which there may be none any more."""
     if not queue.release(instance, by=by):
         raise IllegalTransition(
-            f"{instance.uuid} cannot be released: it is {wording.state(instance)}, and no daemon holds it.",
+            f"{instance.uuid} cannot be released: it is {wording.state(instance)}, "
+            "and no daemon holds it.",
             event=Event.RELEASE,
             state=State(instance.state),
         )

@@ -63,6 +63,9 @@ def test_whatever_it_does_it_ends(atpd, record, name):
         wait_for(lambda p=pid: not is_alive(p), what="the end of its processes")
     is_killed = name in ("c_code", "stubborn")
     assert bool(daemon.facts("worker_killed")) == is_killed
+    last = instance.log.transitions().last().message
+    told = f"it did not end in its grace of {grace:g} s, and was killed"
+    assert (told in last) == is_killed
     if name in ("sleep", "compute"):
         assert len(record.lines("cleaned up")) == 1
     if name == "wraps":

@@ -105,7 +105,7 @@ def test_its_daemon_stops(atpd, record, kind):
     # That it has gone on nobody had asked for, and the log says what for.
     resumed = [row.message for row in instance.log.filter(event=Event.RESUME)]
     assert resumed in ([], ["so as to end: the daemon is stopping"])
-    with pytest.raises(IllegalTransition, match="cannot be paused: it is ACCEPTED\\.$"):
+    with pytest.raises(IllegalTransition, match=r"cannot be paused: it is ACCEPTED\.$"):
         queue.pause(instance, by=JANE)
 
 

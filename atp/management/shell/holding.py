@@ -37,7 +37,9 @@ class Pause(Holding):
 
     def told(self, instance):
         is_stoppable = registry.is_stoppable(instance.type.identifier)
-        where = "at once, wherever its handler is" if is_stoppable else "where its handler next looks"
+        where = (
+            "at once, wherever its handler is" if is_stoppable else "where its handler next looks"
+        )
         return f"its daemon is asked to put it on hold {where}"
 
 

@@ -9,6 +9,7 @@ from ... import codec, documents, overview, queue, waiting, wording
 from ...conf import settings
 from ...exceptions import CorruptData
 from ...models import LogRecord
+from ...timeline import ran, timeline
 from . import arguments, present
 from .base import Subcommand, find
 from .body import write_body
@@ -72,6 +73,7 @@ def _document(instance):
         "task": documents.task(task),
         "waits_for": list(waiting.why(instance, task)),
         "inputs": documents.inputs(queue.inputs(instance)),
+        "ran": ran(timeline(instance), overview.now()),
         "response": documents.response(queue.response(instance)),
         "log": [documents.log_record(record) for record in log],
     }
@@ -97,10 +99,11 @@ def _facts(document):
             ("start before", _at(document["start_before"], now)),
             *(("waits for", each) for each in document["waits_for"]),
             ("held by", task["daemon"]),
-            ("asked to", task["request"]),
+            ("asked to", documents.asked(document["state"], task["request"])),
             ("started", _at(document["started"], now)),
             ("finished", _at(document["finished"], now)),
-            ("took", wording.duration(documents.took(document, now))),
+            ("elapsed", wording.duration(documents.took(document, now))),
+            ("ran", wording.duration(document["ran"])),
         ]
     )
 

@@ -99,15 +99,20 @@ def daemons_table(daemons, now):
             _mode(daemon),
             _lease(daemon, now),
             len(daemon["workers"]),
-            sum(worker["instance"] is not None for worker in daemon["workers"]),
+            sum(_is_busy(worker) for worker in daemon["workers"]),
+            sum(worker["paused"] for worker in daemon["workers"]),
             wording.age(daemon["started"], now),
             f"{wording.age(daemon['seen'], now)} ago",
         ]
         for daemon in daemons
     ]
     return present.table(
-        ["daemon", "condition", "mode", "lease", "workers", "busy", "up", "seen"], rows
+        ["daemon", "condition", "mode", "lease", "workers", "busy", "paused", "up", "seen"], rows
     )
+
+
+def _is_busy(worker):
+    return worker["instance"] is not None and not worker["paused"]
 
 
 def _mode(daemon):
@@ -142,10 +147,11 @@ def _daemon(daemon, now):
             worker["type"] or "-",
             worker["instance"] or "-",
             _since(worker, now),
+            "on hold" if worker["paused"] else "",
         ]
         for worker in daemon["workers"]
     ]
-    return f"{facts}\n\n{present.table(['worker', 'pid', 'type', 'instance', 'for'], rows)}"
+    return f"{facts}\n\n{present.table(['worker', 'pid', 'type', 'instance', 'for', ''], rows)}"
 
 
 def _since(worker, now):
