@@ -76,6 +76,30 @@ def test_whatever_it_does_it_ends(atpd, record, name):
     assert not daemon.facts("worker_died")
 
 
+def test_what_it_had_started_is_killed_with_it_and_told(atpd, record):
+    """The log says that it was killed, after which grace, and what went with it."""
+    instance = types.stubborn_parent.enqueue(path=str(record))
+    atpd(processes=1)
+    [line] = record.wait_for("start")
+    cancel(instance)
+    assert_cancelled(instance)
+    assert instance.log.transitions().last().message == (
+        f"cancelled by {JANE}: it did not end in its grace of 0.5 s, and was killed, "
+        "with 2 processes that it had started"
+    )
+    for pid in line["children"]:
+        wait_for(lambda p=pid: not is_alive(p), what="the end of its processes")
+
+
+def test_what_an_interrupted_one_had_started_is_told(atpd, record):
+    instance = types.children.enqueue(path=str(record))
+    atpd(processes=1)
+    record.wait_for("start")
+    cancel(instance)
+    told = "\n".join(instance.log.values_list("message", flat=True))
+    assert "3 processes that it left behind were ended" in told
+
+
 def test_a_cancel_is_prompt_where_the_handler_listens(atpd, record, flag):
     """Long before its grace is over; and the worker that was asked by check() works on."""
     atpd(processes=1, settings={"CANCEL_GRACE": 15})

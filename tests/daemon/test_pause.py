@@ -8,6 +8,7 @@ import pytest
 
 from atp import queue
 from atp.exceptions import IllegalTransition
+from atp.models import Daemon
 from atp.states import Event, Reason, State
 from atp.timeline import timeline
 from tests.app import tasks_daemon, tasks_pause
@@ -36,6 +37,12 @@ def paused(atpd, record, kind, count=100, **settings):
     return instance, daemon
 
 
+def on_hold(daemon):
+    """The workers of which the daemon's row says that their task is on hold."""
+    row = Daemon.objects.get(pid=daemon.pid)
+    return [worker for worker in row.workers if worker.get("paused")]
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_on_hold_and_on(atpd, record, kind):
     """It makes no progress, another task has its place, its time-out waits, its result is right."""
@@ -43,6 +50,7 @@ def test_on_hold_and_on(atpd, record, kind):
     child = Path(f"{record}.child")
     before = len(record.lines("tick")), child.exists() and child.stat().st_size
     other = tasks_daemon.noop.enqueue()
+    wait_for(lambda: [w["instance"] for w in on_hold(daemon)] == [str(instance.uuid)])
     stays(
         lambda: (len(record.lines("tick")), child.exists() and child.stat().st_size) == before,
         10,  # longer than its time-out
