@@ -1,5 +1,6 @@
 """What keeps waiting Instances from being started, in words, and who has said so."""
 
+from collections import defaultdict
 from datetime import timedelta
 
 from . import health, overview, wording
@@ -9,6 +10,7 @@ from .models import Daemon, Task
 from .store.limits import Bucket
 
 ITS_TURN = "Nothing holds it back: it waits for its turn, and for a worker that is free."
+_DONE = {"hold": "held", "drop": "dropped"}
 # So many Tasks are counted at most, and so many gates and limits told of.
 MOST, SHOWN = 1000, 20
 
@@ -58,6 +60,28 @@ def limited(now, shut):
     return tuple(told)
 
 
+def controls():
+    """Return what operators and code have set, in a few words each, by the identifier of the Type.
+
+    Gates that are shut come first, what is of the whole Type before its lanes. What is set of everything is in none.
+    """
+    told = defaultdict(list)
+    for gate in sorted(gates(), key=_whole_first):
+        if gate.type is not None:
+            told[gate.type.identifier].append(_of_lane(gate, _DONE[gate.mode]))
+    for limit in sorted(limits(), key=_whole_first):
+        told[limit.type.identifier].append(_of_lane(limit, limit_words(limit) or "no limit"))
+    return told
+
+
+def _whole_first(row):
+    return row.subject if row.collection is not None else ""
+
+
+def _of_lane(row, words):
+    return words if row.collection is None else f"{row.collection!r} {words}"
+
+
 def limit_words(limit):
     """Return what a Limit says, as "2 at once, 100/m, burst 5, weight 3"; empty if nothing."""
     parts = [] if limit.max_running is None else [f"{limit.max_running} at once"]
@@ -103,7 +127,7 @@ def _limits_of(type):
 
 
 def _shut(gate):
-    done = "to be dropped" if gate.mode == "drop" else "held"
+    done = "to be dropped" if gate.mode == "drop" else _DONE[gate.mode]
     by = f" by {gate.who}" if gate.who else ""
     until = f" until {_time(gate.until)}" if gate.until else ""
     reason = f" ({gate.reason})" if gate.reason else ""

@@ -197,6 +197,18 @@ def test_types_tell_what_came_too_late(world):
     assert re.search(r"tests\.echo .*\(late writes: 3\)", run("types"))
 
 
+def test_types_tell_what_is_held_and_limited(full):
+    queue.register(echo)
+    queue.hold("tests.echo")
+    queue.drop("tests.echo", "books")
+    queue.limit("tests.echo", max_running=2)
+    queue.hold()
+    told = r"tests\.echo .*\(held; 'books' dropped; 2 at once\)"
+    assert re.search(told, run("types"))
+    [found] = [row for row in document("types")["types"] if row["identifier"] == "tests.echo"]
+    assert found["controls"] == ["held", "'books' dropped", "2 at once"]
+
+
 def test_types_tell_whose_handler_is_here(world):
     Type.objects.filter(identifier="tests.add").delete()
     here = Type.objects.get(identifier="tests.echo")
