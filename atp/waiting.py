@@ -63,7 +63,8 @@ def limited(now, shut):
 def controls():
     """Return what operators and code have set, in a few words each, by the identifier of the Type.
 
-    Gates that are shut come first, what is of the whole Type before its lanes. What is set of everything is in none.
+    Gates that are shut come first, what is of the whole Type before its lanes. What is set of
+    everything is in none.
     """
     told = defaultdict(list)
     for gate in sorted(gates(), key=_whole_first):
