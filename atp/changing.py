@@ -2,7 +2,9 @@
 
 from datetime import timedelta
 
+from . import wording
 from .exceptions import LONGEST_DELAY, IllegalTransition, InvalidOption
+from .finding import meant
 from .options import Options, instant
 from .states import State
 from .steering import refresh
@@ -19,8 +21,9 @@ def change(*instances, priority=None, due=None, postpone=None, collection=None, 
     ``postpone`` is a timedelta: so much later than it was due, or than now if it is
     due. What is not given stays as it is, and so does ``start_before``. Raises
     InvalidOption, with nothing changed; or IllegalTransition if one does not wait:
-    the others are changed.
+    the others are changed. An Instance is given as itself or by its uuid.
     """
+    instances = meant(instances, by)
     store = get_store()
     alteration = alteration_of(
         priority=priority, due=due, postpone=postpone, collection=collection, now=store.now
@@ -30,22 +33,27 @@ def change(*instances, priority=None, due=None, postpone=None, collection=None, 
     for instance in instances:
         if instance.pk not in changed:
             raise IllegalTransition(
-                f"{instance.uuid} cannot be changed: it is {instance.state}, not {State.ACCEPTED}.",
+                f"{instance.uuid} cannot be changed: it is {wording.state(instance)}, "
+                f"not {State.ACCEPTED}.",
                 state=State(instance.state),
             )
 
 
-def alteration_of(*, priority=None, due=None, postpone=None, collection=None, now):
-    """Return the checked :class:`Alteration`. Raises InvalidOption."""
+def alteration_of(*, priority=None, due=None, postpone=None, collection=None, now, due_name="due"):
+    """Return the checked :class:`Alteration`. Raises InvalidOption, which calls ``due`` so."""
     given = {"priority": priority, "collection": collection}
     given = {name: value for name, value in given.items() if value is not None}
     if not given and due is None and postpone is None:
-        raise InvalidOption("Nothing to change: give priority, due, postpone or collection.")
+        raise InvalidOption(
+            f"Nothing to change: give priority, {due_name}, postpone or collection."
+        )
     if due is not None and postpone is not None:
-        raise InvalidOption("Give either due or postpone: both say when it is due.")
+        raise InvalidOption(f"Give either {due_name} or postpone: both say when it is due.")
     Options(**given).check()
+    if isinstance(due, timedelta) and due < timedelta():
+        raise InvalidOption(f"{due_name}={due!r}: must be 0 or more from now.")
     if due is not None:
-        checked = instant("due", due, now)
+        checked = instant(due_name, due, now)
         # From now is from when it is written.
         due = due if isinstance(due, timedelta) else checked
     if postpone is not None and not (

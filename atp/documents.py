@@ -72,7 +72,7 @@ LIMIT_FIELDS = (
     "since",
 )
 FILE_FIELDS = {"name": str, "path": str, "content_type": str, "size": int, "attempt": int}
-WORKER_FIELDS = ("worker", "pid", "type", "instance", "since")
+WORKER_FIELDS = ("worker", "pid", "type", "instance", "since", "paused")
 
 
 def plain(value):
@@ -143,6 +143,12 @@ def task(row):
         "daemon": None if row.daemon is None else str(row.daemon),
         "request": row.request,
     }
+
+
+def asked(state, request):
+    """What the holder of an Instance in this state has been asked and has not done yet."""
+    done = {"pause": State.PAUSED, "resume": State.RUNNING}
+    return "" if done.get(request) == state else request
 
 
 def queued_task(row):
@@ -225,5 +231,10 @@ def daemon(row, now):
     return document | {
         "condition": overview.condition(row, now),
         "types": [each for each in types if isinstance(each, str) and each.isprintable()],
-        "workers": [{name: worker.get(name) for name in WORKER_FIELDS} for worker in workers],
+        "workers": [_worker(worker) for worker in workers],
     }
+
+
+def _worker(worker):
+    document = {name: worker.get(name) for name in WORKER_FIELDS}
+    return document | {"paused": worker.get("paused") is True}

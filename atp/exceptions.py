@@ -108,6 +108,10 @@ class IllegalTransition(ATPError):
         self.state = state
 
 
+class NotPausable(IllegalTransition):
+    """An Instance of this Type cannot be paused, whatever its state: it is transactional."""
+
+
 class UnknownDaemon(ATPError, LookupError):
     """No daemon of this uuid, or of this host and pid, is there: it has left, or never was."""
 
@@ -166,9 +170,7 @@ class Defer(Exception):
 
     def __init__(self, message="", *, after):
         super().__init__(message)
-        self.after = _delay("Defer", after)
-        if not self.after:
-            raise ValueError("Defer(after=0): must be more than 0 s")
+        self.after = _delay("Defer", after, is_from_zero=False)
 
 
 class Fatal(Exception):
@@ -183,9 +185,10 @@ class Interrupted(BaseException):
     """
 
 
-def _delay(name, after):
+def _delay(name, after, *, is_from_zero=True):
     """Return a delay in seconds. Raises ValueError."""
     after = after.total_seconds() if isinstance(after, timedelta) else float(after)
-    if not 0 <= after <= LONGEST_DELAY:
-        raise ValueError(f"{name}(after={after!r}): must be from 0 to {LONGEST_DELAY:g} s")
+    if not 0 <= after <= LONGEST_DELAY or not (after or is_from_zero):
+        bounds = "from 0 to" if is_from_zero else "more than 0 and at most"
+        raise ValueError(f"{name}(after={after:g}): must be {bounds} {LONGEST_DELAY:.0f} s")
     return after

@@ -151,6 +151,16 @@ def _aims(living):
     return aims
 
 
+def unserved(identifier, daemons, time):
+    """Return why nobody serves a Type, in words; empty if a daemon does."""
+    told = [documents.daemon(row, time) for row in daemons]
+    living = [daemon for daemon in told if daemon["condition"] != overview.LOST]
+    if not living:
+        return "no daemon is alive"
+    aims = _aims(living).get(identifier, ())
+    return "" if Mode.RUNNING in aims else _why_not(aims)
+
+
 def _why_not(aims):
     if not aims:
         return "no daemon serves it"

@@ -115,5 +115,6 @@ def instant(name, value, now=None):
         # So that it can be read back as local time, wherever that is.
         _ = value - _DAY, value + _DAY
     except OverflowError:
-        raise InvalidOption(f"{name}={value!r} is beyond what the calendar holds.") from None
+        shown = value.isoformat() if isinstance(value, datetime) else repr(value)
+        raise InvalidOption(f"{name}={shown} is beyond what the calendar holds.") from None
     return value

@@ -7,7 +7,6 @@ for the log.
 
 from collections import defaultdict
 from contextlib import nullcontext
-from uuid import UUID
 
 from django.db import transaction
 
@@ -25,8 +24,9 @@ from .controls import (  # noqa: F401 (verbs on places)
     open_gate,
     unlimit,
 )
-from .exceptions import ATPError, UnknownInstance, UnknownType
-from .models import Inputs, Instance, Response, Task, Type
+from .exceptions import ATPError, UnknownType
+from .finding import get  # noqa: F401 (a verb)
+from .models import Inputs, Response, Task, Type
 from .registry import is_identifier, registry
 from .steering import (  # noqa: F401 (verbs)
     cancel,
@@ -116,25 +116,6 @@ def enqueue_calls(calls):
 
 
 # Looking
-
-
-def get(uuid=None, *, type=None, identifier=None):
-    """Return the Instance of this uuid, or of this Type and identifier.
-
-    Raises UnknownInstance.
-    """
-    rows = Instance.objects.using(settings.DATABASE).select_related("type")
-    try:
-        if uuid is not None:
-            return rows.get(uuid=uuid if isinstance(uuid, UUID) else UUID(str(uuid)))
-        if identifier is not None:
-            return rows.get(type__identifier=str(type), identifier=identifier)
-    except (Instance.DoesNotExist, ValueError):
-        pass
-    if uuid is None and identifier is None:
-        raise UnknownInstance("An Instance is found by its uuid, or by type and identifier.")
-    named = uuid if uuid is not None else f"of {type} with identifier {identifier!r}"
-    raise UnknownInstance(f"There is no Instance {named}.")
 
 
 def get_type(identifier):

@@ -1,11 +1,17 @@
-"""Steering: what an operator does with Instances; :mod:`atp.queue` is where it is called."""
+"""Steering: what an operator does with Instances; :mod:`atp.queue` is where it is called.
+
+An Instance is given as itself or by its uuid; where it is itself, it is as it is then.
+"""
 
 import time
 from contextlib import suppress
 
+from . import wording
 from .conf import settings
-from .exceptions import IllegalTransition, UnknownInstance, WaitTimeout
+from .exceptions import IllegalTransition, NotPausable, UnknownInstance, WaitTimeout
+from .finding import meant
 from .models import Instance, Task
+from .registry import registry
 from .states import Event, State
 from .store import get_store
 from .store.values import CANCEL, PAUSE, RELEASE, RESUME, Change
@@ -21,13 +27,15 @@ def redrive(*instances, by=""):
 
     Raises IllegalTransition if one is not FAILED; the others are redriven.
     """
+    instances = meant(instances, by)
     changes = [Change(event=Event.REDRIVE, instance=i.pk, who=by) for i in instances]
     refused = get_store().record(changes)
     refresh(instances)
     for refusal in refused:
         instance = next(i for i in instances if i.pk == refusal.instance)
         raise IllegalTransition(
-            f"{instance.uuid} cannot be redriven: it is {instance.state}, not {State.FAILED}.",
+            f"{instance.uuid} cannot be redriven: it is {wording.state(instance)}, "
+            f"not {State.FAILED}.",
             event=Event.REDRIVE,
             state=State(instance.state),
         )
@@ -40,13 +48,14 @@ def release(instance, by=""):
     back; no budget is charged. If it waits, there is nothing to do. Returns
     whether a holder was asked. Raises IllegalTransition if it is terminal.
     """
+    [instance] = meant([instance], by)
     asked = get_store().request(instance.pk, RELEASE, who=by)
     refresh([instance])
     is_cancelled = not asked and _asked_of(instance) == CANCEL
     if not asked and (instance.is_terminal or is_cancelled):
         more = f", and {_BEING_CANCELLED}" if is_cancelled else ""
         raise IllegalTransition(
-            f"{instance.uuid} cannot be released: it is {instance.state}{more}.",
+            f"{instance.uuid} cannot be released: it is {wording.state(instance)}{more}.",
             event=Event.RELEASE,
             state=State(instance.state),
         )
@@ -61,6 +70,7 @@ def cancel(*instances, by=""):
     those, which have not ended yet. Raises IllegalTransition if one is terminal, or has been
     asked to be cancelled already; the others are cancelled.
     """
+    instances = meant(instances, by)
     keys = [instance.pk for instance in instances]
     done = [get_store().cancel(chunk, who=by) for chunk in _chunks(keys)]
     failed, asked, before = (
@@ -72,7 +82,7 @@ def cancel(*instances, by=""):
         if instance.pk not in failed | asked:
             more = f", and {_BEING_CANCELLED}" if instance.pk in before else ""
             raise IllegalTransition(
-                f"{instance.uuid} cannot be cancelled: it is {instance.state}{more}.",
+                f"{instance.uuid} cannot be cancelled: it is {wording.state(instance)}{more}.",
                 event=Event.FAIL,
                 state=State(instance.state),
             )
@@ -84,16 +94,28 @@ def pause(instance, by=""):
 
     Its daemon is asked: it stops at its next ``context.check()`` or ``progress()`` outside a
     transaction, or, if its Type is stoppable, wherever it is. Raises IllegalTransition if it
-    is not running, or has been asked already.
+    is not running, or has been asked already; NotPausable if its Type is transactional, as
+    far as this process knows the Type.
     """
+    [instance] = meant([instance], by)
+    type = instance.type.identifier
+    if registry.is_transactional(type):
+        raise NotPausable(
+            f"{instance.uuid} cannot be paused: {type} is transactional, so its handler is in a "
+            "transaction from its beginning to its end, and a pause would keep that open.",
+            event=Event.PAUSE,
+            state=State(instance.state),
+        )
     _hold(instance, PAUSE, Event.PAUSE, "paused", by)
 
 
 def resume(instance, by=""):
     """Let a PAUSED Instance go on, as soon as there is a place for it.
 
-    Raises IllegalTransition if it is not on hold, nor about to be, or has been asked already.
+    If it has not paused yet, the wish is taken back: it is RUNNING then. Raises
+    IllegalTransition if it is not on hold, nor about to be, or has been asked already.
     """
+    [instance] = meant([instance], by)
     _hold(instance, RESUME, Event.RESUME, "resumed", by)
 
 
@@ -106,7 +128,7 @@ def _hold(instance, request, event, done, by):
     before = words.get(_asked_of(instance))
     more = f", and {before}" if before else ""
     raise IllegalTransition(
-        f"{instance.uuid} cannot be {done}: it is {instance.state}{more}.",
+        f"{instance.uuid} cannot be {done}: it is {wording.state(instance)}{more}.",
         event=event,
         state=State(instance.state),
     )
@@ -114,6 +136,7 @@ def _hold(instance, request, event, done, by):
 
 def purge(type=None, by=""):
     """Remove terminal Instances that are older than their Type's retention; returns how many."""
+    meant([], by)
     removed = 0
     while count := get_store().purge(type=type, limit=CHUNK, who=by):
         removed += count
@@ -128,6 +151,7 @@ def delete(*instances, by="", cancel=False, wait=0.0):
     cancelled first: what waits is removed at once; what a daemon holds only if it ends
     within ``wait`` seconds, and else stays, cancelled, to be removed later.
     """
+    instances = meant(instances, by)
     refresh(instances)
     if cancel:
         _end([instance for instance in instances if not instance.is_terminal], by, wait)
@@ -135,7 +159,7 @@ def delete(*instances, by="", cancel=False, wait=0.0):
     for instance in instances:
         if not instance.is_terminal:
             raise IllegalTransition(
-                f"{instance.uuid} cannot be removed: it is {instance.state}.",
+                f"{instance.uuid} cannot be removed: it is {wording.state(instance)}.",
                 state=State(instance.state),
             )
     keys = [instance.pk for instance in instances]

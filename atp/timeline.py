@@ -5,7 +5,7 @@ from datetime import datetime, timedelta
 from itertools import zip_longest
 
 from .models import LogRecord
-from .states import TERMINAL, Event
+from .states import TERMINAL, Event, State
 
 # Transitions that are read back at most: an Instance may have been tried very often.
 MOST = 400
@@ -56,6 +56,19 @@ class Timeline:
     spans: tuple[Span, ...]
     attempts: tuple[Attempt, ...]
     is_whole: bool
+
+
+def ran(line, now):
+    """For how long the last attempt has run without its pauses, if it has paused; else None."""
+    last = line.attempts[-1] if line.attempts else None
+    pauses = [span for span in line.spans if span.state == State.PAUSED]
+    if last is None or last.started is None or not pauses:
+        return None
+    until = last.ended or now
+    paused = sum(
+        ((p.end or until) - p.begin for p in pauses if p.begin >= last.started), timedelta()
+    )
+    return until - last.started - paused if paused else None
 
 
 def timeline(instance):

@@ -42,6 +42,11 @@ def _delay(given):
     return delay
 
 
+def state(instance):
+    """Return the state of an Instance, with the reason if it FAILED: "FAILED (CANCELLED)"."""
+    return f"{instance.state} ({instance.reason})" if instance.reason else str(instance.state)
+
+
 def shorten(text, limit=60):
     """Cut text that is longer than ``limit`` characters at its end."""
     return text if len(text) <= limit else f"{text[: limit - 1]}…"

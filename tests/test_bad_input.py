@@ -158,3 +158,10 @@ def test_a_retry_of_no_sense(after):
 @pytest.mark.parametrize(("after", "seconds"), [(None, None), (0, 0), (timedelta(minutes=1), 60)])
 def test_a_retry(after, seconds):
     assert exceptions.Retry("later", after=after).after == seconds
+
+
+@pytest.mark.parametrize("after", [0, 0.0, -1, timedelta(0), timedelta(-1), 4e8])
+def test_a_deferral_of_no_sense(after):
+    """Its bounds are told the same, whichever of them it is beyond."""
+    with pytest.raises(ValueError, match="must be more than 0 and at most 315360000 s"):
+        exceptions.Defer(after=after)

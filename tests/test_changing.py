@@ -38,6 +38,9 @@ def test_what_is_given(world):
         ({"due": "tomorrow"}, "datetime"),
         ({"due": datetime(2030, 1, 1)}, "no time zone"),
         ({"due": timedelta.max}, "calendar"),
+        ({"due": timedelta(-1)}, "0 or more from now"),
+        ({"due": datetime(9999, 12, 31, 23, 59, 59, tzinfo=UTC)}, "due=9999-12-31T23:59:59"),
+        ({"priority": 3, "by": 5}, "by=5"),
         ({"due": HOUR, "postpone": HOUR}, "either"),
         ({"postpone": -HOUR}, "from 0"),
         ({"postpone": 3600}, "timedelta"),
@@ -68,3 +71,22 @@ def test_what_is_gone_is_unknown(world):
     kept = Instance(pk=2**40, uuid=instance.uuid, type=instance.type, state=State.ACCEPTED)
     with pytest.raises(UnknownInstance):
         queue.change(kept, priority=1)
+
+
+def test_by_its_uuid(world):
+    """As get() takes it; what is no Instance is a named error (G13)."""
+    one, other = echo.enqueue(), echo.enqueue()
+    queue.change(one.uuid, str(other.uuid), priority=7)
+    assert {queue.get(each.uuid).priority for each in (one, other)} == {7}
+    before = world.snapshot()
+    for wrong in ("nonsense", 7, None):
+        with pytest.raises(UnknownInstance):
+            queue.change(one, wrong, priority=8)
+    assert world.snapshot() == before
+
+
+def test_what_has_been_cancelled_is_refused_with_the_reason(db):
+    instance = echo.enqueue()
+    queue.cancel(instance)
+    with pytest.raises(IllegalTransition, match=r"it is FAILED \(CANCELLED\), not ACCEPTED"):
+        queue.change(instance, priority=1)

@@ -24,7 +24,9 @@ from atp.states import Event, Reason, State
 from atp.store.values import ResponseData
 
 from . import environment
+from .app import tasks_pause
 from .app.tasks import echo
+from .app.tasks_transactional import row
 from .helpers import Thread, child_environment, manage, wait_for
 from .populated import ESCAPE, HOSTILE, MARKUP, populate, world_in
 
@@ -193,6 +195,18 @@ def test_types_tell_what_came_too_late(world):
     [found] = [row for row in document("types")["types"] if row["identifier"] == "tests.echo"]
     assert found["late_writes"] == 3
     assert re.search(r"tests\.echo .*\(late writes: 3\)", run("types"))
+
+
+def test_types_tell_what_is_held_and_limited(full):
+    queue.register(echo)
+    queue.hold("tests.echo")
+    queue.drop("tests.echo", "books")
+    queue.limit("tests.echo", max_running=2)
+    queue.hold()
+    told = r"tests\.echo .*\(held; 'books' dropped; 2 at once\)"
+    assert re.search(told, run("types"))
+    [found] = [row for row in document("types")["types"] if row["identifier"] == "tests.echo"]
+    assert found["controls"] == ["held", "'books' dropped", "2 at once"]
 
 
 def test_types_tell_whose_handler_is_here(world):
@@ -617,6 +631,57 @@ def test_daemons_by_name_are_told_all_or_none(full):
     with pytest.raises(CommandError, match="has been told to stop"):
         run("daemon", "quiet", "host:1", "elsewhere:1")
     assert full.host.row.request == ""
+
+
+def test_pause_and_resume_say_what_comes_of_it(full):
+    uuid = str(full[State.RUNNING].uuid)
+    assert "on hold where its handler next looks" in run("pause", uuid)
+    assert re.search(r"asked to +pause\n", run("show", uuid))
+    assert "it runs on: the wish to pause it is taken back" in run("resume", uuid)
+    assert "asked to" not in run("show", uuid)
+    assert "as soon as there is a place" in run("resume", str(full[State.PAUSED].uuid))
+    deaf = tasks_pause.deaf.enqueue(path="x", count=1)
+    host = full.world.host("pause.deaf")
+    [case] = host.claim()
+    host.move(case, Event.START)
+    assert "on hold at once" in run("pause", str(deaf.uuid))
+
+
+def test_pause_of_a_transactional_one(full):
+    instance = row.enqueue(number=1)
+    with pytest.raises(CommandError, match="is transactional"):
+        run("pause", str(instance.uuid))
+
+
+def test_a_worker_whose_task_is_on_hold(full):
+    daemon = full.host.row
+    daemon.workers[0]["paused"] = True
+    daemon.save()
+    assert re.search(r"tests\.echo .* on hold\n", run("daemons"))
+    [shown] = document("daemons")["daemons"]
+    assert [worker["paused"] for worker in shown["workers"]] == [True, False]
+    assert re.search(r"workers +busy +paused", run("status"))
+    assert re.search(r"host:1 .* 2 +0 +1 ", run("status"))
+
+
+def test_why_it_waits(full):
+    """``status`` tells of gates, and ``show`` what they keep."""
+    assert document("status")["notes"] == []
+    queue.hold("tests.add", reason="the relay is down", by="ann")
+    assert "- tests.add is held by ann (the relay is down): nothing" in run("status")
+    shown = run("show", str(full[State.ACCEPTED].uuid))
+    assert re.search(r"waits for +tests.add is held by ann \(the relay is down\)\.", shown)
+    assert "waits for" not in run("show", str(full[State.RUNNING].uuid))
+
+
+def test_how_long_it_ran_without_its_pause(full):
+    now = full.world.store.now()
+    instance, move = full.claimed()
+    for event, age in ((Event.START, 60), (Event.PAUSE, 50), (Event.RESUME, 10)):
+        move(event, time=now - timedelta(seconds=age))
+    move(Event.FINISH, time=now)
+    assert re.search(r"\nran +20 s\n", run("show", str(instance.uuid)))
+    assert "\nran " not in run("show", str(full[State.FINISHED].uuid))
 
 
 def test_purge_removes_what_retention_allows(full):

@@ -12,7 +12,8 @@ PLAN = {
     2: "atp.store",
     3: "atp.registry",
     4: """atp.queue atp.controls atp.calls atp.context atp.overview atp.paging atp.documents
-          atp.timeline atp.health atp.changing atp.commanding atp.steering""",
+          atp.timeline atp.health atp.changing atp.commanding atp.steering atp.finding
+          atp.waiting""",
     5: "atp.daemon",
     6: """atp atp.management atp.web atp.views atp.urls atp.api atp.admin atp.checks atp.apps
           atp.testing atp.templatetags""",

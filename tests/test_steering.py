@@ -7,14 +7,18 @@ import pytest
 from atp import queue, steering
 from atp.exceptions import (
     IllegalTransition,
+    InvalidOption,
+    NotPausable,
     UnknownInstance,
 )
 from atp.models import Instance, LogRecord
+from atp.registry import Registry
 from atp.states import LIVE, Event, Reason, State
 from atp.store import get_store
 from atp.store.values import Change
 
 from .app.tasks import add, echo
+from .app.tasks_transactional import row
 
 pytestmark = pytest.mark.django_db
 
@@ -169,3 +173,82 @@ class TestRemoving:
         assert queue.purge("tests.echo") == 0
         assert queue.purge() == 5
         assert [one.type.identifier for one in Instance.objects.all()] == ["tests.echo"]
+
+
+VERBS = (queue.cancel, queue.pause, queue.resume, queue.release, queue.redrive, queue.delete)
+
+
+class TestWhatVerbsTake:
+    """G13: an Instance or its uuid; anything else is a named error, and nothing is written."""
+
+    @pytest.mark.parametrize("verb", VERBS)
+    @pytest.mark.parametrize("wrong", ["nonsense", "", 7, None, 1.5, b"x", [], object()])
+    def test_no_instance(self, world, verb, wrong):
+        echo.enqueue()
+        before = world.snapshot()
+        with pytest.raises(UnknownInstance):
+            verb(wrong)
+        assert world.snapshot() == before
+
+    @pytest.mark.parametrize("verb", [queue.cancel, queue.redrive, queue.delete])
+    def test_one_of_several(self, world, verb):
+        one = echo.enqueue()
+        if verb is not queue.cancel:
+            queue.cancel(one)
+        before = world.snapshot()
+        with pytest.raises(UnknownInstance):
+            verb(one, "nonsense")
+        assert world.snapshot() == before
+
+    @pytest.mark.parametrize("verb", VERBS)
+    @pytest.mark.parametrize("by", [5, None, b"ann", "x" * 201, "a\0b"])
+    def test_nobody(self, world, verb, by):
+        one = echo.enqueue()
+        before = world.snapshot()
+        with pytest.raises(InvalidOption, match="by"):
+            verb(one, by=by)
+        assert world.snapshot() == before
+
+    def test_by_its_uuid(self, host):
+        one = echo.enqueue()
+        run(host, Event.START)
+        queue.pause(one.uuid)
+        queue.resume(str(one.uuid))
+        assert queue.release(one.uuid) is True
+        assert [each.pk for each in queue.cancel(str(one.uuid))] == [one.pk]
+        other = echo.enqueue()
+        assert queue.cancel(other.uuid) == []
+        queue.redrive(str(other.uuid))
+        assert queue.get(other.uuid).state == State.ACCEPTED
+        queue.cancel(other.uuid)
+        assert queue.delete(other.uuid) == 1
+
+
+class TestRefusalsSayWhy:
+    @pytest.mark.parametrize("verb", [queue.cancel, queue.pause, queue.resume, queue.release])
+    def test_it_has_been_cancelled(self, verb):
+        """Two operators at once: the other is told what the one has done."""
+        one = echo.enqueue()
+        queue.cancel(one, by="ann")
+        with pytest.raises(IllegalTransition, match=r"it is FAILED \(CANCELLED\)\.$"):
+            verb(one, by="bob")
+
+
+class TestPauseOfTransactional:
+    def test_it_is_refused_and_said_why(self, world):
+        one = row.enqueue(number=1)
+        host = world.host(row.identifier)
+        run(host, Event.START)
+        before = world.snapshot()
+        with pytest.raises(NotPausable, match="is transactional, so") as caught:
+            queue.pause(one, by="ann")
+        assert caught.value.event == Event.PAUSE
+        assert isinstance(caught.value, IllegalTransition)
+        assert world.snapshot() == before
+
+    def test_who_does_not_know_the_type_may_ask(self, world, monkeypatch):
+        one = row.enqueue(number=1)
+        run(world.host(row.identifier), Event.START)
+        monkeypatch.setattr(steering, "registry", Registry())
+        queue.pause(one)
+        assert queue.task(one).request == "pause"

@@ -3,7 +3,6 @@
 from rest_framework.exceptions import ParseError
 from rest_framework.response import Response
 
-from .. import queue
 from ..web import permissions
 from ..web.actor import API, actor
 from .base import View
@@ -39,4 +38,4 @@ class ActionView(View):
         if request.data != {}:
             raise ParseError("This takes no body, or an empty object.")
         self.verb.perform(instance, by=actor(request, API))
-        return Response(self.document_of(instance, queue.task(instance)))
+        return Response(self.detail_of(instance))

@@ -12,7 +12,7 @@ from rest_framework.exceptions import AuthenticationFailed, NotAuthenticated
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
-from .. import documents, paging, queue
+from .. import documents, paging, queue, waiting
 from ..exceptions import UnknownInstance
 from ..web import permissions
 from ..web.actions import allowed
@@ -113,6 +113,12 @@ class View(APIView):
             "actions": [action.name for action in allowed(instance, task)],
             "url": self.url("instance", instance.uuid),
         }
+
+    def detail_of(self, instance):
+        """Return all that is told of one Instance: also why it waits, if it does."""
+        task = queue.task(instance)
+        told = self.document_of(instance, task)
+        return told | {"waits_for": list(waiting.why(instance, task))}
 
     def page(self, rows, order, document):
         """Answer with a page of a list, each row by ``document``."""

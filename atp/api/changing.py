@@ -31,6 +31,7 @@ def change(instance, data, *, by):
     if errors:
         raise wrong(BODY, errors)
     given["due"] = given.pop("due_at", None)
+    alteration_of(**given, now=overview.now, due_name="due_at")
     queue.change(instance, **given, by=by)
 
 
@@ -53,7 +54,7 @@ def _checked(name, value):
 
 def _due(value):
     due = moments.read("due_at", value)
-    alteration_of(due=due, now=overview.now)
+    alteration_of(due=due, now=overview.now, due_name="due_at")
     return due
 
 

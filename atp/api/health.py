@@ -4,7 +4,7 @@ from django.contrib.auth.models import AnonymousUser
 from django.db import Error
 from rest_framework.response import Response
 
-from .. import health
+from .. import health, waiting
 from ..web import permissions
 from .base import View
 from .operation import Answer, Operation
@@ -53,6 +53,7 @@ class HealthView(View):
                 "daemons": found.daemons or None,
                 "oldest_due": health.oldest_due() if found.database else None,
                 "problems": found.problems,
+                "notes": waiting.notes(found.time) if found.database else (),
             }
         return Response(told, status=200 if found.status == health.OK else 503)
 

@@ -122,21 +122,21 @@ class InstanceView(View):
             raise ParseError("There is no body: it says what is to be changed.")
         instance = self.instance_of(uuid)
         changing.change(instance, request.data, by=actor(request, API))
-        return Response(self.document_of(instance, queue.task(instance)))
+        return Response(self.detail_of(instance))
 
     def get(self, request, uuid):
         instance = self.instance_of(uuid)
         if self.query.get("wait"):
             _wait(instance, self.query["wait"])
-        return Response(self.document_of(instance, queue.task(instance)))
+        return Response(self.detail_of(instance))
 
     def delete(self, request, uuid):
         instance = self.instance_of(uuid)
-        document = self.document_of(instance, queue.task(instance))
+        document = self.detail_of(instance)
         if queue.delete(instance, by=actor(request, API), cancel=True):
             return Response(document)
         instance = self.instance_of(uuid)  # it may be gone by now
-        return Response(self.document_of(instance, queue.task(instance)), status=202)
+        return Response(self.detail_of(instance), status=202)
 
 
 def _wait(instance, seconds):

@@ -83,6 +83,12 @@ class InstanceSerializer(rest.Serializer):
         child=fields.word(ACTIONS),
         help_text="What its state allows: names of addresses below `url`.",
     )
+    waits_for = rest.ListField(
+        child=fields.text(),
+        required=False,
+        help_text="Why it does not start, a sentence each: gates, its due time, limits, who "
+        "serves its Type. Empty if it does not wait; not told in lists.",
+    )
     url = rest.URLField(help_text="Its own address.")
 
 
@@ -203,6 +209,7 @@ class WorkerSerializer(rest.Serializer):
     type = fields.text("What it has in hand.", allow_null=True)
     instance = rest.UUIDField(allow_null=True)
     since = fields.time(allow_null=True)
+    paused = rest.BooleanField(help_text="Whether what it has in hand is on hold.")
 
 
 class DaemonSerializer(rest.Serializer):
@@ -240,6 +247,11 @@ class HealthSerializer(rest.Serializer):
     )
     problems = rest.ListField(
         child=fields.text(), required=False, help_text="What is wrong, a sentence each."
+    )
+    notes = rest.ListField(
+        child=fields.text(),
+        required=False,
+        help_text="What is held or limited as somebody wants it, and how much of it is due.",
     )
 
 

@@ -278,16 +278,17 @@ class Attempts:
 
     # Deaths
 
-    def bury(self, link, running, why):
+    def bury(self, link, running, why, left=0):
         """A worker has died; ``running`` is the Instance and attempt in its page, or None.
 
+        ``left`` is how many processes it had started were ended with it.
         Only what was executing is charged; the rest of its hand goes to others.
         """
         hand = [*link.hand.values()] + ([link.reserved] if link.reserved else [])
         again = []
         for holding in hand:
             if holding.key == running:
-                self._lose(holding, link, why)
+                self._lose(holding, link, why, left)
             elif holding.start_known:
                 # Its start is recorded, so it cannot simply be handed to another worker.
                 self._release(holding, "its worker died before it started")
@@ -300,7 +301,7 @@ class Attempts:
         if self.stopping:
             self.hand_back_unstarted(self.stopping)
 
-    def _lose(self, holding, link, why):
+    def _lose(self, holding, link, why, left):
         self.endings.forget(holding.key)
         if not holding.start_known:
             self._start(holding, link, holding.started or uptime())
@@ -318,7 +319,8 @@ class Attempts:
             self.pausing.over(holding, link, time.time())
         facts = {"time": self._time(holding, time.time()), "who": self._who(link)}
         if holding.ask == Event.FAIL:
-            change = outcomes.cancelled(holding.why, holding.claimed, **facts)
+            told = outcomes.killed(holding.why, why, holding.claimed, left)
+            change = outcomes.cancelled(told, holding.claimed, **facts)
         else:
             change = outcomes.lost(why, holding.claimed, **facts)
         self._ledger.add(change)
@@ -396,6 +398,8 @@ class Attempts:
         described = []
         for slot, link in sorted(self._pool.links.items()):
             facts = {"worker": slot, "pid": link.pid, "instance": None, "since": None}
+            if link.is_paused:
+                facts["paused"] = True
             if link.running is not None:
                 started = self._identity.time(time.time() - uptime() + link.running.started)
                 facts |= {

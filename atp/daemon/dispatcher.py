@@ -253,14 +253,14 @@ class Dispatcher:
         # Whoever looks at the daemon's row sees its workers from the start.
         self._timers.now("renew")
 
-    def _remove_worker(self, slot, pid, how, why, running):
+    def _remove_worker(self, slot, pid, how, why, running, left=0):
         link = self._pool.links.get(slot)
         if link is None or link.pid != pid:
             return
         self._hearing.remove(link)
         self._pool.remove(slot)
         self._sessions.discard(pid)
-        self._attempts.bury(link, running, why or f"its worker {how}")
+        self._attempts.bury(link, running, why or f"its worker {how}", left)
         link.close()
 
     def _on_frozen(self, slot, pid, instance, attempt, at):

@@ -1,9 +1,9 @@
 """Attempts that were asked to end: first asked, then interrupted or killed."""
 
-from ..conf import seconds, settings
-from ..registry import registry
+from ..conf import settings
 from ..states import Event
 from ..store.values import CANCEL, RELEASE, cancelled_by
+from .outcome import cancel_grace
 from .processes import uptime
 
 # An attempt that is asked to end because its daemon stops gets this long, in seconds.
@@ -38,7 +38,7 @@ class Endings:
         """
         self._pool.take_unstarted_back(key)
         _, holding = self._pool.find(key)
-        grace = 0.0 if holding is None else _cancel_grace(holding.claimed.type)
+        grace = 0.0 if holding is None else cancel_grace(holding.claimed.type)
         self._ask(key, Event.FAIL, why, max(grace - age, min(grace, LEAST_GRACE)))
 
     def ask_all(self, event, why):
@@ -85,9 +85,3 @@ class Endings:
     def kill(self, link, key, why):
         """Have the supervisor kill a worker, if it is still running this attempt."""
         self._tell("kill", link.slot, link.pid, *key, why)
-
-
-def _cancel_grace(identifier):
-    """What the Type says, or else the setting, in seconds."""
-    given = registry.get(identifier).cancel_grace if identifier in registry else None
-    return settings.CANCEL_GRACE if given is None else seconds(given).total_seconds()

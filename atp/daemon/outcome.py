@@ -6,6 +6,7 @@ from datetime import timedelta
 from enum import Enum
 
 from .. import backoff, states
+from ..conf import seconds, settings
 from ..registry import registry
 from ..states import Event, Reason
 from ..store.values import Change, ResponseData
@@ -101,6 +102,24 @@ def cancelled(why, claimed, outcome=None, **facts):
     return Change(
         event=Event.FAIL, reason=Reason.CANCELLED, message=why, level=logging.WARNING, **facts
     )
+
+
+def killed(asked, why, claimed, left):
+    """Return what is told of an attempt that was ``asked`` to end, and whose worker died.
+
+    ``why`` it died; so many processes that it had ``left`` were ended with it.
+    """
+    grace = cancel_grace(claimed.type)
+    how = f"it did not end in its grace of {grace:g} s, and was killed" if why == asked else why
+    if left:
+        how += f", with {left} process{'es' if left > 1 else ''} that it had started"
+    return f"{asked}: {how}"
+
+
+def cancel_grace(identifier):
+    """Return how long one that is cancelled gets, in seconds: what its Type or the setting says."""
+    given = registry.get(identifier).cancel_grace if identifier in registry else None
+    return settings.CANCEL_GRACE if given is None else seconds(given).total_seconds()
 
 
 def lost(why, claimed, **facts):

@@ -63,6 +63,8 @@ class Pausing:
         if holding is None or holding.started is None or holding.ask:
             return
         wanted = request == PAUSE
+        if wanted and registry.is_transactional(holding.claimed.type):
+            return  # asked by who does not know the Type: it would keep its transaction open
         if holding.pause is not None:
             holding.pause.is_wanted = wanted
         elif wanted and not holding.is_to_pause:
@@ -105,7 +107,9 @@ class Pausing:
         if holding.pause is not None:
             holding.paused += uptime() - holding.pause.since
             holding.pause = None
-            self._record(holding, Event.RESUME, link, at, "")
+            # What is to end goes on for that, which nobody has asked for.
+            message = f"so as to end: {holding.why}" if holding.ask else ""
+            self._record(holding, Event.RESUME, link, at, message)
 
     def turn(self):
         """Have as many workers as there are places for, and let go on what may."""

@@ -184,7 +184,7 @@ class Supervisor:
         if left:
             journal.left_behind(worker=dead.slot, count=left)
         key = running.key if running is not None else None
-        self._dispatcher.say("died", dead.slot, pid, how, dead.why, key)
+        self._dispatcher.say("died", dead.slot, pid, how, dead.why, key, left)
 
     def _bury_dispatcher(self, status):
         self._hear()

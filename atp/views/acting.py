@@ -26,6 +26,6 @@ class ActionPage(Page):
             raise Http404(f"There is no action {name!r}.")
         action = ACTIONS[name]
         instance = queue.get(uuid)
-        action.perform(instance, by=actor(request, PAGE))
-        messages.success(request, f"It {action.done}.", fail_silently=True)
+        told = action.perform(instance, by=actor(request, PAGE))
+        messages.success(request, told, fail_silently=True)
         return redirect("atp:instance", uuid=instance.uuid)

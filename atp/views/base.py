@@ -13,7 +13,9 @@ from django.views import View
 from django.views.decorators.csrf import csrf_protect
 from django_htmx.middleware import HtmxDetails
 
+from .. import queue
 from ..conf import did_you_mean
+from ..exceptions import UnknownInstance
 from ..web import permissions
 from ..web.problems import Problem, problem_of
 from .csp import policy
@@ -124,7 +126,25 @@ class Page(AccessMixin, View):
         if problem.status == 503:
             # Who is asking cannot be told without the database either.
             return self._rendered("atp/problem.html", {"problem": problem}, problem.status)
-        return self.show(status=problem.status, template="atp/problem.html", problem=problem)
+        return self.show(
+            status=problem.status,
+            template="atp/problem.html",
+            problem=problem,
+            concerned=self._instance_concerned(),
+        )
+
+    def _instance_concerned(self):
+        """The uuid of the Instance that a page below its own is about, if there is one."""
+        uuid = self.kwargs.get("uuid")
+        if uuid is None or not self.may(permissions.VIEW_INSTANCE):
+            return None
+        address = reverse("atp:instance", kwargs={"uuid": uuid})
+        if self.request.path == address or not self.request.path.startswith(address):
+            return None
+        try:
+            return queue.get(uuid).uuid
+        except UnknownInstance:
+            return None
 
     def _to_login(self):
         if self.request.htmx:

@@ -54,7 +54,8 @@ class ChangePage(Page):
         instance = queue.get(uuid)
         if instance.state != State.ACCEPTED:
             raise IllegalTransition(
-                f"{instance.uuid} cannot be changed: it is {instance.state}, not {State.ACCEPTED}.",
+                f"{instance.uuid} cannot be changed: it is {wording.state(instance)}, "
+                f"not {State.ACCEPTED}.",
                 state=State(instance.state),
             )
         initial = {"priority": instance.priority, "collection": instance.collection}

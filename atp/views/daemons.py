@@ -26,6 +26,7 @@ class Worker:
     type: str | None
     instance: UUID | None
     since: datetime | None
+    is_paused: bool
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,7 +55,11 @@ class DaemonRow:
 
     @property
     def busy(self):
-        return sum(worker.instance is not None for worker in self.workers)
+        return sum(worker.instance is not None and not worker.is_paused for worker in self.workers)
+
+    @property
+    def paused(self):
+        return sum(worker.is_paused for worker in self.workers)
 
 
 def daemon_row(daemon, now):
@@ -79,6 +84,7 @@ def _worker(entry):
         type=entry["type"],
         instance=_read(UUID, entry["instance"]),
         since=_read(_time, entry["since"]),
+        is_paused=entry["paused"],
     )
 
 

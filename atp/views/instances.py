@@ -1,11 +1,11 @@
 """Instances: the list of them, and all about one."""
 
-from .. import overview, paging, queue
+from .. import documents, overview, paging, queue, waiting
 from ..conf import settings
 from ..models import Instance, LogRecord, Task
 from ..registry import registry
 from ..states import Event, Reason, State
-from ..timeline import timeline
+from ..timeline import ran, timeline
 from ..web import permissions, raw
 from ..web.actions import allowed
 from ..web.filters import InstanceFilter, selected
@@ -72,6 +72,7 @@ class InstancePage(Page):
             context["response"] = shown_response(queue.response(instance))
         if user.has_perm(permissions.VIEW_LOG):
             context |= _log(instance)
+            context["ran"] = ran(context["timeline"], overview.now())
         if user.has_perm(permissions.VIEW_INPUTS):
             context["inputs"] = shown_inputs(queue.inputs(instance))
         now = overview.now()
@@ -81,6 +82,8 @@ class InstancePage(Page):
             now=now,
             instance=instance,
             task=task,
+            asked=documents.asked(instance.state, task.request) if task is not None else "",
+            waits_for=waiting.why(instance, task),
             actions=[
                 a for a in allowed(instance, task) if holder != overview.LOST or not a.asks_holder
             ],

@@ -1,6 +1,6 @@
 """The overview: what waits, runs and failed, and who works on it."""
 
-from .. import health, overview
+from .. import health, overview, waiting
 from .. import queue as verbs
 from ..web import permissions
 from .base import Page
@@ -20,6 +20,7 @@ class OverviewPage(Page):
             queue=queue,
             now=queue.time,
             gates=shut,
+            limited=waiting.limited(queue.time, shut),
             problems=health.problems([row.daemon for row in rows], queue.time, shut),
             quieted=health.quieted([row.daemon for row in rows], queue.time),
             daemons=rows if may_see_daemons else None,

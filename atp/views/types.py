@@ -1,6 +1,6 @@
 """The Types: their parameters, and what became of them."""
 
-from .. import documents, queue
+from .. import documents, queue, waiting
 from ..conf import settings
 from ..models import LogRecord, Type
 from ..registry import registry
@@ -17,7 +17,23 @@ class TypesPage(Page):
 
     def get(self, request):
         types = Type.objects.using(settings.DATABASE)
-        return self.show(types=[documents.type(row) for row in types])
+        shut, limited = queue.gates(), queue.limits()
+        return self.show(
+            everything=[gate for gate in shut if gate.type_id is None],
+            types=[
+                documents.type(row)
+                | {
+                    "gates": [gate for gate in shut if gate.type_id == row.pk],
+                    "limits": [_limit(limit) for limit in limited if limit.type_id == row.pk],
+                }
+                for row in types
+            ],
+        )
+
+
+def _limit(limit):
+    """A Limit in words, with its collection if it is of one."""
+    return {"collection": limit.collection, "words": waiting.limit_words(limit) or "no limit"}
 
 
 class TypePage(Page):

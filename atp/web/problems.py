@@ -43,6 +43,7 @@ MEANINGS = (
     (atp.CorruptData, 422, "unreadable", "A value cannot be read"),
     (atp.TooLarge, 422, "too-large", "A value is too large"),
     (atp.DuplicateIdentifier, 409, "duplicate-identifier", "The identifier is taken"),
+    (atp.NotPausable, 409, "not-pausable", "What it does cannot be paused"),
     (atp.IllegalTransition, 409, "illegal-transition", "The state does not allow it"),
     (atp.IllegalOrder, 409, "illegal-order", "What the daemon is doing does not allow it"),
     (PermissionDenied, 403, "permission-denied", "You may not do this"),

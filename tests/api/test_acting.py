@@ -2,10 +2,12 @@
 
 import pytest
 
+from atp import queue
 from atp.models import LogRecord
-from atp.states import CLAIMED, State
+from atp.states import CLAIMED, Event, State
 from atp.web.actions import ACTIONS, allowed
 
+from ..app.tasks_transactional import row
 from .client import problem
 
 WHO = "user operator via API"
@@ -119,3 +121,40 @@ def test_somebody_was_faster(full, api, monkeypatch):
     assert api.post(f"instances/{instance.uuid}/redrive").status_code == 200
     answer = api.post(f"instances/{instance.uuid}/redrive")
     assert (answer.status_code, problem(answer)) == (409, "illegal-transition")
+
+
+def test_a_transactional_one_is_not_paused(full, api):
+    """G13: it is not among its actions, and refused with the reason."""
+    instance = row.enqueue(number=1)
+    host = full.world.host(row.identifier)
+    [case] = host.claim()
+    host.move(case, Event.START)
+    assert api.get(f"instances/{instance.uuid}").json()["actions"] == ["release", "cancel"]
+    answer = api.post(f"instances/{instance.uuid}/pause")
+    assert (answer.status_code, problem(answer)) == (409, "not-pausable")
+    assert "is transactional" in answer.json()["detail"]
+    assert queue.task(instance).request == ""
+
+
+def test_a_wish_to_pause_can_be_taken_back(full, api):
+    path = f"instances/{full[State.RUNNING].uuid}"
+    assert "resume" not in api.get(path).json()["actions"]
+    assert "resume" in api.post(f"{path}/pause").json()["actions"]
+    found = api.post(f"{path}/resume").json()
+    assert (found["state"], "pause" in found["actions"]) == ("RUNNING", True)
+
+
+def test_a_refusal_says_the_reason(full, api):
+    path = f"instances/{full[State.ACCEPTED].uuid}"
+    api.post(f"{path}/cancel")
+    assert api.post(f"{path}/cancel").json()["detail"].endswith("it is FAILED (CANCELLED).")
+
+
+def test_why_it_waits(full, api):
+    path = f"instances/{full[State.ACCEPTED].uuid}"
+    queue.hold("tests.add", reason="r", by="ann")
+    found = api.get(path).json()["waits_for"]
+    assert found[0] == "tests.add is held by ann (r)."
+    assert found[1].startswith("It is not due before ")
+    assert api.get(f"instances/{full[State.RUNNING].uuid}").json()["waits_for"] == []
+    assert "waits_for" not in api.get("instances").json()["results"][0]

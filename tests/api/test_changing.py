@@ -99,3 +99,15 @@ def test_without_a_body(full, api):
 def test_an_instance_that_there_is_not(full, api, uuid):
     answer = api.call("PATCH", f"instances/{uuid}", b'{"priority": 1}')
     assert (answer.status_code, problem(answer)) == (404, "unknown-instance")
+
+
+@pytest.mark.parametrize(
+    ("body", "told"),
+    [
+        ({}, "give priority, due_at, postpone or collection."),
+        ({"due_at": 1, "postpone": 1}, "Give either due_at or postpone"),
+        ({"due_at": "9999-12-31T23:59:59Z"}, "due_at=9999-12-31T23:59:59+00:00 is beyond"),
+    ],
+)
+def test_errors_name_fields_and_values_as_the_body_does(full, api, body, told):
+    assert told in patch(api, full[State.ACCEPTED], body).json()["detail"]

@@ -3,6 +3,8 @@
 import pytest
 from django.db import OperationalError
 
+from atp import queue
+
 from ..app.tasks import echo
 from .client import Api
 
@@ -43,6 +45,7 @@ def test_details_are_for_who_may_look_at_daemons(full, user_with):
         "daemons": {"alive": 1, "late": 0, "lost": 0},
         "oldest_due": waiting.task.due_at.isoformat(),
         "problems": [],
+        "notes": [],
     }
     full.host.lose_lease()
     answer = api.get("health")
@@ -91,3 +94,11 @@ def test_it_is_never_throttled(world, monkeypatch):
 def test_a_wrong_login_is_refused(world):
     answer = Api().get("health", authorization="Basic eDp5")
     assert answer.status_code == 401
+
+
+def test_what_is_held_is_no_problem_but_is_told(full, user_with):
+    queue.hold(reason="maintenance", by="ann")
+    found = Api(user_with("view_daemon")).get("health").json()
+    assert (found["status"], found["problems"]) == ("ok", [])
+    [note] = found["notes"]
+    assert note.startswith("Everything is held by ann (maintenance): ")

@@ -27,7 +27,11 @@ def test_it_validates_without_a_warning(version, tmp_path):
             documents.TYPE_FIELDS,
             {"late_writes", "registered", "declared"},
         ),
-        (serializers.InstanceSerializer, documents.INSTANCE_FIELDS, {"actions", "url"}),
+        (
+            serializers.InstanceSerializer,
+            documents.INSTANCE_FIELDS,
+            {"actions", "url", "waits_for"},
+        ),
         (serializers.LogRecordSerializer, documents.LOG_FIELDS, set()),
         (serializers.TaskSerializer, documents.TASK_FIELDS, {"instance", "type", "daemon"}),
         (serializers.DaemonSerializer, documents.DAEMON_FIELDS, {"condition"}),

@@ -71,6 +71,18 @@ def stubborn(context, *, path):
             record(path, event="ignored", attempt=context.attempt)
 
 
+@task_type("cancel.stubborn_parent", timeout=120, cancel_grace=0.5)
+def stubborn_parent(context, *, path):
+    """Take no notice, with two children."""
+    started = [subprocess.Popen(SLEEPER), subprocess.Popen(SLEEPER, start_new_session=True)]
+    record(path, event="start", children=[c.pid for c in started], attempt=context.attempt)
+    while True:
+        try:
+            time.sleep(60)
+        except BaseException:
+            record(path, event="ignored", attempt=context.attempt)
+
+
 @task_type("cancel.wraps", timeout=120, max_retries=3)
 def wraps(context, *, path):
     """Turn the interruption into something else, as a library might."""

@@ -63,6 +63,9 @@ def test_whatever_it_does_it_ends(atpd, record, name):
         wait_for(lambda p=pid: not is_alive(p), what="the end of its processes")
     is_killed = name in ("c_code", "stubborn")
     assert bool(daemon.facts("worker_killed")) == is_killed
+    last = instance.log.transitions().last().message
+    told = f"it did not end in its grace of {grace:g} s, and was killed"
+    assert (told in last) == is_killed
     if name in ("sleep", "compute"):
         assert len(record.lines("cleaned up")) == 1
     if name == "wraps":
@@ -71,6 +74,30 @@ def test_whatever_it_does_it_ends(atpd, record, name):
     assert after.wait(20).state == State.FINISHED
     assert daemon.stop() == 0
     assert not daemon.facts("worker_died")
+
+
+def test_what_it_had_started_is_killed_with_it_and_told(atpd, record):
+    """The log says that it was killed, after which grace, and what went with it."""
+    instance = types.stubborn_parent.enqueue(path=str(record))
+    atpd(processes=1)
+    [line] = record.wait_for("start")
+    cancel(instance)
+    assert_cancelled(instance)
+    assert instance.log.transitions().last().message == (
+        f"cancelled by {JANE}: it did not end in its grace of 0.5 s, and was killed, "
+        "with 2 processes that it had started"
+    )
+    for pid in line["children"]:
+        wait_for(lambda p=pid: not is_alive(p), what="the end of its processes")
+
+
+def test_what_an_interrupted_one_had_started_is_told(atpd, record):
+    instance = types.children.enqueue(path=str(record))
+    atpd(processes=1)
+    record.wait_for("start")
+    cancel(instance)
+    told = "\n".join(instance.log.values_list("message", flat=True))
+    assert "3 processes that it left behind were ended" in told
 
 
 def test_a_cancel_is_prompt_where_the_handler_listens(atpd, record, flag):

@@ -8,6 +8,7 @@ import pytest
 
 from atp import queue
 from atp.exceptions import IllegalTransition
+from atp.models import Daemon
 from atp.states import Event, Reason, State
 from atp.timeline import timeline
 from tests.app import tasks_daemon, tasks_pause
@@ -36,6 +37,12 @@ def paused(atpd, record, kind, count=100, **settings):
     return instance, daemon
 
 
+def on_hold(daemon):
+    """The workers of which the daemon's row says that their task is on hold."""
+    row = Daemon.objects.get(pid=daemon.pid)
+    return [worker for worker in row.workers if worker.get("paused")]
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_on_hold_and_on(atpd, record, kind):
     """It makes no progress, another task has its place, its time-out waits, its result is right."""
@@ -43,6 +50,7 @@ def test_on_hold_and_on(atpd, record, kind):
     child = Path(f"{record}.child")
     before = len(record.lines("tick")), child.exists() and child.stat().st_size
     other = tasks_daemon.noop.enqueue()
+    wait_for(lambda: [w["instance"] for w in on_hold(daemon)] == [str(instance.uuid)])
     stays(
         lambda: (len(record.lines("tick")), child.exists() and child.stat().st_size) == before,
         10,  # longer than its time-out
@@ -76,6 +84,8 @@ def test_cancelled_on_hold(atpd, record, kind):
     instance.wait(20)
     assert (instance.state, instance.reason) == (State.FAILED, Reason.CANCELLED)
     assert story(instance)[-2:] == ["resume→RUNNING 1", "fail→FAILED 1"]
+    told = instance.log.get(event=Event.RESUME).message
+    assert told == f"so as to end: cancelled by {JANE}"
     assert tasks_daemon.noop.enqueue().wait(20).state == State.FINISHED
 
 
@@ -99,6 +109,12 @@ def test_its_daemon_stops(atpd, record, kind):
     assert daemon.wait() == 0
     instance.refresh_from_db()
     assert (instance.state, instance.lost, instance.restarts) == (State.ACCEPTED, 0, 0)
+    assert queue.task(instance).request == ""
+    # That it has gone on nobody had asked for, and the log says what for.
+    resumed = [row.message for row in instance.log.filter(event=Event.RESUME)]
+    assert resumed in ([], ["so as to end: the daemon is stopping"])
+    with pytest.raises(IllegalTransition, match=r"cannot be paused: it is ACCEPTED\.$"):
+        queue.pause(instance, by=JANE)
 
 
 def test_its_time_is_over_after_a_pause(atpd, record):

@@ -7,10 +7,11 @@ import pytest
 from atp.daemon import pausing as module
 from atp.daemon.channel import Channel
 from atp.daemon.hand import Link
-from atp.daemon.page import END, GO, NOTHING, Page
+from atp.daemon.page import END, GO, NOTHING, PAUSE, Page
 from atp.daemon.pausing import TELL_AGAIN, Pausing
 from atp.daemon.pool import Pool
 from atp.daemon.tokens import Tokens
+from tests.app import tasks_transactional  # noqa: F401 (declares the Types)
 from tests.samples import claimed
 
 
@@ -125,3 +126,15 @@ def test_what_is_stopped_and_asked_to_end_goes_on_whatever_the_places(hall):
     holding.ask = "fail"
     hall.pausing.turn()
     assert [message[0] for message in hall.told if message[0] == "thaw"] == ["thaw"]
+
+
+def test_a_transactional_one_takes_no_notice(hall):
+    """Who asks may not know the Type; it would keep its transaction open."""
+    hall.pool.put([claimed(1, "transactional.row")])
+    hall.pool.hand_out()
+    link = next(link for link in hall.pool.links.values() if link.first is not None)
+    link.first.started = hall.clock.now
+    hall.pausing.heard((1, 1), "pause")
+    assert not link.first.is_to_pause
+    assert hall.page.asked(link.slot, 1, 1)[0] != PAUSE
+    assert hall.told == []

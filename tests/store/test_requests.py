@@ -2,8 +2,16 @@
 
 import pytest
 
-from atp.states import CLAIMED, Event, State
-from atp.store.values import RELEASE, Asked
+from atp.states import CLAIMED, TRANSITIONS, Event, Row, State
+from atp.store.values import PAUSE, RELEASE, RESUME, Asked
+
+# Every move that frees a Task, from every state that it may be asked to pause in.
+FREEING = sorted(
+    (row.event, source)
+    for row in TRANSITIONS
+    if row.row is Row.FREED
+    for source in row.sources & {State.RUNNING, State.PAUSED}
+)
 
 
 @pytest.mark.parametrize("state", sorted(CLAIMED))
@@ -47,6 +55,33 @@ def test_the_move_back_honours_the_request(world, event):
     assert world.task(case.instance).request == ""
     host.claim()
     assert world.store.asked(host.uuid) == []
+
+
+@pytest.mark.parametrize(("event", "state"), FREEING)
+@pytest.mark.parametrize("request_", [PAUSE, RESUME])
+def test_what_goes_back_is_not_asked_to_pause_any_more(world, event, state, request_):
+    """The wish was about that attempt: the next one may be asked again."""
+    host = world.host()
+    case = world.bring_to(State.RUNNING, host)
+    assert world.store.request(case.instance, PAUSE, who="ann")
+    if state == State.PAUSED:
+        host.move(case, Event.PAUSE)
+    if request_ == RESUME:
+        assert world.store.request(case.instance, RESUME, who="ann")
+    host.move(case, event)
+    assert world.state(case.instance) == State.ACCEPTED
+    assert world.task(case.instance).request == ""
+
+
+@pytest.mark.parametrize("state", [State.RUNNING, State.PAUSED])
+def test_what_a_daemon_leaves_behind_is_not_asked_to_pause_any_more(world, state):
+    host = world.host()
+    case = world.bring_to(State.RUNNING, host)
+    assert world.store.request(case.instance, PAUSE, who="ann")
+    if state == State.PAUSED:
+        host.move(case, Event.PAUSE)
+    world.store.leave(host.uuid)
+    assert (world.state(case.instance), world.task(case.instance).request) == (State.ACCEPTED, "")
 
 
 def test_a_request_moves_with_its_task_to_a_new_identity(world):

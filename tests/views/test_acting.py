@@ -8,9 +8,11 @@ import pytest
 
 from atp import queue
 from atp.models import Inputs, Instance, LogRecord, Task
-from atp.states import State
+from atp.states import Event, State
 from atp.web.actions import ACTIONS, allowed
+from tests.app import tasks_pause
 from tests.app.tasks import add, echo, keyword
+from tests.app.tasks_transactional import row
 
 from ..populated import MARKUP
 
@@ -210,3 +212,121 @@ def test_inputs_that_are_too_large(operator, world, settings):
     )
     assert answer.status_code == 422
     assert "the limit is 100 bytes" in errors(answer)
+
+
+# Pausing, waiting, and what is refused
+
+
+def transactional(full):
+    """A transactional one that runs."""
+    instance = row.enqueue(number=1)
+    host = full.world.host(row.identifier)
+    [case] = host.claim()
+    host.move(case, Event.START)
+    return instance
+
+
+def test_a_transactional_type_is_not_offered_to_be_paused(full, operator):
+    """G13: and whoever asks all the same is told why."""
+    instance = transactional(full)
+    address = f"/atp/instances/{instance.uuid}/"
+    assert f"{address}pause/" not in operator.get(address).content.decode()
+    answer = operator.post(f"{address}pause/")
+    assert answer.status_code == 409
+    assert "is transactional" in errors(answer)
+    assert queue.task(instance).request == ""
+
+
+def test_a_wish_to_pause_is_taken_back(full, operator):
+    address = f"/atp/instances/{full[State.RUNNING].uuid}/"
+    operator.post(f"{address}pause/")
+    page = operator.get(address).content.decode()
+    assert "asked to pause" in page
+    assert 'id="resume"' in page
+    told = operator.post(f"{address}resume/", follow=True).content.decode()
+    assert "It runs on: the wish to pause it is taken back." in told
+    assert "asked to" not in told
+
+
+def test_a_stoppable_one_is_stopped_at_once(full, operator):
+    deaf = tasks_pause.deaf.enqueue(path="x", count=1)
+    host = full.world.host("pause.deaf")
+    [case] = host.claim()
+    host.move(case, Event.START)
+    answer = operator.post(f"/atp/instances/{deaf.uuid}/pause/", follow=True)
+    assert "wherever its handler is" in answer.content.decode()
+
+
+def test_what_has_paused_is_not_asked_to_any_more(full, operator):
+    instance, move = full.claimed()
+    move(Event.START)
+    queue.pause(instance)
+    move(Event.PAUSE)
+    assert "asked to" not in operator.get(f"/atp/instances/{instance.uuid}/").content.decode()
+
+
+def test_how_long_it_ran_without_its_pause(full, operator):
+    now = full.world.store.now()
+    instance, move = full.claimed()
+    for event, age in ((Event.START, 60), (Event.PAUSE, 50), (Event.RESUME, 10)):
+        move(event, time=now - timedelta(seconds=age))
+    move(Event.FINISH, time=now)
+    page = operator.get(f"/atp/instances/{instance.uuid}/").content.decode()
+    assert "60 s, of which it ran 20 s" in page or "1 min, of which it ran 20 s" in page
+
+
+def test_the_page_says_what_it_waits_for(full, operator):
+    """By whom its Type is held, and why; what runs waits for nothing."""
+    waiting = full[State.ACCEPTED]
+    queue.hold("tests.add", reason=MARKUP, by="ann")
+    page = operator.get(f"/atp/instances/{waiting.uuid}/").content.decode()
+    assert "tests.add is held by ann (" in page
+    assert MARKUP not in page
+    assert "It is not due before" in page
+    running = operator.get(f"/atp/instances/{full[State.RUNNING].uuid}/").content.decode()
+    assert "Waits for" not in running
+
+
+def test_the_list_of_types_says_what_is_held_and_limited(full, operator):
+    queue.register(add, echo)
+    queue.hold("tests.add", reason="r")
+    queue.limit("tests.echo", max_running=2, rate="5/s")
+    queue.limit("tests.echo", "books", rate="1/s")
+    shown = operator.get("/atp/types/").content.decode()
+    assert ">held</span>" in shown
+    assert "2 at once, 5/s, burst 1" in shown
+    assert "“books”: 1/s, burst 1" in shown
+    queue.hold(by="ann")
+    assert "Everything is held by ann" in operator.get("/atp/types/").content.decode()
+
+
+def test_the_overview_says_what_waits_for_a_limit(full, operator):
+    queue.limit("tests.echo", max_running=1)
+    echo.enqueue()
+    assert "tests.echo is limited to 1 at once" in operator.get("/atp/").content.decode()
+
+
+@pytest.mark.parametrize(("below", "status"), [("redrive/", 409), ("erase/", 404)])
+def test_a_refusal_leads_back_to_the_instance(full, operator, below, status):
+    address = f"/atp/instances/{full[State.RUNNING].uuid}/"
+    answer = operator.post(address + below)
+    assert answer.status_code == status
+    assert f'id="concerned" href="{address}"' in answer.content.decode()
+
+
+def test_a_refusal_leads_nowhere_that_is_not_there(full, operator):
+    daemon = f"/atp/daemons/{full.host.uuid}/erase/"
+    for address in ("/atp/instances/nonsense/redrive/", "/atp/instances/nonsense/", daemon):
+        answer = operator.post(address)
+        assert answer.status_code in (404, 405)
+        assert 'id="concerned"' not in answer.content.decode()
+
+
+def test_a_worker_whose_task_is_on_hold(full, operator):
+    daemon = full.host.row
+    daemon.workers[0]["paused"] = True
+    daemon.save()
+    for address in ("/atp/daemons/", f"/atp/daemons/{daemon.uuid}/"):
+        assert ">PAUSED</span>" in operator.get(address).content.decode()
+    told = operator.get("/atp/daemons/").content.decode()
+    assert "0 of 2 workers busy, 1 with a task on hold" in told

@@ -35,7 +35,7 @@ class List(Subcommand):
     def text(self, document):
         if not document["instances"]:
             return "There are no such Instances."
-        headings = ["uuid", "type", "identifier", "state", "attempt", "progress", "age", "took"]
+        headings = ["uuid", "type", "identifier", "state", "attempt", "progress", "age", "elapsed"]
         now = document["time"]
         listed = present.table(headings, [_row(row, now) for row in document["instances"]])
         if document["next"]:

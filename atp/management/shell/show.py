@@ -5,10 +5,11 @@ import logging
 
 from django.core.management.base import CommandError
 
-from ... import codec, documents, overview, queue, wording
+from ... import codec, documents, overview, queue, waiting, wording
 from ...conf import settings
 from ...exceptions import CorruptData
 from ...models import LogRecord
+from ...timeline import ran, timeline
 from . import arguments, present
 from .base import Subcommand, find
 from .body import write_body
@@ -66,10 +67,13 @@ def _instance(options):
 
 def _document(instance):
     log = LogRecord.objects.using(settings.DATABASE).of_instance(instance)
+    task = queue.task(instance)
     return {
         **documents.instance(instance),
-        "task": documents.task(queue.task(instance)),
+        "task": documents.task(task),
+        "waits_for": list(waiting.why(instance, task)),
         "inputs": documents.inputs(queue.inputs(instance)),
+        "ran": ran(timeline(instance), overview.now()),
         "response": documents.response(queue.response(instance)),
         "log": [documents.log_record(record) for record in log],
     }
@@ -93,11 +97,13 @@ def _facts(document):
             ("created", f"{_at(document['created'], now)} {_by(document)}".rstrip()),
             ("due", _at(task["due_at"], now) if waits else None),
             ("start before", _at(document["start_before"], now)),
+            *(("waits for", each) for each in document["waits_for"]),
             ("held by", task["daemon"]),
-            ("asked to", task["request"]),
+            ("asked to", documents.asked(document["state"], task["request"])),
             ("started", _at(document["started"], now)),
             ("finished", _at(document["finished"], now)),
-            ("took", wording.duration(documents.took(document, now))),
+            ("elapsed", wording.duration(documents.took(document, now))),
+            ("ran", wording.duration(document["ran"])),
         ]
     )
 

@@ -3,7 +3,7 @@
 from dataclasses import asdict, fields
 from datetime import datetime
 
-from ... import documents, health, modes, overview, wording
+from ... import documents, health, modes, overview, waiting, wording
 from . import present
 from .base import Subcommand
 
@@ -25,12 +25,15 @@ class Status(Subcommand):
             "types": [asdict(counts) for counts in queue.types],
             "daemons": [documents.daemon(row, queue.time) for row in daemons],
             "problems": list(health.problems(daemons, queue.time)),
+            "notes": list(waiting.notes(queue.time)),
         }
 
     def text(self, document):
         parts = [_summary(document)]
         if document["problems"]:
             parts.append("\n".join(f"! {present.printable(each)}" for each in document["problems"]))
+        if document["notes"]:
+            parts.append("\n".join(f"- {present.printable(each)}" for each in document["notes"]))
         if document["types"]:
             parts.append(_types(document["types"]))
         parts.append(daemons_table(document["daemons"], document["time"]))
@@ -96,15 +99,20 @@ def daemons_table(daemons, now):
             _mode(daemon),
             _lease(daemon, now),
             len(daemon["workers"]),
-            sum(worker["instance"] is not None for worker in daemon["workers"]),
+            sum(_is_busy(worker) for worker in daemon["workers"]),
+            sum(worker["paused"] for worker in daemon["workers"]),
             wording.age(daemon["started"], now),
             f"{wording.age(daemon['seen'], now)} ago",
         ]
         for daemon in daemons
     ]
     return present.table(
-        ["daemon", "condition", "mode", "lease", "workers", "busy", "up", "seen"], rows
+        ["daemon", "condition", "mode", "lease", "workers", "busy", "paused", "up", "seen"], rows
     )
+
+
+def _is_busy(worker):
+    return worker["instance"] is not None and not worker["paused"]
 
 
 def _mode(daemon):
@@ -139,10 +147,11 @@ def _daemon(daemon, now):
             worker["type"] or "-",
             worker["instance"] or "-",
             _since(worker, now),
+            "on hold" if worker["paused"] else "",
         ]
         for worker in daemon["workers"]
     ]
-    return f"{facts}\n\n{present.table(['worker', 'pid', 'type', 'instance', 'for'], rows)}"
+    return f"{facts}\n\n{present.table(['worker', 'pid', 'type', 'instance', 'for', ''], rows)}"
 
 
 def _since(worker, now):

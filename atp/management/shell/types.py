@@ -1,6 +1,6 @@
 """``types``: the Types, and which of them this process has a handler for."""
 
-from ... import documents, wording
+from ... import documents, waiting, wording
 from . import present
 from .base import Subcommand
 
@@ -12,7 +12,13 @@ class Types(Subcommand):
     help = "The registered Types, their parameters, and whether this process has their handlers."
 
     def run(self, options):
-        return {"types": documents.types()}
+        controls = waiting.controls()
+        return {
+            "types": [
+                document | {"controls": controls[document["identifier"]]}
+                for document in documents.types()
+            ]
+        }
 
     def text(self, document):
         if not document["types"]:
@@ -41,4 +47,5 @@ def _note(document):
         notes.append("not registered yet")
     if document["late_writes"]:
         notes.append(f"late writes: {document['late_writes']}")
-    return f" ({', '.join(notes)})" if notes else ""
+    notes += document["controls"]
+    return f" ({'; '.join(notes)})" if notes else ""

@@ -5,7 +5,7 @@ import logging
 from ... import states
 from ...models import Instance, LogRecord, Response, Task
 from ...states import Actor, Event, Reason, Row, State
-from ..values import CANCEL, RELEASE, Change, cancelled_by
+from ..values import CANCEL, Change, cancelled_by
 
 CANCEL_REQUESTED = f"{CANCEL} requested"
 
@@ -139,8 +139,9 @@ class Moves:
         elif effect is Row.FREED:
             if change.delay is not None:
                 task.due_at = self._now + change.delay
-            # The move back honours a request to release (house plan, section 2).
-            if task.request == RELEASE:
+            # The move back honours a request to release (house plan, section 2), and a wish to
+            # pause was about this attempt.
+            if task.request != CANCEL:
                 task.request = ""
             if instance.started is not None:
                 task.start_before = None  # it was started in time: it cannot be missed any more

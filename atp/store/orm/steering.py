@@ -87,7 +87,7 @@ def _alter(task, alteration, now):
     if due != task.due_at:
         if task.start_before is not None and due >= task.start_before:
             raise InvalidOption(
-                f"due ({due}) must be earlier than start_before ({task.start_before})."
+                f"The due time ({due}) must be earlier than start_before ({task.start_before})."
             )
         yield f"due {_time(task.due_at, now)} → {_time(due, now)}"
         task.due_at = due

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from ... import states
 from ...states import Actor, Event, Reason, Row, State
-from ..values import CANCEL, RELEASE
+from ..values import CANCEL
 from .base import as_json, as_text
 
 # What holders record most. An expiry may end in FAILED, which the portable store
@@ -42,7 +42,7 @@ _TASK = {
     Row.DELETED: "DELETE FROM atp_task",
     Row.FREED: """
         UPDATE atp_task SET daemon_id = NULL, due_at = coalesce(%(due)s, due_at),
-            request = CASE WHEN request <> %(release)s THEN request ELSE '' END,
+            request = '',
             start_before = CASE
                 WHEN (SELECT started IS NULL FROM atp_instance WHERE id = instance_id)
                 THEN start_before
@@ -147,7 +147,6 @@ class Group:
             daemon=daemon.hex,
             due=None if delay is None else as_text(now + delay),
             is_freed=effect is Row.FREED,
-            release=RELEASE,
             cancel=CANCEL,
         )
         return cursor.fetchone()[0] if effect is Row.KEPT else cursor.rowcount

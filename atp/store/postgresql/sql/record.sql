@@ -4,7 +4,8 @@
 -- Each Instance comes once, with what all of its events amount to; each event
 -- comes once more for the log. Tasks are found by their key, and locked in the
 -- order of their keys. What goes back to the queue and is to be cancelled is not
--- in the answer either: the portable store does that.
+-- in the answer either: the portable store does that. Whatever else was asked of the holder
+-- was about this attempt.
 -- For "= ANY (ARRAY[key])" see claim.sql.
 WITH
 source AS MATERIALIZED (
@@ -51,7 +52,7 @@ freed AS (
     UPDATE atp_task task
     SET daemon_id = NULL,
         due_at = coalesce(clock_timestamp() + moved.delay * interval '1 second', task.due_at),
-        request = CASE WHEN task.request = 'release' THEN '' ELSE task.request END,
+        request = '',
         start_before = CASE WHEN moved.started IS NULL THEN task.start_before END
     FROM moved
     WHERE task.instance_id = ANY (ARRAY[moved.id]) AND moved.effect = 'freed'
