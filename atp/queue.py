@@ -26,6 +26,7 @@ from .controls import (  # noqa: F401 (verbs on places)
     unlimit,
 )
 from .exceptions import ATPError, UnknownInstance, UnknownType
+from .logs import place_log  # noqa: F401 (a selection)
 from .models import Inputs, Instance, Response, Task, Type
 from .registry import is_identifier, registry
 from .steering import (  # noqa: F401 (verbs)
@@ -180,6 +181,16 @@ def size(type=None):
     """Return how many Instances are live: waiting or claimed."""
     tasks = Task.objects.using(settings.DATABASE)
     return tasks.filter(type__identifier=str(type)).count() if type else tasks.count()
+
+
+def waiting(type=None, collection=None, *, limit=None):
+    """Return how many Instances wait in a Type, a lane, or everywhere; counted up to ``limit``."""
+    tasks = Task.objects.using(settings.DATABASE).waiting()
+    if type is not None:
+        tasks = tasks.filter(type__identifier=str(type))
+    if collection is not None:
+        tasks = tasks.filter(collection=collection)
+    return tasks[:limit].count()
 
 
 # Checking
