@@ -183,14 +183,14 @@ def size(type=None):
     return tasks.filter(type__identifier=str(type)).count() if type else tasks.count()
 
 
-def waiting(type=None, collection=None, *, limit=None):
-    """Return how many Instances wait in a Type, a lane, or everywhere; counted up to ``limit``."""
+def waiting(type=None, collection=None, *, most=None):
+    """Return how many Instances wait in a Type, a lane, or everywhere; counted up to ``most``."""
     tasks = Task.objects.using(settings.DATABASE).waiting()
     if type is not None:
         tasks = tasks.filter(type__identifier=str(type))
     if collection is not None:
         tasks = tasks.filter(collection=collection)
-    return tasks[:limit].count()
+    return tasks[:most].count()
 
 
 # Checking

@@ -870,7 +870,7 @@ class TestGate:
 
     def test_only_if_it_is_as_expected(self, full):
         queue.drop("tests.echo", reason="spam", by="ann")
-        with pytest.raises(CommandError, match="dropped by ann, since .*: spam"):
+        with pytest.raises(CommandError, match=r"dropped by ann, since .*: spam"):
             run("gate", "hold", "--type", "tests.echo", "--expected", "open")
         run("gate", "hold", "--type", "tests.echo", "--expected", "drop")
         assert queue.gates()[0].mode == "hold"

@@ -93,7 +93,7 @@ class GatePage(PlacePage):
         return told.of_gate(mode, *place, gate if mode == "open" else gate.was, queue.gates())
 
     def _ask(self, form, place):
-        waiting = queue.waiting(*place, limit=COUNTED + 1)
+        waiting = queue.waiting(*place, most=COUNTED + 1)
         return self.show(
             template="atp/drop.html",
             of=told.where(*place),

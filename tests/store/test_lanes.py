@@ -289,7 +289,7 @@ class TestGates:
         shut = world.store.shut(place(ONE), "drop", who="ann", reason="spam")
         before = LogRecord.objects.count()
         for expected in ("open", "hold", shut.since - SECOND):
-            with pytest.raises(GateChanged, match="dropped by ann, since .*: spam") as raised:
+            with pytest.raises(GateChanged, match=r"dropped by ann, since .*: spam") as raised:
                 perform(expected)
             assert raised.value.gate.who == "ann"
         gate = Gate.objects.get()
