@@ -75,7 +75,7 @@ class LimitPage(PlacePage):
         limit = _limit(place)
         if limit is None:
             return "nothing is limited"
-        by = limit.who if limit.is_set else "the code"
+        by = (limit.who or "nobody named") if limit.is_set else "the code"
         return f"{told.of_limits(limit)}, set by {by}, since {wording.moment(limit.since)}"
 
     def perform(self, form, place):

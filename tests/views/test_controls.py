@@ -245,7 +245,7 @@ class TestDropping:
         given = {"of": "lane", "collection": "a", "mode": "drop", "reason": "“spam” & such"}
         answer = operator.post("/atp/types/tests.echo/gate/", given)
         assert answer.status_code == 200
-        assert "2 wait there now" in answer.content.decode()
+        assert "2 Instances wait there now" in answer.content.decode()
         assert not queue.gates()
         assert operator.post("/atp/types/tests.echo/gate/", form_of(answer)).status_code == 302
         [gate] = queue.gates()
