@@ -24,7 +24,11 @@ class Controls(ORMBase):
             gate, created = rows.get_or_create(
                 subject=place.subject, defaults=columns | place.columns
             )
-            was = None if created else _if_shut(gate, now)
+            was = None
+            if not created:
+                # The time is that of its turn: the one before may have taken its own later.
+                columns["since"] = now = self.now()
+                was = _if_shut(gate, now)
             check_expected(place, was, expected)
             if not created:
                 self.rows(Gate).filter(pk=gate.pk).update(**columns)
@@ -39,9 +43,9 @@ class Controls(ORMBase):
 
     def open(self, place, *, who="", reason="", expected=None):
         with self.atomic():
-            now = self.now()
             rows = self.rows(Gate).filter(subject=place.subject)
             found = rows.select_for_update(of=("self",)).select_related("type").first()
+            now = self.now()
             was = None if found is None else _if_shut(found, now)
             check_expected(place, was, expected)
             if was is not None:
