@@ -4,6 +4,7 @@ A place is a Type, by its identifier, and a collection: a lane. Without the coll
 it is the whole Type, with neither everything.
 """
 
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 from django.utils import timezone
@@ -13,7 +14,7 @@ from .exceptions import InvalidGate, InvalidLimit, InvalidOption, UnknownType
 from .models import Gate, Limit, Type
 from .options import check_text
 from .rates import check_limits, default_burst, per_second
-from .registry import is_identifier
+from .registry import is_identifier, registry
 from .store import get_store
 from .store.values import Place
 
@@ -21,28 +22,34 @@ from .store.values import Place
 KEEP = object()
 
 
-def hold(type=None, collection=None, *, reason="", until=None, by=""):
+def hold(type=None, collection=None, *, reason="", until=None, expected=None, by=""):
     """Let what is there wait: nothing of it is started. Returns the Gate.
 
-    ``until`` is when it opens by itself, a datetime or a timedelta from now. Raises
-    UnknownType or InvalidGate.
+    ``until`` is when it opens by itself, a datetime or a timedelta from now. ``was`` of the
+    Gate is the one that it replaces, if that was shut. ``expected`` is how the gate has to
+    be for that: "open", "hold" or "drop", or the datetime since when it has been as it is.
+    Raises UnknownType, InvalidGate, or GateChanged if somebody else was quicker.
     """
-    return _shut("hold", type, collection, reason, until, by)
+    return _shut("hold", type, collection, reason, until, expected, by)
 
 
-def drop(type=None, collection=None, *, reason="", until=None, by=""):
+def drop(type=None, collection=None, *, reason="", until=None, expected=None, by=""):
     """Let what waits there, and what is enqueued from now on, FAIL as DROPPED.
 
     As :func:`hold`; the daemons do it, in portions.
     """
-    return _shut("drop", type, collection, reason, until, by)
+    return _shut("drop", type, collection, reason, until, expected, by)
 
 
-def open_gate(type=None, collection=None, *, reason="", by=""):
-    """Open a gate; returns whether it was shut. Those of other places stay as they are."""
+def open_gate(type=None, collection=None, *, reason="", expected=None, by=""):
+    """Open a gate; returns the Gate that it was, None if it was open: then nothing is written.
+
+    Those of other places stay as they are. ``expected`` and what is raised: as :func:`hold`.
+    """
     place = place_of(type, collection)
     _check_reason(reason)
-    return get_store().open(place, who=by, reason=reason)
+    expected = _expected(expected)
+    return get_store().open(place, who=by, reason=reason, expected=expected)
 
 
 def limit(type, collection=None, *, max_running=KEEP, rate=KEEP, burst=KEEP, weight=KEEP, by=""):
@@ -63,14 +70,32 @@ def limit(type, collection=None, *, max_running=KEEP, rate=KEEP, burst=KEEP, wei
 
 
 def unlimit(type, collection=None, *, by=""):
-    """Let a Type or a lane be limited as the code says; returns whether anything was set.
+    """Let a Type or a lane be limited as the code says, from now on; returns :class:`Left`.
 
-    What code declares of a Type is written when it is registered next.
+    The code is what this process declares, and of lanes it says nothing. If it does not
+    declare the Type, what is in force holds until that is registered next.
     """
     place = place_of(type, collection, InvalidLimit)
     if place.type is None:
         raise InvalidLimit("Limits are of a Type, or of a lane of it: say which.")
-    return get_store().unlimit(place, who=by)
+    declared = {} if collection is not None else None
+    if declared is None and str(type) in registry:
+        declared = declared_limits(registry.get(str(type)))
+    was_set = get_store().unlimit(place, declared, who=by)
+    rows = Limit.objects.using(settings.DATABASE).filter(subject=place.subject)
+    return Left(was_set=was_set, is_declared=declared is not None, limit=rows.first())
+
+
+@dataclass(frozen=True, kw_only=True)
+class Left:
+    """Limits that were left to the code: whether an operator had set any, and what there is now.
+
+    ``is_declared`` says that it is what the code says; otherwise nobody here knows that.
+    """
+
+    was_set: bool
+    is_declared: bool
+    limit: Limit | None
 
 
 def gates(*, now=None):
@@ -123,11 +148,23 @@ def _type(identifier):
     return found
 
 
-def _shut(mode, type, collection, reason, until, by):
+def _shut(mode, type, collection, reason, until, expected, by):
     place = place_of(type, collection)
     _check_reason(reason)
     store = get_store()
-    return store.shut(place, mode, who=by, reason=reason, until=_until(until, store.now))
+    until, expected = _until(until, store.now), _expected(expected)
+    return store.shut(place, mode, who=by, reason=reason, until=until, expected=expected)
+
+
+def _expected(expected):
+    if expected in (None, "open", "hold", "drop"):
+        return expected
+    if isinstance(expected, datetime) and timezone.is_aware(expected):
+        return expected
+    raise InvalidGate(
+        f"expected={expected!r}: must be 'open', 'hold' or 'drop', or since when the gate has been "
+        "as it is, with an offset."
+    )
 
 
 def _check_reason(reason):

@@ -39,6 +39,17 @@ class InvalidGate(ATPError, ValueError):
     """A gate cannot be set so: its place, or the time at which it is to open, makes no sense."""
 
 
+class GateChanged(ATPError):
+    """A gate is not as whoever sets it expected: somebody else has set it meanwhile.
+
+    ``gate`` is how it is, None if it is open.
+    """
+
+    def __init__(self, message, *, gate=None):
+        super().__init__(message)
+        self.gate = gate
+
+
 class InvalidLimit(ATPError, ValueError):
     """A limit or a weight is written wrongly, or out of range."""
 

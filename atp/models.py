@@ -408,6 +408,9 @@ class Gate(models.Model):
     since = InstantField()
     until = InstantField(null=True, help_text="When it opens by itself.")
 
+    # On what has just been set: the Gate that it replaced, if that was shut.
+    was = None
+
     class Meta:
         ordering = ["subject"]
 

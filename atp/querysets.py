@@ -4,6 +4,7 @@ from uuid import UUID
 
 from django.db import models
 from django.db.models import Q
+from django.db.models.functions import Left
 
 from .states import CLAIMED, DEAD_LETTER, LIVE, TERMINAL, State
 
@@ -134,6 +135,19 @@ class LogQuerySet(models.QuerySet):
     def about(self, subject):
         """Records that concern a Type, a lane or a daemon instead of an Instance."""
         return self.filter(instance__isnull=True, subject=subject).in_order()
+
+    def about_any(self):
+        """Records that concern no Instance."""
+        return self.filter(instance__isnull=True).in_order()
+
+    def about_type(self, identifier):
+        """Records that concern a Type, or a lane of it."""
+        lanes = f"lane:{identifier}/"
+        # Not as a pattern: SQLite takes no notice of case in those.
+        head = Left("subject", len(lanes))
+        is_lane = Q(subject__startswith=lanes, head=lanes)
+        found = self.about_any().alias(head=head)
+        return found.filter(Q(subject=f"type:{identifier}") | is_lane)
 
     def transitions(self):
         return self.exclude(event="")

@@ -26,6 +26,7 @@ from .controls import (  # noqa: F401 (verbs on places)
 )
 from .exceptions import ATPError, UnknownType
 from .finding import get  # noqa: F401 (a verb)
+from .logs import place_log  # noqa: F401 (a selection)
 from .models import Inputs, Response, Task, Type
 from .registry import is_identifier, registry
 from .steering import (  # noqa: F401 (verbs)
@@ -161,6 +162,16 @@ def size(type=None):
     """Return how many Instances are live: waiting or claimed."""
     tasks = Task.objects.using(settings.DATABASE)
     return tasks.filter(type__identifier=str(type)).count() if type else tasks.count()
+
+
+def waiting(type=None, collection=None, *, most=None):
+    """Return how many Instances wait in a Type, a lane, or everywhere; counted up to ``most``."""
+    tasks = Task.objects.using(settings.DATABASE).waiting()
+    if type is not None:
+        tasks = tasks.filter(type__identifier=str(type))
+    if collection is not None:
+        tasks = tasks.filter(collection=collection)
+    return tasks[:most].count()
 
 
 # Checking

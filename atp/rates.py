@@ -1,11 +1,14 @@
-"""Rates, as people write them: "50/s", "100/m", "5/10s"."""
+"""Rates, as people write them: "50/s", "100/min", "5/10s"."""
 
 import re
 
 from .exceptions import InvalidLimit
 
-SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
-_RATE = re.compile(r"([1-9]\d{0,8})/([1-9]\d{0,4})?([smhd])", re.ASCII)
+SECONDS = {"s": 1, "m": 60, "min": 60, "h": 3600, "d": 86400, "w": 604800}
+_RATE = re.compile(r"([1-9]\d{0,8})/([1-9]\d{0,4})?(min|[smhdw])", re.ASCII)
+_NOTHING = re.compile(r"0+(\.0*)?(/.*)?", re.ASCII)
+# What keeps everything from being started is no limit.
+HOLD = "To let nothing start, hold it: that is what a gate is for."
 # What comes in this time may be started at once, if nothing else is said, in seconds.
 BURST = 0.1
 
@@ -16,7 +19,7 @@ def per_second(rate):
     if found is None:
         raise InvalidLimit(
             f"rate={rate!r}: must be a number, '/' and a time, as '50/s', '100/m' or '5/10s'; "
-            f"times are {', '.join(SECONDS)}."
+            f"times are {', '.join(SECONDS)}.{_hint(_NOTHING.fullmatch(str(rate)))}"
         )
     count, times, unit = found.groups()
     return int(count) / (int(times or 1) * SECONDS[unit])
@@ -31,7 +34,8 @@ def check_limits(*, max_running=None, rate=None, burst=None, weight=None):
     """Refuse what is out of range. Raises InvalidLimit; None is no limit, or not said."""
     for name, value in (("max_running", max_running), ("burst", burst)):
         if value is not None and not _is_count(value):
-            raise InvalidLimit(f"{name}={value!r}: must be a whole number from 1 to {_MOST}.")
+            hint = _hint(name == "max_running" and value == 0 and not isinstance(value, bool))
+            raise InvalidLimit(f"{name}={value!r}: must be a whole number from 1 to {_MOST}.{hint}")
     if rate is not None:
         per_second(rate)
     elif burst is not None:
@@ -42,6 +46,10 @@ def check_limits(*, max_running=None, rate=None, burst=None, weight=None):
             raise InvalidLimit(
                 f"weight={weight!r}: must be a number from {_LIGHTEST} to {_HEAVIEST}."
             )
+
+
+def _hint(is_nothing):
+    return f" {HOLD}" if is_nothing else ""
 
 
 _MOST = 1_000_000

@@ -12,11 +12,12 @@ if not apps.is_installed("django_htmx"):
 from .views.acting import ActionPage
 from .views.changing import ChangePage
 from .views.commanding import OrderPage
-from .views.controls import GatePage, LimitPage
 from .views.daemons import DaemonPage, DaemonsPage
 from .views.deleting import DeletePage
 from .views.enqueueing import EnqueuePage
+from .views.gates import GatePage
 from .views.instances import InstancePage, InstancesPage, LogPage, PublishedFile, ResponseBody
+from .views.limits import LimitPage
 from .views.overview import OverviewPage
 from .views.types import TypePage, TypesPage
 

@@ -8,8 +8,9 @@ from datetime import datetime, timedelta
 from django.utils import timezone
 
 _MINUTE, _HOUR, _DAY = 60, 3600, 86400
-_UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
-_DELAY = re.compile(r"(?:\d+[smhdw])+")
+_UNITS = {"s": "seconds", "m": "minutes", "min": "minutes"}
+_UNITS |= {"h": "hours", "d": "days", "w": "weeks"}
+_DELAY = re.compile(r"(?:\d+(?:min|[smhdw]))+")
 _LONGEST = timedelta(days=3650)
 _SIZE = re.compile(r"(\d+) ?(?:([KMGT])i?)?B?", re.ASCII | re.IGNORECASE)
 _SHIFTS = {"": 0, "K": 10, "M": 20, "G": 30, "T": 40}
@@ -32,7 +33,7 @@ def read_moment(given):
 
 
 def _delay(given):
-    parts = re.findall(r"(\d+)([smhdw])", given)
+    parts = re.findall(r"(\d+)(min|[smhdw])", given)
     try:
         delay = sum((timedelta(**{_UNITS[u]: int(n)}) for n, u in parts), timedelta())
     except (OverflowError, ValueError):

@@ -1,6 +1,7 @@
 """Fixtures of all tests."""
 
 import shutil
+from dataclasses import replace
 
 import pytest
 from django.conf import settings
@@ -10,6 +11,7 @@ from hypothesis import settings as hypothesis
 
 from atp import queue
 from atp.context import Context
+from atp.registry import registry
 from atp.store import get_store
 from tests.samples import claimed
 
@@ -44,6 +46,14 @@ def world(db, tmp_path):
 def host(world):
     """A daemon that serves the Types of the tests' app, worked by hand."""
     return world.host("tests.echo", "tests.add", "tests.keyword")
+
+
+@pytest.fixture
+def limited(monkeypatch):
+    """The Type tests.echo, as if the code declared limits of it."""
+    declared = replace(registry.get("tests.echo"), max_running=3, rate="100/m")
+    monkeypatch.setitem(registry._types, "tests.echo", declared)
+    return declared
 
 
 @pytest.fixture

@@ -923,9 +923,56 @@ class TestGate:
             (row["type"], row["collection"]) for row in document("gate")["gates"]
         }
 
+    def test_what_was_replaced_is_told(self, full):
+        queue.drop("tests.echo", reason="spam", by="ann")
+        found = document("gate", "hold", "--type", "tests.echo")
+        assert (found["was"]["mode"], found["was"]["who"]) == ("drop", "ann")
+        assert "Before, it was dropped by ann" in found["told"]
+        told = run("gate", "open", "--type", "tests.echo")
+        assert re.search(r"The gate is open. Before, it was held by .* via shell", told)
+        told = run("gate", "open", "--type", "tests.echo", "--reason", "why")
+        assert told.splitlines()[0] == "It is open already."
+
+    def test_only_if_it_is_as_expected(self, full):
+        queue.drop("tests.echo", reason="spam", by="ann")
+        with pytest.raises(CommandError, match=r"dropped by ann, since .*: spam"):
+            run("gate", "hold", "--type", "tests.echo", "--expected", "open")
+        run("gate", "hold", "--type", "tests.echo", "--expected", "drop")
+        assert queue.gates()[0].mode == "hold"
+
+    def test_a_lane_below_what_is_held(self, full):
+        queue.hold(reason="maintenance", by="ann")
+        queue.hold("tests.echo", "a")
+        told = run("gate", "open", "--type", "tests.echo", "--collection", "a")
+        assert "Nothing moves there yet: everything is held by ann, since" in told
+        told = run("gate", "open")
+        assert "Nothing moves" not in told
+
+    def test_who_has_set_them(self, full):
+        assert "Nobody" in run("gate", "--log")
+        queue.hold(reason="maintenance", by="ann")
+        queue.hold("tests.echo", "a", by="bob")
+        queue.hold("tests.add", "b", by="cid")
+        queue.open_gate(by="dan")
+        queue.limit("tests.echo", rate="5/s", by="eve")
+        rows = document("gate", "--log")["log"]
+        assert [row["who"] for row in rows] == ["dan", "cid", "bob", "ann"]
+        assert (rows[1]["type"], rows[1]["collection"]) == ("tests.add", "b")
+        assert rows[3]["type"] is None
+        shown = run("gate", "--log", "--type", "tests.echo")
+        assert "tests.echo / 'a'  bob  gate: hold" in shown
+        assert "ann" not in shown
+        assert "eve" not in shown
+        assert "eve" in run("limit", "--log")
+
     @pytest.mark.parametrize(
         "wrong",
         [
+            ("hold", "--log"),
+            ("--log", "--type", "tests.ecko"),
+            ("hold", "--expected", "shut"),
+            ("hold", "--expected", "drop"),
+            ("--collection", ""),
             ("hold", "--type", "tests.ecko"),
             ("hold", "--collection", "a"),
             ("hold", "--until", "soon"),
@@ -954,6 +1001,44 @@ class TestLimit:
         assert found["max_running"] is None
         assert document("limit", "--type", "tests.echo", "--default")["limits"] == []
 
+    def test_after_a_change_everything_is_listed(self, full):
+        run("limit", "--type", "tests.echo", "--max-running", "3")
+        told = run("limit", "--type", "tests.add", "--collection", "a", "--default")
+        assert "No operator has set limits there: nothing is limited." in told
+        assert "Nothing is limited." not in told
+        assert "tests.echo        3" in told
+        assert "tests.echo" in run("limit", "--type", "tests.add", "--rate", "5/min")
+        assert "tests.echo" not in run("limit", "--type", "tests.add")
+        run("limit", "--type", "tests.add", "--default")
+        assert run("limit", "--type", "tests.add").strip() == "Nothing of tests.add is limited."
+
+    def test_left_to_the_code(self, full, limited):
+        run("limit", "--type", "tests.echo", "--max-running", "9")
+        [found] = document("limit", "--type", "tests.echo", "--default")["limits"]
+        assert (found["max_running"], found["rate"], found["is_set"]) == (3, "100/m", False)
+
+    def test_left_to_a_code_that_is_not_here(self, full, monkeypatch):
+        run("limit", "--type", "tests.echo", "--max-running", "9")
+        monkeypatch.delitem(registry._types, "tests.echo")
+        told = run("limit", "--type", "tests.echo", "--default")
+        assert "holds until it is registered next: 9 at a time" in told
+        [found] = document("limit")["limits"]
+        assert (found["max_running"], found["is_set"]) == (9, False)
+
+    @pytest.mark.parametrize(
+        ("wrong", "told"),
+        [
+            (("--weight", "nan"), "weight=nan: must be a number from 0.001 to 1000"),
+            (("--weight", "heavy"), "'heavy' is not a number"),
+            (("--max-running", "0"), "that is what a gate is for"),
+            (("--rate", "0/s"), "that is what a gate is for"),
+            (("--rate", "5/parsec"), "times are s, m, min, h, d, w."),
+        ],
+    )
+    def test_what_is_wrong_is_said_in_words_that_fit(self, full, wrong, told):
+        with pytest.raises(CommandError, match=re.escape(told)):
+            run("limit", "--type", "tests.echo", *wrong)
+
     @pytest.mark.parametrize(
         "wrong",
         [
@@ -964,6 +1049,8 @@ class TestLimit:
             ("--type", "tests.echo", "--weight", "0"),
             ("--type", "tests.echo", "--max-running", "0"),
             ("--type", "tests.echo", "--default", "--rate", "1/s"),
+            ("--type", "tests.echo", "--collection", "a"),
+            ("--log", "--type", "tests.echo", "--rate", "1/s"),
         ],
     )
     def test_what_makes_no_sense(self, full, wrong):

@@ -7,13 +7,14 @@ from .imports import Import, imports, sources, writes
 # The house plan's picture; a package stands for all that lies in it.
 PLAN = {
     0: """atp.states atp.exceptions atp.conf atp.codec atp.backoff atp.signals atp.uuids
-          atp.binding atp.filelock atp.modes atp.options atp.router atp.wording atp.rates""",
+          atp.binding atp.filelock atp.modes atp.options atp.router atp.wording atp.rates
+          atp.told""",
     1: "atp.fields atp.querysets atp.models atp.router",
     2: "atp.store",
     3: "atp.registry",
-    4: """atp.queue atp.controls atp.calls atp.context atp.overview atp.paging atp.documents
-          atp.timeline atp.health atp.changing atp.commanding atp.steering atp.finding
-          atp.waiting""",
+    4: """atp.queue atp.controls atp.logs atp.calls atp.context atp.overview atp.paging
+          atp.documents atp.timeline atp.health atp.changing atp.commanding atp.steering
+          atp.finding atp.waiting""",
     5: "atp.daemon",
     6: """atp atp.management atp.web atp.views atp.urls atp.api atp.admin atp.checks atp.apps
           atp.testing atp.templatetags""",

@@ -5,7 +5,7 @@ from datetime import timedelta
 
 import pytest
 
-from atp.models import Daemon, Instance, Task, Type
+from atp.models import Daemon, Instance, LogRecord, Task, Type
 from atp.states import DEAD_LETTER, LIVE, TERMINAL, Reason, State
 from atp.store import get_store
 
@@ -180,3 +180,18 @@ def test_selected_chains_with_other_selections(everything):
 @pytest.mark.parametrize("state", [*State, *map(str, State)])
 def test_selected_takes_a_state_by_its_value_too(everything, state):
     assert Instance.objects.selected(state=state).exists()
+
+
+def test_records_about_a_type_and_its_lanes(db):
+    """Of no other, whose name is alike but for case or for what a pattern means."""
+    for subject in (
+        "type:a_b",
+        "lane:a_b/",
+        "lane:a_b/x/y",
+        "type:A_b",
+        "lane:A_b/x",
+        "lane:axb/x",
+    ):
+        LogRecord.objects.create(subject=subject, time=get_store().now(), level=20)
+    found = LogRecord.objects.about_type("a_b").values_list("subject", flat=True)
+    assert list(found) == ["type:a_b", "lane:a_b/", "lane:a_b/x/y"]

@@ -1,8 +1,11 @@
 """Gates and limits: what is set, and setting it."""
 
-from rest_framework.exceptions import ParseError
+from datetime import datetime
 
-from .. import documents, queue
+from rest_framework.exceptions import ParseError
+from rest_framework.response import Response
+
+from .. import documents, queue, told
 from ..conf import did_you_mean
 from ..exceptions import InvalidOption
 from ..web import permissions
@@ -10,7 +13,14 @@ from ..web.actor import API, actor
 from . import moments
 from .base import View
 from .operation import Answer, Operation
-from .places import GateSerializer, LimitSerializer, SetGateSerializer, SetLimitSerializer
+from .places import (
+    GateSerializer,
+    GatesSetSerializer,
+    LimitSerializer,
+    LimitsSetSerializer,
+    SetGateSerializer,
+    SetLimitSerializer,
+)
 from .problems import BODY, wrong
 from .serializers import page_of
 
@@ -33,11 +43,12 @@ class GatesView(View):
             id="set_gate",
             summary="Hold what waits, drop it, or let it go again",
             description="Of a Type, of a lane of it (with `collection`), or of everything "
-            "(without `type`). The answer is all gates that are shut then.",
+            "(without `type`). The answer is all gates that are shut then, and what was "
+            "replaced. With `expected`, nothing that somebody else has set meanwhile is.",
             permissions=(permissions.VIEW_TYPE, permissions.OPERATE),
             body=SetGateSerializer,
-            answers={200: Answer(description="The gates.", serializer=_GATE_PAGE)},
-            problems=(404, 413, 415, 422),
+            answers={200: Answer(description="The gates.", serializer=GatesSetSerializer)},
+            problems=(404, 409, 413, 415, 422),
         ),
     }
 
@@ -45,7 +56,7 @@ class GatesView(View):
         return self.whole([documents.gate(row) for row in queue.gates()])
 
     def post(self, request):
-        given = _object(request, (*_PLACE, "mode", "reason", "until"))
+        given = _object(request, (*_PLACE, "mode", "reason", "until", "expected"))
         mode = given.pop("mode", None)
         errors = _texts(given, ("type", "collection", "reason"))
         if not isinstance(mode, str) or mode not in _VERBS:
@@ -56,10 +67,18 @@ class GatesView(View):
             errors.append(("until", "A gate that is opened does not open by itself."))
         else:
             given["until"] = _moment(errors, given["until"])
+        given["expected"] = _expected(errors, given.get("expected"))
         if errors:
             raise wrong(BODY, errors)
-        _VERBS[mode](**given, by=actor(request, API))
-        return self.get(request)
+        gate = _VERBS[mode](**given, by=actor(request, API))
+        was = gate if mode == "open" else gate.was
+        shut = queue.gates()
+        of = [given.get(name) for name in _PLACE]
+        return _set(
+            [documents.gate(row) for row in shut],
+            told=told.of_gate(mode, *of, was, shut),
+            was=None if was is None else documents.gate(was),
+        )
 
 
 class LimitsView(View):
@@ -78,7 +97,7 @@ class LimitsView(View):
             "limits are left to the code again. The answer is all limits that there are then.",
             permissions=(permissions.VIEW_TYPE, permissions.OPERATE),
             body=SetLimitSerializer,
-            answers={200: Answer(description="The limits.", serializer=_LIMIT_PAGE)},
+            answers={200: Answer(description="The limits.", serializer=LimitsSetSerializer)},
             problems=(404, 413, 415, 422),
         ),
     }
@@ -101,8 +120,17 @@ class LimitsView(View):
         for name in ("max_running", "burst"):
             if isinstance(given.get(name), float) and given[name].is_integer():
                 given[name] = int(given[name])  # the same number, as JSON has it
-        (queue.unlimit if default else queue.limit)(**given, by=actor(request, API))
-        return self.get(request)
+        by = actor(request, API)
+        done = (queue.unlimit if default else queue.limit)(**given, by=by)
+        return _set(
+            [documents.limit(row) for row in queue.limits()],
+            told=told.of_unlimit(done) if default else "",
+        )
+
+
+def _set(results, **more):
+    """Answer with a whole list, and what was done."""
+    return Response({"next": None, "previous": None, "results": results} | more)
 
 
 def _object(request, names):
@@ -139,3 +167,18 @@ def _moment(errors, value):
     except InvalidOption as error:
         errors.append(("until", str(error)))
         return None
+
+
+def _expected(errors, value):
+    """A mode, or a time with an offset; None is none."""
+    if value is None or value in ("hold", "drop", "open"):
+        return value
+    try:
+        time = datetime.fromisoformat(value)
+        if time.tzinfo is not None:
+            return time
+    except (TypeError, ValueError):
+        pass
+    hint = "It must be hold, drop or open, or the time since when the gate has been as it is."
+    errors.append(("expected", hint))
+    return None

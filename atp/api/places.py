@@ -5,6 +5,7 @@ from rest_framework import serializers as rest
 from ..options import MAX_IDENTIFIER
 from ..registry import IDENTIFIER
 from . import fields
+from .serializers import page_of
 
 
 class GateSerializer(rest.Serializer):
@@ -42,6 +43,21 @@ class SetGateSerializer(rest.Serializer):
         allow_null=True,
         help_text="When it opens by itself: a time with an offset, or seconds from now.",
     )
+    expected = fields.Plain(
+        {"enum": ["hold", "drop", "open"]},
+        {"type": "string", "format": "date-time"},
+        required=False,
+        allow_null=True,
+        help_text="How the gate has to be, or `since` when it has been as it is; "
+        "if somebody else has set it, that is a 409.",
+    )
+
+
+class GatesSetSerializer(page_of(GateSerializer)):
+    """All gates that are shut, and what has become of the one that was set."""
+
+    told = fields.text("What was done, what it replaced, and what shuts the place besides.")
+    was = GateSerializer(help_text="What was shut there before.", allow_null=True)
 
 
 class LimitSerializer(rest.Serializer):
@@ -54,6 +70,12 @@ class LimitSerializer(rest.Serializer):
     is_set = rest.BooleanField(help_text="By an operator; otherwise the code declares it.")
     who = fields.text("Who has set it, and through which channel.")
     since = fields.time()
+
+
+class LimitsSetSerializer(page_of(LimitSerializer)):
+    """All limits that there are, and with `default` what was left to the code."""
+
+    told = fields.text("What is in force with `default`; otherwise empty.")
 
 
 class SetLimitSerializer(rest.Serializer):
@@ -69,10 +91,10 @@ class SetLimitSerializer(rest.Serializer):
         min_value=1, max_value=1_000_000, required=False, allow_null=True
     )
     rate = rest.RegexField(
-        r"^[1-9][0-9]{0,8}/([1-9][0-9]{0,4})?[smhd]$",
+        r"^[1-9][0-9]{0,8}/([1-9][0-9]{0,4})?(min|[smhdw])$",
         required=False,
         allow_null=True,
-        help_text="As `50/s`, `100/m` or `5/10s`.",
+        help_text="As `50/s`, `100/min` or `5/10s`.",
     )
     burst = rest.IntegerField(min_value=1, max_value=1_000_000, required=False, allow_null=True)
     weight = rest.FloatField(min_value=0.001, max_value=1000, required=False, allow_null=True)

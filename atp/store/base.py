@@ -101,15 +101,20 @@ class Store(ABC):
         """
 
     @abstractmethod
-    def shut(self, place, mode, *, who="", reason="", until=None):
+    def shut(self, place, mode, *, who="", reason="", until=None, expected=None):
         """Set the gate of a :class:`Place` to "hold" or "drop"; returns its row.
 
-        ``until`` is when it opens by itself, by the database's clock.
+        ``until`` is when it opens by itself, by the database's clock. ``was`` of the row is
+        the one that was shut before. ``expected`` is how the gate has to be: "open", "hold"
+        or "drop", or since when it has been as it is. Raises GateChanged.
         """
 
     @abstractmethod
-    def open(self, place, *, who="", reason=""):
-        """Open the gate of a :class:`Place`; returns whether it was shut."""
+    def open(self, place, *, who="", reason="", expected=None):
+        """Open the gate of a :class:`Place`; returns it as it was, None if it was open.
+
+        ``expected`` is as for :meth:`shut`. Raises GateChanged.
+        """
 
     @abstractmethod
     def drop(self, *, who="", limit=500):
@@ -123,8 +128,12 @@ class Store(ABC):
         """
 
     @abstractmethod
-    def unlimit(self, place, *, who=""):
-        """Leave the limits of a :class:`Place` to the code; returns whether any were set."""
+    def unlimit(self, place, declared, *, who=""):
+        """Leave the limits of a :class:`Place` to the code; returns whether an operator's were set.
+
+        ``declared`` is what the code says of them, as columns: that is written. None is
+        what nobody here knows: what is in force stays, until it is declared next.
+        """
 
     @abstractmethod
     def declare(self, limits, *, who=""):

@@ -6,6 +6,9 @@ from ..web import permissions
 from .base import Page
 from .daemons import daemon_rows
 
+# Records of the log about everything.
+SHOWN = 3
+
 
 class OverviewPage(Page):
     permissions = (permissions.VIEW_INSTANCE,)
@@ -23,5 +26,6 @@ class OverviewPage(Page):
             limited=waiting.limited(queue.time, shut),
             problems=health.problems([row.daemon for row in rows], queue.time, shut),
             quieted=health.quieted([row.daemon for row in rows], queue.time),
+            log=verbs.place_log(limit=SHOWN) if self.may(permissions.VIEW_LOG) else None,
             daemons=rows if may_see_daemons else None,
         )

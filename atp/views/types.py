@@ -2,7 +2,7 @@
 
 from .. import documents, queue, waiting
 from ..conf import settings
-from ..models import LogRecord, Type
+from ..models import Type
 from ..registry import registry
 from ..web import permissions
 from .base import Page
@@ -48,10 +48,5 @@ class TypePage(Page):
             gates=[gate for gate in queue.gates() if gate.type_id in (None, row.pk)],
             limits=queue.limits(identifier),
             declared=registry.get(identifier) if identifier in registry else None,
-            log=_log(identifier) if may_see_log else None,
+            log=queue.place_log(identifier, limit=SHOWN) if may_see_log else None,
         )
-
-
-def _log(identifier):
-    records = LogRecord.objects.using(settings.DATABASE).about(f"type:{identifier}")
-    return list(records.reverse()[:SHOWN])

@@ -38,6 +38,7 @@ MEANINGS = (
     (atp.InvalidInputs, 422, "invalid-inputs", "The inputs do not fit"),
     (atp.InvalidOption, 422, "invalid-option", "An option is not possible"),
     (atp.InvalidGate, 422, "invalid-gate", "The gate cannot be set so"),
+    (atp.GateChanged, 409, "gate-changed", "Somebody else has set the gate"),
     (atp.InvalidLimit, 422, "invalid-limit", "The limit is not possible"),
     (atp.NotSerializable, 422, "not-serializable", "A value cannot be kept"),
     (atp.CorruptData, 422, "unreadable", "A value cannot be read"),

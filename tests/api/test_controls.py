@@ -20,7 +20,7 @@ def test_gates(full, api):
     [found] = answer.json()["results"]
     assert (found["type"], found["collection"], found["mode"]) == ("tests.echo", "a", "hold")
     assert (found["who"], found["reason"], found["until"]) == (WHO, "why", None)
-    assert api.get("gates").json() == answer.json()
+    assert api.get("gates").json()["results"] == answer.json()["results"]
     assert LogRecord.objects.about("lane:tests.echo/a").get().who == WHO
     api.post("gates", {"mode": "drop", "until": 60})
     api.post("gates", {"type": "tests.echo", "mode": "hold", "until": "2100-01-31T18:00:00Z"})
@@ -57,6 +57,10 @@ def test_limits(full, api):
         ("gates", {"mode": "hold", "until": "soon"}, 422, "invalid-body"),
         ("gates", {"mode": "hold", "until": True}, 422, "invalid-body"),
         ("gates", {"mode": "open", "until": 5}, 422, "invalid-body"),
+        ("gates", {"mode": "open", "expected": "shut"}, 422, "invalid-body"),
+        ("gates", {"mode": "hold", "expected": ["open"]}, 422, "invalid-body"),
+        ("gates", {"mode": "hold", "expected": "2030-01-31T18:00:00"}, 422, "invalid-body"),
+        ("gates", {"mode": "hold", "expected": "hold"}, 409, "gate-changed"),
         ("gates", {"mode": "hold", "until": "2000-01-31T18:00:00Z"}, 422, "invalid-gate"),
         ("gates", {"mode": "hold", "until": -5}, 422, "invalid-body"),
         ("gates", {"mode": "hold", "until": 0}, 422, "invalid-gate"),
@@ -93,3 +97,45 @@ def test_what_makes_no_sense(full, api, path, body, status, name):
 @pytest.mark.parametrize("path", ["gates", "limits"])
 def test_a_body_is_needed(full, api, path):
     assert problem(api.post(path)) == "bad-request"
+
+
+def test_a_gate_that_somebody_else_has_set(full, api):
+    """One wins, the other is told."""
+    queue.drop("tests.echo", reason="spam", by="ann")
+    before = full.world.snapshot()
+    body = {"type": "tests.echo", "mode": "hold", "expected": "open"}
+    answer = api.post("gates", body)
+    assert (answer.status_code, problem(answer)) == (409, "gate-changed")
+    assert "it is dropped by ann, since" in answer.json()["detail"]
+    assert full.world.snapshot() == before
+    [shown] = api.get("gates").json()["results"]
+    answer = api.post("gates", body | {"expected": shown["since"]}).json()
+    assert answer["was"] == shown
+    assert "Before, it was dropped by ann" in answer["told"]
+    answer = api.post("gates", {"type": "tests.echo", "mode": "open"}).json()
+    assert answer["was"]["mode"] == "hold"
+    answer = api.post("gates", {"type": "tests.echo", "mode": "open", "reason": "x"}).json()
+    assert (answer["was"], answer["told"]) == (None, "It is open already.")
+
+
+def test_a_lane_below_what_is_held(full, api):
+    queue.hold("tests.echo", reason="disk full", by="ann")
+    queue.hold("tests.echo", "a")
+    body = {"type": "tests.echo", "collection": "a", "mode": "open"}
+    told = api.post("gates", body).json()["told"]
+    assert "Nothing moves there yet: tests.echo is held by ann" in told
+    assert "disk full" in told
+
+
+@pytest.mark.parametrize("body", [{"max_running": 0}, {"rate": "0/s"}, {"rate": "0"}])
+def test_nothing_at_all_is_no_limit(full, api, body):
+    answer = api.post("limits", {"type": "tests.echo", **body})
+    assert "a gate" in answer.json()["detail"]
+
+
+def test_limits_are_left_to_the_code(full, api, limited):
+    queue.limit("tests.echo", max_running=9)
+    answer = api.post("limits", {"type": "tests.echo", "default": True}).json()
+    [found] = answer["results"]
+    assert (found["max_running"], found["rate"], found["is_set"]) == (3, "100/m", False)
+    assert "left to the code: 3 at a time; 100/m" in answer["told"]

@@ -3,6 +3,7 @@
 import pytest
 from playwright.sync_api import expect
 
+from atp import queue
 from atp.codec import to_json
 from atp.models import Daemon, Instance
 from atp.states import State
@@ -14,6 +15,7 @@ DESK = {"width": 1200, "height": 800}
 PHONE = {"width": 390, "height": 844}
 # Nothing in it where a line could be broken.
 LONG = "x" * 200
+OF_A_LANE = tuple(f"/atp/types/tests.add/{name}/?collection={LONG}" for name in ("gate", "limit"))
 REFUSING = ("/login/", "/atp/instances/nothing/", "/atp/?nonsense=1")
 # The elements to blame, if the page can be scrolled to the side.
 WIDER = """() => {
@@ -36,6 +38,8 @@ def full(world):
     )
     Instance.objects.filter(state=State.RUNNING).update(progress_message=LONG)
     Daemon.objects.update(host=LONG)
+    queue.hold("tests.add", LONG, reason=LONG)
+    queue.limit("tests.add", LONG, max_running=1)
     return full
 
 
@@ -45,7 +49,7 @@ def test_nothing_is_wider_than_the_window(visit, operator, full, size):
     of_instances = [f"/atp/instances/{full[state].uuid}/" for state in State]
     of_pages = [address(name, full) for name in NAMES]
     wide = {}
-    for path in (*of_pages, *of_instances, *REFUSING):
+    for path in (*of_pages, *of_instances, *OF_A_LANE, *REFUSING):
         page.goto(path)
         expect(page.get_by_role("heading", level=1)).to_be_visible()
         wide[path] = page.evaluate(WIDER)

@@ -1,11 +1,13 @@
 """The store contract: lanes, and how claims are shared between them (G9)."""
 
+import re
 from collections import Counter
 from datetime import timedelta
 
 import pytest
 from django.db.models import F
 
+from atp.exceptions import GateChanged
 from atp.models import Gate, LogRecord, Type
 from atp.states import Event
 from atp.store.values import Alteration
@@ -252,7 +254,58 @@ class TestGates:
         world.store.shut(place(ONE, "a"), "hold", who="me", reason="why")
         world.store.open(place(ONE, "a"), who="you")
         told = [(r.who, r.message) for r in LogRecord.objects.about(f"lane:{ONE}/a")]
-        assert told == [("me", "gate: hold: why"), ("you", "gate: open")]
+        assert told[0] == ("me", "gate: hold: why")
+        who, message = told[1]
+        assert who == "you"
+        assert re.fullmatch(r"gate: open \(was: held by me, since \S+ \S+ UTC: why\)", message)
+
+    def test_what_was_there_is_told(self, world):
+        """One wins, the other is told what was there, and so is the log."""
+        world.enqueue()
+        until = world.store.now() + timedelta(hours=1)
+        gate = world.store.shut(place(ONE), "drop", who="ann", reason="spam", until=until)
+        assert gate.was is None
+        gate = world.store.shut(place(ONE), "hold", who="bob")
+        assert (gate.was.mode, gate.was.who, gate.was.reason) == ("drop", "ann", "spam")
+        assert gate.was.until == until
+        [*_, last] = LogRecord.objects.about(f"type:{ONE}")
+        assert "gate: hold (was: dropped by ann, since" in last.message
+        assert f"until {until:%Y-%m-%d %H:%M:%S} UTC: spam)" in last.message
+        assert world.store.open(place(ONE), who="ann").who == "bob"
+        assert world.store.open(place(ONE), who="ann") is None
+        assert world.store.shut(place(ONE), "hold").was is None
+
+    @pytest.mark.parametrize("verb", ["hold", "open"])
+    def test_a_gate_that_is_not_as_expected_stays(self, world, verb):
+        world.enqueue()
+
+        def perform(expected):
+            if verb == "open":
+                return world.store.open(place(ONE), who="bob", expected=expected)
+            return world.store.shut(place(ONE), "hold", who="bob", expected=expected)
+
+        with pytest.raises(GateChanged, match="it is open"):
+            perform("hold")
+        shut = world.store.shut(place(ONE), "drop", who="ann", reason="spam")
+        before = LogRecord.objects.count()
+        for expected in ("open", "hold", shut.since - SECOND):
+            with pytest.raises(GateChanged, match=r"dropped by ann, since .*: spam") as raised:
+                perform(expected)
+            assert raised.value.gate.who == "ann"
+        gate = Gate.objects.get()
+        assert (gate.mode, gate.who, gate.since) == ("drop", "ann", shut.since)
+        assert LogRecord.objects.count() == before
+        perform(shut.since)
+        assert not world.store.outlook([ONE]).drops
+
+    def test_one_that_has_opened_by_itself_is_open(self, world):
+        world.enqueue()
+        gate = world.store.shut(place(ONE), "hold", until=world.store.now() + timedelta(hours=1))
+        Gate.objects.update(until=world.store.now() - SECOND)
+        assert world.store.open(place(ONE)) is None
+        with pytest.raises(GateChanged):
+            world.store.shut(place(ONE), "hold", expected=gate.since)
+        assert world.store.shut(place(ONE), "hold", expected="open").was is None
 
 
 class TestLimits:
@@ -419,9 +472,30 @@ class TestLimits:
         world.store.declare({ONE: {"max_running": 5}})
         limit.refresh_from_db()
         assert (limit.max_running, limit.weight, limit.is_set) == (4, 2.0, True)
-        assert world.store.unlimit(place(ONE))
+        assert world.store.unlimit(place(ONE), {})
+        assert not world.store.unlimit(place(ONE), {})
         world.store.declare({ONE: {}})
         assert not Type.objects.get(identifier=ONE).limits.exists()
+
+    def test_what_is_left_to_the_code_is_as_that_says_at_once(self, world):
+        world.enqueue(10)
+        world.store.declare({ONE: {"max_running": 4}})
+        world.store.limit(place(ONE), max_running=2, weight=3.0)
+        assert world.store.unlimit(place(ONE), {"max_running": 4}, who="me")
+        [limit] = Type.objects.get(identifier=ONE).limits.all()
+        assert (limit.max_running, limit.weight, limit.is_set) == (4, 1.0, False)
+        assert len(world.host().claim()) == 4
+        [*_, last] = LogRecord.objects.about(f"type:{ONE}")
+        assert (last.who, last.message) == ("me", "limits: the code's: max_running: 4")
+
+    def test_what_is_left_to_a_code_that_nobody_knows_holds_on(self, world):
+        world.enqueue(10)
+        world.store.limit(place(ONE), max_running=2)
+        assert world.store.unlimit(place(ONE), None)
+        assert len(world.host().claim()) == 2
+        world.store.declare({ONE: {"max_running": 4}})
+        [limit] = Type.objects.get(identifier=ONE).limits.all()
+        assert (limit.max_running, limit.is_set) == (4, False)
 
     def test_what_the_code_does_not_declare_any_more_goes(self, world):
         world.enqueue()

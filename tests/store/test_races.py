@@ -6,14 +6,14 @@ import pytest
 from django.db import connection, transaction
 
 from atp.codec import Payload
-from atp.exceptions import DuplicateIdentifier, LeaseLost
-from atp.models import Instance, LogRecord, Task
+from atp.exceptions import DuplicateIdentifier, GateChanged, LeaseLost
+from atp.models import Gate, Instance, LogRecord, Task
 from atp.states import Event, Reason, State
 from atp.store.values import Change, Request
 
 from ..helpers import Thread, at_once, wait_for
 from .broken import age, execute, put_back
-from .world import ONE, TWO, Host, registration
+from .world import ONE, TWO, Host, place, registration
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -37,6 +37,26 @@ def test_two_claimers_never_take_the_same_task(world):
     found = at_once(*[lambda host=host: drain(host) for host in hosts])
     assert sorted(key for part in found for key in part) == sorted(keys)
     assert set(Instance.objects.values_list("attempt", flat=True)) == {1}
+
+
+@pytest.mark.parametrize("was_set_once", [False, True])
+def test_many_operators_at_one_gate(world, was_set_once):
+    """One wins, the others are told who; without a row of the gate too."""
+    world.enqueue()
+    if was_set_once:
+        world.store.shut(place(ONE), "hold")
+        world.store.open(place(ONE))
+
+    def drop(who):
+        return world.store.shut(place(ONE), "drop", who=who, expected="open")
+
+    outcomes = at_once(*[lambda who=str(n): drop(who) for n in range(CLAIMERS)])
+    [won] = [outcome for outcome in outcomes if not isinstance(outcome, GateChanged)]
+    told = {o.gate.who for o in outcomes if isinstance(o, GateChanged)}
+    assert told == {won.who}
+    assert Gate.objects.get().who == won.who
+    opened = at_once(*[lambda: world.store.open(place(ONE))] * CLAIMERS)
+    assert sum(gate is not None for gate in opened) == 1
 
 
 def test_one_identifier_from_many_threads_is_one_instance(world):
