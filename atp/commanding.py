@@ -4,6 +4,7 @@ from uuid import UUID
 
 from .conf import did_you_mean, settings
 from .exceptions import InvalidOption, UnknownDaemon
+from .finding import check_by
 from .models import Daemon
 from .modes import Order
 from .store import get_store
@@ -35,6 +36,7 @@ def command(daemon, order, *, by=""):
     it within a second or two; its ``mode`` says when it has. Raises UnknownDaemon, or
     IllegalOrder where it does that already, is stopping, or is lost.
     """
+    check_by(by)
     if order not in Order.values:
         raise InvalidOption(
             f"order={order!r}: must be one of {', '.join(Order.values)}."

@@ -11,6 +11,7 @@ from django.utils import timezone
 
 from .conf import did_you_mean, settings
 from .exceptions import InvalidGate, InvalidLimit, InvalidOption, UnknownType
+from .finding import check_by
 from .models import Gate, Limit, Type
 from .options import check_text
 from .rates import check_limits, default_burst, per_second
@@ -46,6 +47,7 @@ def open_gate(type=None, collection=None, *, reason="", expected=None, by=""):
 
     Those of other places stay as they are. ``expected`` and what is raised: as :func:`hold`.
     """
+    check_by(by)
     place = place_of(type, collection)
     _check_reason(reason)
     expected = _expected(expected)
@@ -57,9 +59,10 @@ def limit(type, collection=None, *, max_running=KEEP, rate=KEEP, burst=KEEP, wei
 
     At most ``max_running`` are claimed at any time. ``rate``, as "100/m", is how many
     are started in a time, ``burst`` of them at once after a pause. ``weight`` is the
-    share of a Type beside others. What is not given stays; None is none. Raises
-    UnknownType or InvalidLimit.
+    share of a Type beside others. What is not given stays, but for the burst, which is
+    the rate's own if only that is given; None is none. Raises UnknownType or InvalidLimit.
     """
+    check_by(by)
     place = place_of(type, collection, InvalidLimit)
     if place.type is None:
         raise InvalidLimit("Limits are of a Type, or of a lane of it: say which.")
@@ -75,6 +78,7 @@ def unlimit(type, collection=None, *, by=""):
     The code is what this process declares, and of lanes it says nothing. If it does not
     declare the Type, what is in force holds until that is registered next.
     """
+    check_by(by)
     place = place_of(type, collection, InvalidLimit)
     if place.type is None:
         raise InvalidLimit("Limits are of a Type, or of a lane of it: say which.")
@@ -149,6 +153,7 @@ def _type(identifier):
 
 
 def _shut(mode, type, collection, reason, until, expected, by):
+    check_by(by)
     place = place_of(type, collection)
     _check_reason(reason)
     store = get_store()

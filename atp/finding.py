@@ -33,11 +33,16 @@ def meant(instances, by=""):
     ``by`` is who asks, for the log. Raises UnknownInstance, or InvalidOption where ``by`` is
     no text that the log takes: before anything is written.
     """
+    check_by(by)
+    return [_meant(given) for given in instances]
+
+
+def check_by(by):
+    """Check that the log takes this as who asked. Raises InvalidOption."""
     if not isinstance(by, str):
         raise InvalidOption(f"by={by!r}: must be text, who acts and through which channel.")
     if len(by) > MAX_IDENTIFIER or "\x00" in by:
         raise InvalidOption(f"by: must be text of at most {MAX_IDENTIFIER} characters.")
-    return [_meant(given) for given in instances]
 
 
 def _meant(given):

@@ -60,3 +60,22 @@ def test_nothing_leads_out_of_stopping(mode, request_):
     found = modes.aim(mode, request_)
     stops = mode == Mode.STOPPING or request_ == "stop"
     assert (found == Mode.STOPPING) == stops
+
+
+@pytest.mark.parametrize("by", [5, None, "\x00", "x" * 300])
+def test_who_it_is_has_to_be_text_for_the_log(world, host, by):
+    """G13: the same for gates and limits, and nothing is written."""
+    identifier = host.types[0]
+    for verb in (
+        lambda: queue.command(host.uuid, "quiet", by=by),
+        lambda: queue.hold(by=by),
+        lambda: queue.drop(identifier, by=by),
+        lambda: queue.open_gate(by=by),
+        lambda: queue.limit(identifier, max_running=1, by=by),
+        lambda: queue.unlimit(identifier, by=by),
+    ):
+        with pytest.raises(InvalidOption, match=r"^by"):
+            verb()
+    assert host.row.request == ""
+    assert not queue.gates()
+    assert not queue.limits()
