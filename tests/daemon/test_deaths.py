@@ -64,6 +64,8 @@ def test_unstarted_neighbours_are_not_charged(atpd, record, flag):
     last.wait(20)
 
     with transaction.atomic():
+        # A daemon that was idle claims one alone, and then the others together.
+        types.note.using(priority=1).enqueue(path=str(record), number=50)
         crash = types.note.enqueue(path=str(record), crash=True)
         neighbours = types.note.enqueue_many(
             {"path": str(record), "number": 100 + n} for n in range(30)
