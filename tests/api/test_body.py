@@ -23,12 +23,14 @@ def latest():
 
 
 def test_one(world, api):
-    """The answer says where it is."""
+    """The answer says where it is; why it may have to wait, whoever looks at it is told."""
     answer = api.post("instances", {"type": "tests.add", "inputs": {"first": 1}})
     made = latest()
     assert answer.status_code == 201
     assert answer.headers["Location"] == f"http://testserver{ROOT}instances/{made.uuid}"
-    assert answer.json() == api.get(f"instances/{made.uuid}").json()
+    told = api.get(f"instances/{made.uuid}").json()
+    assert told.pop("waits_for") == ["No daemon is alive."]
+    assert answer.json() == told
     assert made.inputs.value == {"first": 1}
     assert made.created_by == WHO
     assert made.log.get().who == WHO
