@@ -4,7 +4,7 @@ import time
 
 # A look took so long, in seconds, if a thousand lanes have nothing due. For so many times as
 # long, and no longer than that, the next claims are from the lanes that it has found.
-SLOW, TIMES, AGAIN = 0.001, 20, 1.0
+SLOW, TIMES, AGAIN = 0.001, 50, 1.0
 # To ask more of them one by one costs as much as a look.
 MANY = 16
 
