@@ -9,7 +9,7 @@ from contextlib import suppress
 from . import wording
 from .conf import settings
 from .exceptions import IllegalTransition, NotPausable, UnknownInstance, WaitTimeout
-from .finding import meant
+from .finding import check_by, meant
 from .models import Instance, Task
 from .registry import registry
 from .states import Event, State
@@ -136,7 +136,7 @@ def _hold(instance, request, event, done, by):
 
 def purge(type=None, by=""):
     """Remove terminal Instances that are older than their Type's retention; returns how many."""
-    meant([], by)
+    check_by(by)
     removed = 0
     while count := get_store().purge(type=type, limit=CHUNK, who=by):
         removed += count

@@ -2,7 +2,7 @@
 
 from . import wording
 
-_MODES = {"hold": "held", "drop": "dropped"}
+MODES = {"hold": "held", "drop": "dropped"}
 _DONE = {
     "hold": "Nothing more is started there.",
     "drop": "What waits there fails.",
@@ -24,7 +24,7 @@ def state_of(gate, moment=wording.moment):
     by = f" by {gate.who}" if gate.who else ""
     until = f", until {moment(gate.until)}" if gate.until else ""
     reason = f": {gate.reason}" if gate.reason else ""
-    return f"{_MODES[gate.mode]}{by}, since {moment(gate.since)}{until}{reason}"
+    return f"{MODES[gate.mode]}{by}, since {moment(gate.since)}{until}{reason}"
 
 
 def in_utc(time):

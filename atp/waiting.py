@@ -4,13 +4,13 @@ from collections import defaultdict
 from datetime import timedelta
 
 from . import health, overview, wording
+from . import told as words
 from .conf import settings
 from .controls import gates, limits
 from .models import Daemon, Task
 from .store.limits import Bucket
 
 ITS_TURN = "Nothing holds it back: it waits for its turn, and for a worker that is free."
-_DONE = {"hold": "held", "drop": "dropped"}
 # So many Tasks are counted at most, and so many gates and limits told of.
 MOST, SHOWN = 1000, 20
 
@@ -69,9 +69,9 @@ def controls():
     told = defaultdict(list)
     for gate in sorted(gates(), key=_whole_first):
         if gate.type is not None:
-            told[gate.type.identifier].append(_of_lane(gate, _DONE[gate.mode]))
+            told[gate.type.identifier].append(_of_lane(gate, words.MODES[gate.mode]))
     for limit in sorted(limits(), key=_whole_first):
-        told[limit.type.identifier].append(_of_lane(limit, limit_words(limit) or "no limit"))
+        told[limit.type.identifier].append(_of_lane(limit, words.of_limits(limit)))
     return told
 
 
@@ -81,16 +81,6 @@ def _whole_first(row):
 
 def _of_lane(row, words):
     return words if row.collection is None else f"{row.collection!r} {words}"
-
-
-def limit_words(limit):
-    """Return what a Limit says, as "2 at once, 100/m, burst 5, weight 3"; empty if nothing."""
-    parts = [] if limit.max_running is None else [f"{limit.max_running} at once"]
-    if limit.rate:
-        parts += [limit.rate, f"burst {limit.burst}"]
-    if limit.weight != 1:
-        parts.append(f"weight {limit.weight:g}")
-    return ", ".join(parts)
 
 
 def place(row):
@@ -128,7 +118,7 @@ def _limits_of(type):
 
 
 def _shut(gate):
-    done = "to be dropped" if gate.mode == "drop" else _DONE[gate.mode]
+    done = "to be dropped" if gate.mode == "drop" else words.MODES[gate.mode]
     by = f" by {gate.who}" if gate.who else ""
     until = f" until {_time(gate.until)}" if gate.until else ""
     reason = f" ({gate.reason})" if gate.reason else ""

@@ -203,10 +203,10 @@ def test_types_tell_what_is_held_and_limited(full):
     queue.drop("tests.echo", "books")
     queue.limit("tests.echo", max_running=2)
     queue.hold()
-    told = r"tests\.echo .*\(held; 'books' dropped; 2 at once\)"
+    told = r"tests\.echo .*\(held; 'books' dropped; 2 at a time\)"
     assert re.search(told, run("types"))
     [found] = [row for row in document("types")["types"] if row["identifier"] == "tests.echo"]
-    assert found["controls"] == ["held", "'books' dropped", "2 at once"]
+    assert found["controls"] == ["held", "'books' dropped", "2 at a time"]
 
 
 def test_types_tell_whose_handler_is_here(world):

@@ -6,7 +6,7 @@ import pytest
 
 from atp import overview, queue, waiting
 from atp.states import Event
-from atp.waiting import ITS_TURN, limit_words, notes, why
+from atp.waiting import ITS_TURN, notes, why
 
 from .app.tasks import add, echo
 
@@ -143,16 +143,3 @@ class TestNotes:
             queue.hold("tests.echo", name)
             queue.limit("tests.add", name, max_running=1)
         assert len(notes(overview.now())) == 3
-
-
-@pytest.mark.parametrize(
-    ("limits", "said"),
-    [
-        ({"max_running": 2}, "2 at once"),
-        ({"rate": "100/m", "burst": 5}, "100/m, burst 5"),
-        ({"max_running": 2, "rate": "5/s", "weight": 3}, "2 at once, 5/s, burst 1, weight 3"),
-        ({"weight": 1}, ""),
-    ],
-)
-def test_limits_in_words(limits, said):
-    assert limit_words(queue.limit("tests.echo", **limits)) == said

@@ -1,6 +1,6 @@
 """The Types: their parameters, and what became of them."""
 
-from .. import documents, queue, waiting
+from .. import documents, queue, told
 from ..conf import settings
 from ..models import Type
 from ..registry import registry
@@ -33,7 +33,7 @@ class TypesPage(Page):
 
 def _limit(limit):
     """A Limit in words, with its collection if it is of one."""
-    return {"collection": limit.collection, "words": waiting.limit_words(limit) or "no limit"}
+    return {"collection": limit.collection, "words": told.of_limits(limit)}
 
 
 class TypePage(Page):

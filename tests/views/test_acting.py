@@ -294,8 +294,8 @@ def test_the_list_of_types_says_what_is_held_and_limited(full, operator):
     queue.limit("tests.echo", "books", rate="1/s")
     shown = operator.get("/atp/types/").content.decode()
     assert ">held</span>" in shown
-    assert "2 at once, 5/s, burst 1" in shown
-    assert "“books”: 1/s, burst 1" in shown
+    assert "2 at a time; 5/s, 1 at once" in shown
+    assert "“books”: 1/s, 1 at once" in shown
     queue.hold(by="ann")
     assert "Everything is held by ann" in operator.get("/atp/types/").content.decode()
 
