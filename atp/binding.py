@@ -39,6 +39,9 @@ def bind(name, signature, args, kwargs, plain=None):
     """
     if plain is not None and not args and plain[1] <= kwargs.keys() <= plain[0].keys():
         return {parameter: kwargs[parameter] for parameter in plain[0] if parameter in kwargs}
+    for given in kwargs:
+        if not isinstance(given, str):
+            raise InvalidInputs(f"An argument of {name} is called {given!r}; names are text.")
     try:
         bound = signature.bind(*args, **kwargs)
     except TypeError as error:

@@ -19,38 +19,38 @@ class Call:
     kwargs: Mapping = field(default_factory=dict)
 
 
-def request_of(call, options, identifier, *, limit):
+def request_of(task_type, args, kwargs, options, identifier, limit):
     """Return what the store is asked to enqueue; ``options`` have been checked.
 
     ``limit`` is the largest size of serialized inputs, in bytes.
     """
     return Request(
-        inputs=_payload(call.task_type, call.args, call.kwargs, limit),
-        identifier=identifier,
-        collection=options.collection,
-        priority=options.priority,
-        due=options.run_after,
-        start_before=options.start_before,
-        created_by=options.created_by,
-        existing=options.existing,
+        _payload(task_type, args, kwargs, limit),
+        identifier,
+        options.collection,
+        options.priority,
+        options.run_after,
+        options.start_before,
+        options.created_by,
+        options.existing,
     )
 
 
-def call_of(task_type, item):
-    """Return the call that an item of enqueue_many() stands for. Raises InvalidInputs."""
+def arguments_of(item):
+    """Return the arguments that an item of enqueue_many() stands for, as ``(args, kwargs)``.
+
+    Raises InvalidInputs.
+    """
     if isinstance(item, Mapping):
-        return Call(task_type=task_type, kwargs=item)
+        return (), item
     if isinstance(item, (tuple, list)):
-        return Call(task_type=task_type, args=tuple(item))
+        return tuple(item), {}
     raise InvalidInputs(
         f"enqueue_many() takes mappings of keyword arguments or tuples of arguments, not {item!r}."
     )
 
 
 def _payload(task_type, args, kwargs, limit):
-    for name in kwargs:
-        if not isinstance(name, str):
-            raise InvalidInputs(f"An argument of {task_type} is called {name!r}; names are text.")
     bound = binding.bind(task_type.identifier, task_type.signature, args, kwargs, task_type.plain)
     codec.check_format(task_type.serializer)
     return codec.encode(

@@ -11,9 +11,9 @@ import base64
 import json
 import math
 import pickle
-from dataclasses import dataclass
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
+from typing import NamedTuple
 from uuid import UUID
 
 from django.core import signing
@@ -30,8 +30,7 @@ FORMATS = (JSON, PICKLE)
 PICKLE_CONTENT_TYPE = "application/x-atp-signed-pickle"
 
 
-@dataclass(frozen=True, slots=True)
-class Payload:
+class Payload(NamedTuple):
     """A serialized value: its format and its text."""
 
     format: str
@@ -48,7 +47,8 @@ def encode(value, *, format=JSON, limit=None, what="The value"):
         data = _pickle(value, what)
     else:
         data = to_json(value, what)
-    if limit is not None and (len(data) > limit or len(data.encode()) > limit):
+    # A character is four bytes at most.
+    if limit is not None and 4 * len(data) > limit and len(data.encode()) > limit:
         raise TooLarge(
             f"{what}: {len(data.encode())} bytes when serialized, the limit is {limit} bytes. "
             "Pass a path or a key instead of the data itself."
@@ -79,8 +79,9 @@ def check_format(format):
 def to_json(value, what="The value"):
     """Return ``value`` as JSON text."""
     try:
-        text = _write(_to_plain(value, what, ()))
-        text.encode()
+        text = _write(value if _is_plain(value) else _to_plain(value, what, ()))
+        if not text.isascii():
+            text.encode()
     except UnicodeEncodeError as error:
         raise NotSerializable(f"{what} has text that is not valid Unicode: {error}.") from None
     except NotSerializable:
@@ -135,6 +136,16 @@ def _no_constant(word):
 
 
 _PLAIN = (str, int, bool, type(None))
+
+
+def _is_plain(value):
+    """Whether it is a dict, as arguments are, that JSON has as it is and at one level."""
+    if type(value) is not dict:
+        return False
+    for key, item in value.items():
+        if type(key) is not str or type(item) not in _PLAIN or key.startswith("$"):
+            return False
+    return True
 
 
 def _to_plain(value, what, path):
@@ -226,7 +237,7 @@ def _from_tagged(value):
 
 
 # Made once: json.dumps() and json.loads() make another each time.
-_write = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
+_write = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), check_circular=False).encode
 _read_tagged = json.JSONDecoder(object_hook=_from_tagged).decode
 _read_untagged = json.JSONDecoder().raw_decode
 

@@ -13,12 +13,12 @@ from django.core.files.storage import storages
 from django.db import connections, models
 from django.db.models import F, Q
 
-from . import codec
+from . import codec, constraints
 from .conf import settings
 from .exceptions import WaitInTransaction, WaitTimeout
 from .fields import InstantField
 from .modes import Mode, aim
-from .options import MAX_IDENTIFIER, MAX_PRIORITY, MAX_SUBJECT, MIN_PRIORITY
+from .options import MAX_IDENTIFIER, MAX_SUBJECT
 from .querysets import DaemonQuerySet, InstanceQuerySet, LogQuerySet, TaskQuerySet
 from .states import TERMINAL, Reason, State
 from .uuids import uuid7
@@ -66,10 +66,10 @@ class Instance(models.Model):
     reason = models.CharField(max_length=9, choices=Reason, blank=True, default="")
     collection = models.CharField(max_length=MAX_IDENTIFIER, blank=True, default="")
     priority = models.SmallIntegerField(default=0)
-    attempt = models.PositiveIntegerField(default=0, help_text="Claims so far; the fence.")
-    restarts = models.PositiveIntegerField(default=0, help_text="Attempts lost while running.")
-    retries = models.PositiveIntegerField(default=0, help_text="Attempts that raised.")
-    lost = models.PositiveIntegerField(default=0, help_text="Attempts lost in all.")
+    attempt = models.IntegerField(default=0, help_text="Claims so far; the fence.")
+    restarts = models.IntegerField(default=0, help_text="Attempts lost while running.")
+    retries = models.IntegerField(default=0, help_text="Attempts that raised.")
+    lost = models.IntegerField(default=0, help_text="Attempts lost in all.")
     progress = models.FloatField(null=True, help_text="From 0 to 1; null when unknown.")
     progress_message = models.CharField(max_length=200, blank=True, default="")
     start_before = InstantField(null=True)
@@ -139,21 +139,7 @@ class Instance(models.Model):
                 condition=Q(identifier__isnull=False),
                 name="atp_instance_identifier",
             ),
-            models.CheckConstraint(condition=Q(state__in=State.values), name="atp_instance_state"),
-            models.CheckConstraint(
-                condition=Q(state=State.FAILED, reason__in=Reason.values)
-                | (~Q(state=State.FAILED) & Q(reason="")),
-                name="atp_instance_reason",
-            ),
-            models.CheckConstraint(
-                condition=Q(state__in=sorted(TERMINAL), finished__isnull=False)
-                | (~Q(state__in=sorted(TERMINAL)) & Q(finished__isnull=True)),
-                name="atp_instance_finished",
-            ),
-            models.CheckConstraint(
-                condition=Q(priority__gte=MIN_PRIORITY, priority__lte=MAX_PRIORITY),
-                name="atp_instance_priority",
-            ),
+            *constraints.OF_INSTANCE,
         ]
 
     def __str__(self):
@@ -275,8 +261,8 @@ class LogRecord(models.Model):
     time = InstantField()
     event = models.CharField(max_length=8, blank=True, default="")
     state = models.CharField(max_length=9, blank=True, default="", help_text="After the event.")
-    attempt = models.PositiveIntegerField(null=True)
-    level = models.PositiveSmallIntegerField(help_text="As in the logging module.")
+    attempt = models.IntegerField(null=True)
+    level = models.SmallIntegerField(help_text="As in the logging module.")
     who = models.CharField(max_length=200, blank=True, default="")
     message = models.TextField(blank=True, default="")
 
@@ -356,7 +342,7 @@ class Task(models.Model):
         db_constraint=False,
         related_name="tasks",
     )
-    attempt = models.PositiveIntegerField(default=0)
+    attempt = models.IntegerField(default=0)
     request = models.CharField(max_length=16, blank=True, default="")
 
     objects = TaskQuerySet.as_manager()

@@ -57,6 +57,8 @@ class Options:
             )
         if start_before is not None and start_before <= now():
             raise InvalidOption(f"start_before ({start_before}) has passed.")
+        if due is self.run_after and start_before is self.start_before:
+            return self
         return replace(self, run_after=due, start_before=start_before)
 
     def check(self):

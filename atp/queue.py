@@ -10,7 +10,12 @@ from contextlib import nullcontext
 
 from django.db import transaction
 
-from .calls import Call, call_of, identifiers_of, request_of
+from .calls import (
+    Call,  # noqa: F401 (what enqueue_calls takes)
+    arguments_of,
+    identifiers_of,
+    request_of,
+)
 from .changing import change  # noqa: F401 (a verb)
 from .commanding import command, get_daemon  # noqa: F401 (verbs)
 from .conf import did_you_mean, settings
@@ -69,19 +74,24 @@ def unregister(identifier, by=""):
 
 def enqueue(task_type, /, *args, **kwargs):
     """Enqueue one Instance; see :meth:`TaskType.enqueue`."""
-    return enqueue_calls([Call(task_type=task_type, args=args, kwargs=kwargs)])[0]
+    store = get_store()
+    options = task_type.options.checked(store.now)
+    [name] = identifiers_of(task_type, 1, None)
+    request = request_of(task_type, args, kwargs, options, name, settings.MAX_INPUTS_SIZE)
+    return store.enqueue(task_type.registration(), [request])[0]
 
 
 def enqueue_many(task_type, inputs, *, identifiers=None):
     """Enqueue many Instances, all or none; see :meth:`TaskType.enqueue_many`."""
-    calls = [call_of(task_type, item) for item in inputs]
-    names = identifiers_of(task_type, len(calls), identifiers)
+    given = [arguments_of(item) for item in inputs]
+    names = identifiers_of(task_type, len(given), identifiers)
     store = get_store()
     # One look at the options, however many there are.
     options = task_type.options.checked(store.now)
     most = settings.MAX_INPUTS_SIZE
     requests = [
-        request_of(call, options, name, limit=most) for call, name in zip(calls, names, strict=True)
+        request_of(task_type, args, kwargs, options, name, most)
+        for (args, kwargs), name in zip(given, names, strict=True)
     ]
     return store.enqueue(task_type.registration(), requests)
 
@@ -100,7 +110,7 @@ def enqueue_calls(calls):
         try:
             options = call.task_type.options.checked(store.now)
             [name] = identifiers_of(call.task_type, 1, None)
-            request = request_of(call, options, name, limit=most)
+            request = request_of(call.task_type, call.args, call.kwargs, options, name, most)
         except ATPError as error:
             error.call = number
             raise

@@ -9,7 +9,7 @@ PLAN = {
     0: """atp.states atp.exceptions atp.conf atp.codec atp.backoff atp.signals atp.uuids
           atp.binding atp.filelock atp.modes atp.options atp.router atp.wording atp.rates
           atp.told""",
-    1: "atp.fields atp.querysets atp.models atp.router",
+    1: "atp.constraints atp.fields atp.querysets atp.models atp.router",
     2: "atp.store",
     3: "atp.registry",
     4: """atp.queue atp.controls atp.logs atp.calls atp.context atp.overview atp.paging

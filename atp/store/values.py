@@ -67,8 +67,7 @@ class Registration:
     max_memory: int | None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Request:
+class Request(NamedTuple):
     """One Instance to be enqueued, checked and serialized.
 
     ``due`` None means now; ``existing`` is what to do where the identifier is

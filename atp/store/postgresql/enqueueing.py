@@ -14,6 +14,8 @@ from .arrays import array, texts
 from .statements import execute
 
 CHUNK = 1000
+# What most do not have, and is then not part of the statement that enqueues one.
+_SELDOM = ("identifier", "due", "start_before")
 
 
 class Enqueueing(ORMEnqueueing):
@@ -40,25 +42,23 @@ class Enqueueing(ORMEnqueueing):
         """
         [uuid] = uuids_of(1)
         inline = not self.connection.in_atomic_block
+        parameters = {
+            "type": registration.identifier,
+            "uuid": f"{uuid:032x}",
+            "identifier": request.identifier,
+            "collection": request.collection,
+            "priority": request.priority,
+            "due": _epoch(request.due),
+            "start_before": _epoch(request.start_before),
+            "created_by": request.created_by,
+            "format": request.inputs.format,
+            "inputs": request.inputs.data,
+            "who": request.created_by or who,
+            "tell": inline,
+        }
+        without = tuple([name for name in _SELDOM if parameters[name] is None])
         with self.connection.cursor() as cursor:
-            execute(
-                cursor,
-                "enqueue_one",
-                {
-                    "type": registration.identifier,
-                    "uuid": f"{uuid:032x}",
-                    "identifier": request.identifier,
-                    "collection": request.collection,
-                    "priority": request.priority,
-                    "due": _epoch(request.due),
-                    "start_before": _epoch(request.start_before),
-                    "created_by": request.created_by,
-                    "format": request.inputs.format,
-                    "inputs": request.inputs.data,
-                    "who": request.created_by or who,
-                    "tell": inline,
-                },
-            )
+            execute(cursor, "enqueue_one", parameters, without=without)
             row = cursor.fetchone()
         if row is None:
             return []
@@ -76,6 +76,8 @@ class Enqueueing(ORMEnqueueing):
         """
         uuids = uuids_of(len(requests))
         inline = not self.connection.in_atomic_block
+        identifiers = [request.identifier for request in requests]
+        without = () if any(identifiers) else ("identifiers",)
         with self.connection.cursor() as cursor:
             execute(
                 cursor,
@@ -83,7 +85,7 @@ class Enqueueing(ORMEnqueueing):
                 {
                     "type": registration.identifier,
                     "uuids": texts([f"{uuid:032x}" for uuid in uuids]),
-                    "identifiers": texts([request.identifier for request in requests]),
+                    "identifiers": texts(identifiers),
                     "collections": texts([request.collection for request in requests]),
                     "priorities": array([request.priority for request in requests]),
                     "dues": array([_epoch(request.due) for request in requests]),
@@ -95,6 +97,7 @@ class Enqueueing(ORMEnqueueing):
                     "tell": inline,
                 },
                 prepared=False,
+                without=without,
             )
             type_id, epoch, keys, _ = cursor.fetchone()
         if keys is None or len(keys) < len(requests):

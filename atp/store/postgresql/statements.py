@@ -9,7 +9,7 @@ import re
 import time
 from collections import Counter
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 from importlib.resources import files
 from weakref import WeakKeyDictionary
 from zlib import crc32
@@ -43,6 +43,8 @@ _PLANNING = {
 _UNKNOWN = "26000"
 
 _PARAMETER = re.compile(r"%\((\w+)\)s")
+# At the end of a line that stands only where this parameter is not NULL.
+_ONLY_WITH = re.compile(r"--.*\bonly with (\w+)$")
 
 
 @dataclass(frozen=True)
@@ -54,27 +56,40 @@ class Statement:
     names: tuple[str, ...]
     of_daemons: bool = False
 
-    @property
+    @cached_property
     def prepare(self):
         numbered = _PARAMETER.sub(lambda found: f"${self.names.index(found[1]) + 1}", self.text)
         return f"PREPARE {self.name} AS {numbered}"
 
-    @property
+    @cached_property
     def execute(self):
         places = ", ".join(f"%({name})s" for name in self.names)
         return f"EXECUTE {self.name} ({places})" if places else f"EXECUTE {self.name}"
 
 
 @cache
-def statement(name):
-    """Return the :class:`Statement` of this name."""
+def statement(name, without=()):
+    """Return the :class:`Statement` of this name.
+
+    The parameters ``without`` which it is executed are NULL in it; what their lines
+    did costs nothing then.
+    """
     text = files(__package__).joinpath("sql", f"{name}.sql").read_text()
-    lines = (line.partition("--")[0].rstrip() for line in text.splitlines())
+    lines = (_line(line, without) for line in text.splitlines())
     text = "\n".join(line for line in lines if line)
+    text = _PARAMETER.sub(lambda found: "NULL" if found[1] in without else found[0], text)
     names = tuple(dict.fromkeys(_PARAMETER.findall(text)))
     # Of another version of this text another name: connections may outlive an upgrade.
     own = f"atp_{name}_{crc32(text.encode()):08x}"
     return Statement(text, own, names, of_daemons=name in _OF_DAEMONS)
+
+
+def _line(line, without):
+    """Return a line without its comment; nothing of one that stands for something else."""
+    condition = _ONLY_WITH.search(line)
+    if condition and condition[1] in without:
+        return ""
+    return line.partition("--")[0].rstrip()
 
 
 class _Session:
@@ -100,9 +115,12 @@ class _Session:
 _SESSIONS = WeakKeyDictionary()
 
 
-def execute(cursor, name, parameters, *, prepared=True):
-    """Execute a statement with Django's cursor; ``prepared`` if it is for few rows."""
-    wanted = statement(name)
+def execute(cursor, name, parameters, *, prepared=True, without=()):
+    """Execute a statement with Django's cursor; ``prepared`` if it is for few rows.
+
+    ``without`` names parameters that are None: see :func:`statement`.
+    """
+    wanted = statement(name, without)
     if wanted.of_daemons and not _plans_own_way(cursor):
         with transaction.atomic(using=cursor.db.alias):
             cursor.execute(_planning("SET LOCAL"))
@@ -110,7 +128,7 @@ def execute(cursor, name, parameters, *, prepared=True):
         return
     if prepared and _is_prepared(cursor, wanted):
         try:
-            cursor.execute(_execute_text(name), parameters)
+            cursor.execute(wanted.execute, parameters)
             return
         except DatabaseError as error:
             if not _is_unknown(error):
@@ -120,11 +138,6 @@ def execute(cursor, name, parameters, *, prepared=True):
             if not cursor.db.get_autocommit():
                 raise
     cursor.execute(wanted.text, parameters)
-
-
-@cache
-def _execute_text(name):
-    return statement(name).execute
 
 
 def _session(cursor):

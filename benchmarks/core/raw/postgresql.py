@@ -30,9 +30,9 @@ queued AS (
 """
 ENQUEUE_MANY = """
 WITH source AS MATERIALIZED (
-    SELECT nextval(pg_get_serial_sequence('atp_instance', 'id')) AS id, uuid, data,
-        clock_timestamp() AS now
-    FROM unnest(%(uuids)s::uuid[], %(data)s::text[]) AS source (uuid, data)
+    SELECT nextval(keys) AS id, uuid, data, clock_timestamp() AS now
+    FROM CAST(pg_get_serial_sequence('atp_instance', 'id') AS regclass) AS keys,
+        unnest(%(uuids)s::uuid[], %(data)s::text[]) AS source (uuid, data)
 ),
 made AS (
     INSERT INTO atp_instance (

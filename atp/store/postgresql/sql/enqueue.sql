@@ -1,24 +1,29 @@
 -- Enqueue: Instances, Inputs, LogRecords and Tasks in one statement.
 --
--- Keys are taken first, so that the four tables can be written beside each
--- other. What has an identifier that is taken is not made: its key is not in the
--- answer. There are no keys at all if the Type is not registered.
+-- Keys are taken first, so that the four tables can be written beside each other, in
+-- the order of the requests. There are none if the Type is not registered. What has an
+-- identifier that is taken is not made, so there are fewer; whoever called has to take
+-- back then what was written for it.
 --
 -- Whoever has nothing to do is woken when this commits, if it is a transaction of
 -- its own; else see notify.sql.
 WITH
+type AS MATERIALIZED (
+    SELECT
+        id, pg_get_serial_sequence('atp_instance', 'id')::regclass AS keys,
+        clock_timestamp() AS now
+    FROM atp_type WHERE identifier = %(type)s::text
+),
 source AS MATERIALIZED (
     SELECT
-        nextval(pg_get_serial_sequence('atp_instance', 'id')) AS id,
-        type.id AS type_id, clock.now, source.*
-    FROM (SELECT id FROM atp_type WHERE identifier = %(type)s::text) type,
-        (SELECT clock_timestamp() AS now) clock,
+        nextval(type.keys) AS id, type.id AS type_id, type.now, source.*
+    FROM type,
         unnest(
             %(uuids)s::uuid[], %(identifiers)s::text[], %(collections)s::text[],
             %(priorities)s::int[], %(dues)s::float8[], %(start_befores)s::float8[],
             %(whos)s::text[], %(formats)s::text[], %(inputs)s::text[]
-        ) WITH ORDINALITY AS source (
-            uuid, identifier, collection, priority, due, start_before, who, format, inputs, place
+        ) AS source (
+            uuid, identifier, collection, priority, due, start_before, who, format, inputs
         )
 ),
 made AS (
@@ -29,19 +34,19 @@ made AS (
     SELECT
         id, type_id, uuid, identifier, 'ACCEPTED', '', collection, priority, 0, 0,
         0, 0, '', to_timestamp(start_before), who, now
-    FROM source ORDER BY place
-    ON CONFLICT (type_id, identifier) WHERE identifier IS NOT NULL DO NOTHING
+    FROM source
+    ON CONFLICT (type_id, identifier) WHERE identifier IS NOT NULL DO NOTHING -- only with identifiers
     RETURNING id
 ),
 given AS (
     INSERT INTO atp_inputs (instance_id, format, data)
-    SELECT id, format, inputs FROM made JOIN source USING (id) ORDER BY place
+    SELECT id, format, inputs FROM source
 ),
 logged AS (
     INSERT INTO atp_logrecord
         (instance_id, subject, time, event, state, attempt, level, who, message)
     SELECT id, '', now, 'enqueue', 'ACCEPTED', 0, 20, coalesce(nullif(who, ''), %(who)s::text), ''
-    FROM made JOIN source USING (id) ORDER BY place
+    FROM source
 ),
 queued AS (
     INSERT INTO atp_task (
@@ -50,12 +55,12 @@ queued AS (
     SELECT
         id, type_id, collection, priority, coalesce(to_timestamp(due), now),
         to_timestamp(start_before), 0, ''
-    FROM made JOIN source USING (id) ORDER BY place
+    FROM source
 )
 SELECT
-    min(type_id), extract(epoch FROM min(now))::float8, array_agg(id ORDER BY place),
+    (SELECT id FROM type), (SELECT extract(epoch FROM now)::float8 FROM type), array_agg(id ORDER BY id),
     CASE WHEN %(tell)s::bool THEN (
         SELECT count(pg_notify('atp_wake', ''))
         WHERE EXISTS (SELECT FROM atp_daemon WHERE idle AND lease_until > clock_timestamp())
     ) END
-FROM made JOIN source USING (id)
+FROM made

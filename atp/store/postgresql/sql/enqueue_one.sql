@@ -1,4 +1,4 @@
--- Enqueue one: like enqueue.sql, with nothing to join and so little to plan.
+-- Enqueue one: like enqueue.sql, with nothing to unnest and so little to plan.
 WITH
 made AS (
     INSERT INTO atp_instance (
@@ -6,10 +6,11 @@ made AS (
         retries, lost, progress_message, start_before, created_by, created
     )
     SELECT
-        id, %(uuid)s::uuid, %(identifier)s::text, 'ACCEPTED', '', %(collection)s::text, %(priority)s::int, 0, 0,
+        id, %(uuid)s::uuid, %(identifier)s::text, 'ACCEPTED', '', %(collection)s::text,
+        %(priority)s::int, 0, 0,
         0, 0, '', to_timestamp(%(start_before)s::float8), %(created_by)s::text, clock_timestamp()
     FROM atp_type WHERE identifier = %(type)s::text
-    ON CONFLICT (type_id, identifier) WHERE identifier IS NOT NULL DO NOTHING
+    ON CONFLICT (type_id, identifier) WHERE identifier IS NOT NULL DO NOTHING -- only with identifier
     RETURNING id, type_id, created
 ),
 given AS (
