@@ -288,7 +288,8 @@ class Daemon(models.Model):
 
     ``lock`` is the name of the file lock that stands for its lease where all
     daemons share a host (SQLite); elsewhere it is empty and ``lease_until``
-    counts.
+    counts. ``channel`` is where it hears of what it is handed: nobody else is to
+    know, as that says it all.
     """
 
     uuid = models.UUIDField(unique=True)
@@ -300,6 +301,13 @@ class Daemon(models.Model):
     lock = models.CharField(max_length=255, blank=True, default="")
     lease_until = InstantField()
     idle = models.BooleanField(default=False)
+    channel = models.CharField(
+        max_length=63,
+        blank=True,
+        default="",
+        db_default="",
+        help_text="Where it can be handed a Task.",
+    )
     mode = models.CharField(
         max_length=8, choices=Mode, default=Mode.RUNNING, db_default=Mode.RUNNING
     )

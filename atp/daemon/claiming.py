@@ -82,13 +82,24 @@ class Claiming:
                 self._wait = min(2 * self._wait, settings.POLL_EVERY)
             else:
                 self._wait = FIRST_WAIT
-                journal.claimed(count=len(tasks))
-                self._attempts.add_limited(tasks)
-                self._pool.put(tasks)
-                if self._attempts.stopping:
-                    self._attempts.hand_back_unstarted(self._attempts.stopping)
+                self._take(tasks)
 
         self._thread.submit(CLAIMING, claim, claimed)
+
+    def _take(self, tasks):
+        journal.claimed(count=len(tasks))
+        self._attempts.add_limited(tasks)
+        self._pool.put(tasks)
+        if self._attempts.stopping:
+            self._attempts.hand_back_unstarted(self._attempts.stopping)
+
+    def handed(self, task):
+        """Take a Task that an enqueue has handed to this daemon, as idle as it was then."""
+        has_free = self._pool.has_free()
+        self._take([task])
+        if not has_free and not self._attempts.stopping:
+            # Others may be idle.
+            self._attempts.hand_back_waiting("no worker was free")
 
     @property
     def is_claiming(self):

@@ -63,6 +63,7 @@ class Dispatcher:
         types = options.served(task_type.identifier for task_type in registry)
         self._identity = Identity(self._supervisor, types, lock, list(previous))
         self._results = queue.SimpleQueue()
+        self._handed = queue.SimpleQueue()
         self._waker, self._woken = socket.socketpair()
         self._selector = selectors.DefaultSelector()
         self._stop_at = None
@@ -81,7 +82,7 @@ class Dispatcher:
         self._claimer = DatabaseThread("atp-claim", self._results, self._wake)
         self._recorder = DatabaseThread("atp-record", self._results, self._wake)
         identity, store = self._identity, get_store()
-        self._listening = Listening(store, self._ring)
+        self._listening = Listening(store, self._ring, self._hand)
         self._attempts = Attempts(
             pool, ledger, self._page, identity, self._tell, self._options.processes
         )
@@ -100,6 +101,7 @@ class Dispatcher:
             timers,
             self._tell,
             self._claiming,
+            self._listening,
             duty,
         )
         threads = (self._claimer, self._recorder)
@@ -147,6 +149,11 @@ class Dispatcher:
         self._rang = True
         self._wake()
 
+    def _hand(self, daemon, claimed):
+        """Called by the thread that listens: an enqueue has handed a Task to this daemon."""
+        self._handed.put((daemon, claimed))
+        self._wake()
+
     def _on_wake(self):
         with contextlib.suppress(BlockingIOError):
             self._woken.recv(4096)
@@ -159,6 +166,7 @@ class Dispatcher:
             self._on_result(result)
         if self._left:
             return self._end(DONE)
+        self._take_handed()
         if self._rang:
             self._rang = False
             self._attempts.more_waits = True
@@ -188,6 +196,17 @@ class Dispatcher:
             # Nothing is on its way under the old identity from here.
             self._membership.rejoin(self._joined)
         return self._ending()
+
+    def _take_handed(self):
+        while not self._handed.empty():
+            daemon, claimed = self._handed.get()
+            # What an earlier identity held was settled when this one joined.
+            if daemon == self._identity.current:
+                self._recording.handed()
+                self._claiming.handed(claimed)
+        if self._recording.may_have_missed_handing():
+            journal.channel_lost()
+            self._identity.lose()
 
     def _on_result(self, result):
         if result.error is None:

@@ -24,6 +24,7 @@ FACTS = {
     "nothing_to_serve": (_W, "no declared Type matches: this daemon will claim nothing"),
     "joined": (_I, "joined the queue as daemon {daemon}"),
     "rejoined": (_W, "took a new identity, {daemon}: {kept} Tasks kept, {expired} expired"),
+    "channel_lost": (_W, "the connection that hears what is handed over was lost"),
     "lease_lost": (_W, "the lease was lost: {why}"),
     "lease_over": (_E, "no renewal for {seconds:.0f} s: killing all workers before the lease ends"),
     "database_failed": (_E, "the database failed while {doing}: {error}"),

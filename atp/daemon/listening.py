@@ -12,12 +12,17 @@ class Listening:
     """A thread that waits with the store's listener; ``rung()`` is called there after each ring.
 
     It is no more than a hint: the queue is polled all the same, so nothing
-    depends on this thread.
+    depends on this thread. But where an enqueue may hand over a Task, this is the only
+    one that hears of it: ``handed(daemon, claimed)`` is called then.
     """
 
-    def __init__(self, store, rung):
+    def __init__(self, store, rung, handed):
         self._store = store
         self._rung = rung
+        self._handed = handed
+        # Where it can be handed something; empty, or another, once that was lost.
+        self.channel = ""
+        self._missed = False
         self._wanted = threading.Event()
         threading.Thread(target=self._run, name="atp-listen", daemon=True).start()
 
@@ -25,16 +30,29 @@ class Listening:
         """Listen from now on, or not; what comes meanwhile is heard later."""
         if wanted != self._wanted.is_set():
             (self._wanted.set if wanted else self._wanted.clear)()
+            self._ring()
+
+    def _ring(self):
+        # The one that has rung looks second, and so does the one that wants it.
+        if self._missed and self._wanted.is_set():
+            self._missed = False
+            self._rung()
 
     def _run(self):
         listener = self._store.listener()
         if listener is None:
             return
         try:
-            while self._wanted.wait():
-                if listener.wait(PIECE):
-                    self._rung()
+            while self.channel or self._wanted.wait():
+                came = listener.wait(PIECE)
+                for daemon, claimed in listener.handed():
+                    self._handed(daemon, claimed)
+                lost, self.channel = self.channel, listener.channel
+                if came or lost != self.channel:
+                    self._missed = True
+                    self._ring()
         except Exception as error:  # without it the daemon polls
             journal.listening_ended(error=error, exc_info=error)
         finally:
+            self.channel = ""
             listener.close()

@@ -25,7 +25,9 @@ TELL_BUSY_AFTER = 0.1
 class Recording:
     """Works in the recording thread; ``turn()`` starts the most urgent call."""
 
-    def __init__(self, thread, store, identity, ledger, attempts, timers, tell, claiming, duty):
+    def __init__(
+        self, thread, store, identity, ledger, attempts, timers, tell, claiming, listening, duty
+    ):
         self._thread = thread
         self._store = store
         self._identity = identity
@@ -34,10 +36,12 @@ class Recording:
         self._timers = timers
         self._tell = tell
         self._claiming = claiming
+        self._listening = listening
         self._duty = duty
         self.registered = False
         # What the daemon's row says of it, and since when it has had something to do.
-        self._told_idle, self._told_mode = None, Mode.RUNNING
+        self._told_idle, self._told_mode, self._told_channel = None, Mode.RUNNING, ""
+        self._handings = 0
         self._busy_since = 0.0
 
     def turn(self):
@@ -64,7 +68,20 @@ class Recording:
 
     def joined(self):
         """The daemon has another row, of which nothing has been told."""
-        self._told_idle, self._told_mode = None, Mode.RUNNING
+        self._told_idle, self._told_mode, self._told_channel = None, Mode.RUNNING, ""
+
+    def handed(self):
+        """An enqueue has handed over a Task: since then the row does not say idle any more."""
+        self._handings += 1
+        self._told_idle = False
+
+    def may_have_missed_handing(self):
+        """Whether what the row named for handing over to cannot be heard any more.
+
+        What went there is held under this identity, and only another one makes sure of it.
+        """
+        told = self._told_channel
+        return self._identity.current is not None and told not in ("", self._listening.channel)
 
     def leave(self, then):
         """Give up the daemon's row."""
@@ -88,11 +105,15 @@ class Recording:
             return True
         if self._claiming.is_idle():
             self._busy_since = uptime()
-            return self._told_idle is not True
+            channel = self._listening.channel
+            return self._told_idle is not True or self._told_channel != channel
         return self._told_idle is True and uptime() - self._busy_since >= TELL_BUSY_AFTER
 
     def _renew(self, daemon):
         workers, idle, mode = self._attempts.workers(), self._claiming.is_idle(), self._mode()
+        # From now on something may be handed over there.
+        channel = self._told_channel = self._listening.channel
+        handings = self._handings
         self._timers.later("renew", settings.RENEW_EVERY)
 
         def renewed(result):
@@ -101,13 +122,21 @@ class Recording:
             if idle and not self._told_idle:
                 # What was enqueued before this was known, nobody has told of.
                 self._attempts.more_waits = True
-            self._told_idle, self._told_mode = idle, mode
+            # What was handed over meanwhile came after this, or did it before: then it is
+            # said once more.
+            self._told_idle = idle and handings == self._handings
+            self._told_mode = mode
             self._duty.obey(result.value.request)
 
         self._thread.submit(
             "renewing the lease",
             lambda: self._store.renew(
-                daemon, lease=settings.LEASE, workers=workers, idle=idle, mode=mode
+                daemon,
+                lease=settings.LEASE,
+                workers=workers,
+                idle=idle,
+                mode=mode,
+                channel=channel,
             ),
             renewed,
         )

@@ -63,8 +63,12 @@ class Store(ABC):
         """
 
     @abstractmethod
-    def renew(self, daemon, *, lease, workers=(), idle=False, mode=Mode.RUNNING):
-        """Extend the daemon's lease; returns :class:`Renewal`. Raises LeaseLost."""
+    def renew(self, daemon, *, lease, workers=(), idle=False, mode=Mode.RUNNING, channel=""):
+        """Extend the daemon's lease; returns :class:`Renewal`. Raises LeaseLost.
+
+        ``channel`` is that of its listener: while it is idle, an enqueue may hand it a
+        Task there, which it holds then as if it had claimed it.
+        """
 
     @abstractmethod
     def command(self, daemon, order, *, who=""):
@@ -249,5 +253,10 @@ class Store(ABC):
         raises because the database is locked; and ``close()``. What it has open
         it opens in the thread that waits. A hint, nothing to rely on: who listens
         polls all the same.
+
+        Where Tasks are handed over, ``channel`` is what :meth:`renew` is to be told, and
+        another, or empty, once that has been lost; ``handed()`` takes what has come there:
+        pairs of the daemon's uuid and a :class:`Claimed`. What came after a channel was
+        lost is held by the daemon, and it does not know.
         """
         return None  # noqa: RET501 (an answer)

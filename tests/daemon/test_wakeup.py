@@ -144,6 +144,6 @@ def listeners():
     with connection.cursor() as cursor:
         cursor.execute(
             "SELECT pid FROM pg_stat_activity WHERE datname = current_database() "
-            "AND query = 'LISTEN atp_wake'"
+            "AND query LIKE 'LISTEN atp_wake%'"
         )
         return cursor.fetchall()

@@ -98,7 +98,7 @@ class Daemons(Limited, Gates, Mending):
         self.mend_tasks(refused, now, who)
         return ended
 
-    def renew(self, daemon, *, lease, workers=(), idle=False, mode=Mode.RUNNING):
+    def renew(self, daemon, *, lease, workers=(), idle=False, mode=Mode.RUNNING, channel=""):
         if self._file != self.file_id():
             # A connection goes on with the old file, which nobody else will ever see.
             raise LeaseLost("The database's file was removed or replaced.")

@@ -2,13 +2,14 @@
 
 import json
 import time
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 
 from ...exceptions import LeaseLost
 from ..orm.claims import Claims as ORMClaims
 from ..rotation import enough_lanes, most_steps
-from ..values import Claimed, Parameters
+from ..values import Claimed
 from .arrays import array
+from .parameters import parameters_of
 from .statements import FEW, execute
 
 # The columns of a claimed Task in a row; those before are of the claim, those behind too.
@@ -98,7 +99,7 @@ class Claims(ORMClaims):
 
     def _claimed(self, rows, *, apart=False):
         now = datetime.fromtimestamp(rows[0][0], UTC)
-        read = {text: _parameters(text) for text in {row[_PARAMETERS] for row in rows}}
+        read = {text: parameters_of(text) for text in {row[_PARAMETERS] for row in rows}}
         lanes, ends = {}, {}
         for row in rows:
             task = Claimed(*row[_OWN], read[row[_PARAMETERS]][0], now)
@@ -144,20 +145,3 @@ class Claims(ORMClaims):
             # The plan does for any number of rows: all of it are walks along indexes.
             execute(cursor, "claim", parameters)
             return cursor.fetchall()
-
-
-def _parameters(text):
-    (
-        *(type, timeout, max_retries, backoff, backoff_max, max_restarts, max_memory),
-        weight,
-    ) = json.loads(text)
-    parameters = Parameters(
-        type=type,
-        timeout=None if timeout is None else timedelta(seconds=timeout),
-        max_retries=max_retries,
-        backoff=timedelta(seconds=backoff),
-        backoff_max=timedelta(seconds=backoff_max),
-        max_restarts=max_restarts,
-        max_memory=max_memory,
-    )
-    return parameters, weight

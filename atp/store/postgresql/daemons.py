@@ -13,7 +13,7 @@ from .statements import execute
 
 
 class Daemons(ORMDaemons):
-    def renew(self, daemon, *, lease, workers=(), idle=False, mode=Mode.RUNNING):
+    def renew(self, daemon, *, lease, workers=(), idle=False, mode=Mode.RUNNING, channel=""):
         with self.connection.cursor() as cursor:
             execute(
                 cursor,
@@ -23,6 +23,7 @@ class Daemons(ORMDaemons):
                     "lease": lease,
                     "workers": json.dumps(list(workers)),
                     "idle": idle,
+                    "channel": channel,
                     "mode": str(mode),
                 },
             )

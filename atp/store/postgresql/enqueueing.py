@@ -1,5 +1,6 @@
 """Enqueueing on PostgreSQL: one statement for up to a thousand."""
 
+import time
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from itertools import chain, islice, repeat
@@ -14,11 +15,17 @@ from .arrays import array, texts
 from .statements import execute
 
 CHUNK = 1000
+# What comes so soon after another of this process, in seconds, comes to no idle daemon.
+APART = 0.02
+# So many characters of inputs fit into a notice, whatever they are: it has 8,000 bytes.
+MOST_HANDED = 1500
 # What most do not have, and is then not part of the statement that enqueues one.
 _SELDOM = ("identifier", "due", "start_before")
 
 
 class Enqueueing(ORMEnqueueing):
+    _last = 0.0
+
     def enqueue(self, registration, requests, *, who=""):
         if not requests:
             return []
@@ -58,7 +65,10 @@ class Enqueueing(ORMEnqueueing):
         }
         without = tuple([name for name in _SELDOM if parameters[name] is None])
         with self.connection.cursor() as cursor:
-            execute(cursor, "enqueue_one", parameters, without=without)
+            if inline and self._may_hand(request, without):
+                execute(cursor, "enqueue_handing", parameters)
+            else:
+                execute(cursor, "enqueue_one", parameters, without=without)
             row = cursor.fetchone()
         if row is None:
             return []
@@ -67,6 +77,15 @@ class Enqueueing(ORMEnqueueing):
         key, type_id, epoch, _ = row
         created = datetime.fromtimestamp(epoch, UTC)
         return [self._instance_of(key, uuid, request, type_id, created)]
+
+    def _may_hand(self, request, without):
+        """Whether to look for an idle daemon to hand it to; of many in a row nobody is idle."""
+        last, self._last = self._last, time.monotonic()
+        return (
+            self._last - last > APART
+            and without == _SELDOM
+            and len(request.inputs.data) <= MOST_HANDED
+        )
 
     def _make(self, registration, requests, who):
         """Insert Instances and return what is to be known of each.

@@ -1,10 +1,16 @@
 """Listening for what :mod:`.telling` says, on a connection of its own."""
 
+import json
+import secrets
 import select
 import time
+from datetime import UTC, datetime
+from uuid import UUID
 
 from django.db import DatabaseError, InterfaceError, connections
 
+from ..values import Claimed
+from .parameters import parameters_of
 from .statements import is_pooled
 
 # A link that has died says nothing; it is asked so often, in seconds.
@@ -21,9 +27,13 @@ class Listener:
     here. Whoever waits polls all the same.
     """
 
+    # Where it hears what is handed over; empty while it cannot.
+    channel = ""
+
     def __init__(self, alias):
         self._alias = alias
         self._wrapper = None
+        self._handed = []
         self._notices = []
         self._checked = 0.0
         self._is_deaf = False
@@ -65,7 +75,10 @@ class Listener:
         with wrapper.cursor() as cursor:
             self._is_deaf = is_pooled(cursor)
             if not self._is_deaf:
-                cursor.execute("LISTEN atp_wake")
+                # Everybody may listen to any name, and inputs are not for everybody.
+                own = f"atp_{wrapper.connection.info.backend_pid}_{secrets.token_hex(16)}"
+                cursor.execute(f"LISTEN atp_wake; LISTEN {own}")
+                self.channel = own
         if self._is_deaf:
             self.close()
         self._checked = time.monotonic()
@@ -86,10 +99,17 @@ class Listener:
             else:
                 raw.poll()
         heard = bool(self._notices)
+        self._handed += [text for text in map(_payload_of, self._notices) if text]
         self._notices.clear()
         return heard
 
+    def handed(self):
+        """Take what has been handed over; see :meth:`~atp.store.base.Store.listener`."""
+        texts, self._handed = self._handed, []
+        return [_read(text) for text in texts]
+
     def close(self):
+        self.channel = ""
         wrapper, self._wrapper = self._wrapper, None
         if wrapper is not None:
             wrapper.close()
@@ -102,3 +122,17 @@ def _notices_of(raw):
     notices = []
     raw.add_notify_handler(notices.append)
     return notices
+
+
+def _payload_of(notice):
+    """The text that a notice carries, of either driver."""
+    if hasattr(notice, "extra"):
+        return notice.extra.decode()
+    return notice.payload
+
+
+def _read(text):
+    """Read what ``enqueue_handing.sql`` tells: the daemon, and what it holds now."""
+    daemon, epoch, *own, parameters = json.loads(text)
+    read, _ = parameters_of(parameters)
+    return UUID(daemon), Claimed(*own, read, datetime.fromtimestamp(epoch, UTC))

@@ -90,7 +90,7 @@ def _finish_parameters(finished, daemon):
     changes = finished.values()
     return {
         "daemon": str(daemon),
-        "instances": array(finished),
+        "instances": array(list(finished)),
         "attempts": array([change.attempt for change in changes]),
         "began": array([_epoch(change.started) for change in changes]),
         "ended": array([_epoch(change.time) for change in changes]),

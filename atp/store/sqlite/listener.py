@@ -44,6 +44,9 @@ class Listener:
     name. One thread waits, and any may close it.
     """
 
+    # Nothing is handed over here: what is enqueued is claimed.
+    channel = ""
+
     def __init__(self, uri, file_id):
         self._uri = uri
         self._file_id = file_id
@@ -70,6 +73,10 @@ class Listener:
                     break
                 self._pause(left)
         return False
+
+    def handed(self):
+        """Take what has been handed over: nothing."""
+        return []
 
     def close(self):
         """Free what is open. A wait ends within 0.3 s."""

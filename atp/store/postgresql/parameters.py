@@ -1,0 +1,24 @@
+"""What a statement tells of a Type, with what was claimed of it."""
+
+import json
+from datetime import timedelta
+
+from ..values import Parameters
+
+
+def parameters_of(text):
+    """Return the :class:`Parameters` that a claim tells of a Type, and the Type's weight."""
+    (
+        *(type, timeout, max_retries, backoff, backoff_max, max_restarts, max_memory),
+        weight,
+    ) = json.loads(text)
+    parameters = Parameters(
+        type=type,
+        timeout=None if timeout is None else timedelta(seconds=timeout),
+        max_retries=max_retries,
+        backoff=timedelta(seconds=backoff),
+        backoff_max=timedelta(seconds=backoff_max),
+        max_restarts=max_restarts,
+        max_memory=max_memory,
+    )
+    return parameters, weight

@@ -1,0 +1,96 @@
+-- Enqueue one, and hand it to a daemon that has nothing to do: like enqueue_one.sql and
+-- claim_first.sql in one statement and one commit, for what has no identifier and is due.
+--
+-- Only what the daemon would claim first itself: nothing waits in the lane, and the Type
+-- has no gates and no limits. Only to one that says that it is idle, is to go on running,
+-- serves the Type, and whose session listens now: what a session that ended was told,
+-- nobody has heard. Its row is locked, so it is not renewed or ended meanwhile; where
+-- somebody else has locked it, it is left alone. From here on it is not idle, until it
+-- says so again: a daemon is handed one at a time.
+--
+-- Its channel is told all that it has to know. Where there is no such daemon, it is as in
+-- enqueue_one.sql. A transaction that is not READ COMMITTED could fail for the row of a
+-- daemon that has changed since it began.
+WITH
+type AS MATERIALIZED (
+    SELECT id, clock_timestamp() AS now FROM atp_type WHERE identifier = %(type)s::text
+),
+taker AS MATERIALIZED (
+    SELECT daemon.id, daemon.uuid, daemon.channel, daemon.host || ':' || daemon.pid AS name
+    FROM type, atp_daemon daemon
+    WHERE daemon.idle AND daemon.channel <> '' AND daemon.lease_until > type.now
+      AND daemon.mode = 'running' AND daemon.request = ''
+      AND jsonb_exists(daemon.types, %(type)s::text)
+      AND current_setting('transaction_isolation') = 'read committed'
+      AND NOT EXISTS (SELECT FROM atp_gate WHERE type_id IS NULL OR type_id = type.id)
+      AND NOT EXISTS (
+          SELECT FROM atp_limit
+          WHERE type_id = type.id AND (max_running IS NOT NULL OR per_second IS NOT NULL)
+      )
+      AND NOT EXISTS (
+          SELECT FROM atp_task
+          WHERE type_id = type.id AND collection = %(collection)s::text AND daemon_id IS NULL
+      )
+      AND EXISTS (SELECT FROM pg_stat_get_activity(nullif(split_part(daemon.channel, '_', 2), '')::int))
+    LIMIT 1
+    FOR NO KEY UPDATE OF daemon SKIP LOCKED
+),
+taken AS (
+    UPDATE atp_daemon SET idle = false WHERE id = (SELECT id FROM taker)
+),
+made AS (
+    INSERT INTO atp_instance (
+        type_id, uuid, state, reason, collection, priority, attempt, restarts,
+        retries, lost, progress_message, created_by, created
+    )
+    SELECT
+        type.id, %(uuid)s::uuid, CASE WHEN taker.id IS NULL THEN 'ACCEPTED' ELSE 'SCHEDULED' END,
+        '', %(collection)s::text, %(priority)s::int, (taker.id IS NOT NULL)::int, 0,
+        0, 0, '', %(created_by)s::text, type.now
+    FROM type LEFT JOIN taker ON true
+    RETURNING id, type_id, attempt, created
+),
+given AS (
+    INSERT INTO atp_inputs (instance_id, format, data)
+    SELECT id, %(format)s::text, %(inputs)s::text FROM made
+),
+logged AS (
+    INSERT INTO atp_logrecord
+        (instance_id, subject, time, event, state, attempt, level, who, message)
+    SELECT made.id, '', made.created, moved.event, moved.state, moved.attempt, 20, moved.who, ''
+    FROM made CROSS JOIN LATERAL (
+        SELECT 'enqueue', 'ACCEPTED', 0, %(who)s::text
+      UNION ALL
+        SELECT 'claim', 'SCHEDULED', 1, name FROM taker
+    ) moved (event, state, attempt, who)
+),
+queued AS (
+    INSERT INTO atp_task (
+        instance_id, type_id, collection, priority, due_at, daemon_id, attempt, request
+    )
+    SELECT
+        made.id, made.type_id, %(collection)s::text, %(priority)s::int, made.created,
+        taker.id, made.attempt, ''
+    FROM made LEFT JOIN taker ON true
+)
+SELECT
+    made.id, made.type_id, extract(epoch FROM made.created)::float8,
+    CASE
+        WHEN taker.id IS NOT NULL THEN (
+            SELECT count(pg_notify(taker.channel, json_build_array(
+                taker.uuid, extract(epoch FROM made.created), made.id, %(uuid)s::uuid, 1,
+                %(format)s::text, %(inputs)s::text, NULL, %(collection)s::text,
+                %(priority)s::int, 0, 0, 0, json_build_array(
+                    identifier, extract(epoch FROM timeout), max_retries,
+                    extract(epoch FROM backoff), extract(epoch FROM backoff_max), max_restarts,
+                    max_memory, 1
+                )::text
+            )::text))
+            FROM atp_type WHERE id = made.type_id
+        )
+        ELSE (
+            SELECT count(pg_notify('atp_wake', ''))
+            WHERE EXISTS (SELECT FROM atp_daemon WHERE idle AND lease_until > clock_timestamp())
+        )
+    END
+FROM made LEFT JOIN taker ON true
