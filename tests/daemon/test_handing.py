@@ -54,10 +54,20 @@ def wait_for_handed(instance):
     wait_for(lambda: instance.log.transitions().count() > 1 and handed(instance))
 
 
-def end_session(row):
-    pid = int(row.channel.split("_")[1])
+def session(row):
+    """The process of the server that tells the daemon, or None."""
     with connection.cursor() as cursor:
-        cursor.execute("SELECT pg_terminate_backend(%s, 10000)", [pid])
+        cursor.execute(
+            "SELECT pid FROM pg_locks WHERE locktype = 'advisory' AND granted "
+            "AND (classid::bigint << 32) + objid::bigint = %s",
+            [int(row.channel.split("_")[1])],
+        )
+        return next((pid for (pid,) in cursor.fetchall()), None)
+
+
+def end_session(row):
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pg_terminate_backend(%s, 10000)", [session(row)])
 
 
 def test_each_is_handed_over(idle):
@@ -105,8 +115,7 @@ def test_nothing_is_handed_to_the_dead(idle):
     wait_until_idle(2)
     first.destroy()
     Daemon.objects.exclude(uuid=row.uuid).update(idle=False)
-    pid = int(row.channel.split("_")[1])
-    wait_for(lambda: not is_connected(pid), what="the end of its session")
+    wait_for(lambda: session(row) is None, what="the end of its session")
     Daemon.objects.exclude(uuid=row.uuid).update(idle=True)
     for _ in range(3):
         instance = types.noop.enqueue().wait(IN_TIME)
@@ -128,12 +137,6 @@ def test_a_daemon_without_a_free_worker_hands_it_back(idle, record, flag):
     assert instance.wait(IN_TIME).state == State.FINISHED
     flag.touch()
     assert long.wait(IN_TIME).state == State.FINISHED
-
-
-def is_connected(pid):
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT FROM pg_stat_get_activity(%s)", [pid])
-        return cursor.rowcount > 0
 
 
 def hand_over(instance, row):

@@ -76,7 +76,10 @@ class Listener:
             self._is_deaf = is_pooled(cursor)
             if not self._is_deaf:
                 # Everybody may listen to any name, and inputs are not for everybody.
-                own = f"atp_{wrapper.connection.info.backend_pid}_{secrets.token_hex(16)}"
+                lock = secrets.randbits(63)
+                own = f"atp_{lock}_{secrets.token_hex(16)}"
+                # Who hands over sees by the lock that this session is there.
+                cursor.execute("SELECT pg_advisory_lock(%s)", [lock])
                 cursor.execute(f"LISTEN atp_wake; LISTEN {own}")
                 self.channel = own
         if self._is_deaf:

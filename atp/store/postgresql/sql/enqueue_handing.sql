@@ -4,9 +4,10 @@
 -- Only what the daemon would claim first itself: nothing waits in the lane, and the Type
 -- has no gates and no limits. Only to one that says that it is idle, is to go on running,
 -- serves the Type, and whose session listens now: what a session that ended was told,
--- nobody has heard. Its row is locked, so it is not renewed or ended meanwhile; where
--- somebody else has locked it, it is left alone. From here on it is not idle, until it
--- says so again: a daemon is handed one at a time.
+-- nobody has heard. As long as it lives it has the lock that its channel names, so that
+-- nobody else can get it. The daemon's row is locked, so it is not renewed or ended
+-- meanwhile; where somebody else has locked it, it is left alone. From here on it is not
+-- idle, until it says so again: a daemon is handed one at a time.
 --
 -- Its channel is told all that it has to know. Where there is no such daemon, it is as in
 -- enqueue_one.sql. A transaction that is not READ COMMITTED could fail for the row of a
@@ -31,7 +32,9 @@ taker AS MATERIALIZED (
           SELECT FROM atp_task
           WHERE type_id = type.id AND collection = %(collection)s::text AND daemon_id IS NULL
       )
-      AND EXISTS (SELECT FROM pg_stat_get_activity(nullif(split_part(daemon.channel, '_', 2), '')::int))
+      AND NOT pg_try_advisory_xact_lock_shared(
+          nullif(split_part(daemon.channel, '_', 2), '')::bigint
+      )
     LIMIT 1
     FOR NO KEY UPDATE OF daemon SKIP LOCKED
 ),
