@@ -25,8 +25,12 @@ DONE = ["enqueue→ACCEPTED 0", "claim→SCHEDULED 1", "start→RUNNING 1", "fin
 
 
 @pytest.fixture
-def idle(atpd):
+def idle(atpd, monkeypatch):
     """Start a daemon that looks seldom, and wait until it can be handed something."""
+    from atp.store.postgresql import enqueueing
+
+    # However soon after another.
+    monkeypatch.setattr(enqueueing, "APART", 0.0)
 
     def start(processes=2, **settings):
         known = set(Daemon.objects.values_list("uuid", flat=True))
@@ -46,12 +50,15 @@ def wait_until_idle(count=1):
 
 def handed(instance):
     """Whether it was claimed by the statement that enqueued it."""
-    times = instance.log.transitions().values_list("time", flat=True)
-    return times[0] == times[1]
+    times = list(instance.log.transitions().values_list("time", flat=True)[:2])
+    return len(times) == 2 and times[0] == times[1]
 
 
-def wait_for_handed(instance):
-    wait_for(lambda: instance.log.transitions().count() > 1 and handed(instance))
+def handed_to_the_busy(row):
+    """Enqueue while the row of a daemon says wrongly that it is idle; None if it was put right."""
+    Daemon.objects.filter(uuid=row.uuid).update(idle=True)
+    instance = types.noop.enqueue()
+    return instance if handed(instance) else None
 
 
 def session(row):
@@ -129,9 +136,7 @@ def test_a_daemon_without_a_free_worker_hands_it_back(idle, record, flag):
     long = types.wait.enqueue(path=str(record), until=str(flag))
     record.wait_for("start")
     wait_for(lambda: not Daemon.objects.get(uuid=row.uuid).idle, what="busy")
-    Daemon.objects.update(idle=True)
-    instance = types.noop.enqueue()
-    wait_for_handed(instance)
+    instance = wait_for(lambda: handed_to_the_busy(row), what="one that is handed over")
     wait_for(lambda: "release→ACCEPTED 1" in story(instance), what="its release")
     idle()
     assert instance.wait(IN_TIME).state == State.FINISHED
