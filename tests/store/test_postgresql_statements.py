@@ -8,7 +8,7 @@ from django.db import DatabaseError, connection, transaction
 from atp.conf import settings
 from atp.models import Instance
 from atp.states import Event, State
-from atp.store.postgresql import PostgreSQLStore, statements
+from atp.store.postgresql import PostgreSQLStore, enqueueing, statements
 from atp.store.postgresql.statements import FEW, THRESHOLD
 
 from .world import World
@@ -42,6 +42,18 @@ def prepared():
 
 def often(call):
     return [call() for _ in range(OFTEN)]
+
+
+@pytest.fixture(autouse=True)
+def _in_a_row(monkeypatch):
+    """Nothing that is enqueued may be handed over, however long after another it comes."""
+    monkeypatch.setattr(enqueueing, "APART", float("inf"))
+
+
+def test_what_is_handed_over_is_prepared_too(world, monkeypatch):
+    monkeypatch.setattr(enqueueing, "APART", 0.0)
+    often(world.enqueue)
+    assert prepared() == {"enqueue_handing"}
 
 
 def test_what_is_done_again_and_again_is_prepared(world):
