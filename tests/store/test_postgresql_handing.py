@@ -11,6 +11,7 @@ from atp.admin.rows import DaemonAdmin
 from atp.api.serializers import DaemonSerializer
 from atp.codec import Payload
 from atp.conf import settings
+from atp.exceptions import DuplicateIdentifier
 from atp.models import Daemon, Inputs, Instance, Task
 from atp.modes import Order
 from atp.states import Event, State
@@ -91,7 +92,8 @@ def test_it_is_held_by_the_daemon_that_is_told(world, listening):
 
 def test_it_is_told_what_a_claim_is_told(world, listening):
     host, ear = listening()
-    handed = Request(Payload("json", '{"a":"b\\\\n"}'), collection="a", priority=3)
+    data = Payload("json", '{"a":"b\\\\n"}')
+    handed = Request(data, identifier="named", collection="a", priority=3)
     world.store.enqueue(registration(), [handed])
     [(_, told)] = heard(ear)
     host.move(told, Event.RELEASE)
@@ -102,6 +104,22 @@ def test_it_is_told_what_a_claim_is_told(world, listening):
     assert told._replace(time=None) == claimed._replace(time=None)
     world.as_anyone(Event.FAIL, told.instance, reason="CANCELLED")
     Instance.objects.all().delete()
+
+
+def test_an_identifier_that_is_taken_takes_no_daemon(world, listening):
+    """G13: it is refused, and the daemon is as idle as before."""
+    host, ear = listening()
+    world.enqueue(identifier="a")
+    [(_, first)] = heard(ear)
+    host.move(first, Event.RELEASE)
+    say(world, host, ear)
+    world.enqueue(identifier="a", existing="return", collection="b")
+    with pytest.raises(DuplicateIdentifier):
+        world.enqueue(identifier="a", collection="b")
+    assert host.row.idle
+    assert Instance.objects.count() == 1
+    [other] = world.enqueue(identifier="b", collection="b")
+    assert [claimed.instance for _, claimed in heard(ear)] == [other]
 
 
 def test_what_the_caller_gets_is_accepted(world, listening):
@@ -213,11 +231,11 @@ def test_another_type_is_not_handed_over(world, listening):
     assert is_waiting(world, key)
 
 
-@pytest.mark.parametrize("option", ["identifier", "due", "start_before"])
+@pytest.mark.parametrize("option", ["due", "start_before"])
 def test_what_is_more_than_simple_is_not_handed_over(world, listening, option):
     listening()
     now = world.store.now()
-    value = {"identifier": "a", "due": now, "start_before": now + SECOND * 60}[option]
+    value = {"due": now, "start_before": now + SECOND * 60}[option]
     [key] = world.enqueue(**{option: value})
     assert is_waiting(world, key)
 
@@ -273,8 +291,8 @@ WIDE = "\U0001f71a"
 @pytest.mark.parametrize(
     ("character", "size", "is_handed"),
     [
-        *((WIDE, 1500, True), ('"', 1500, True), ("\\", 1500, True), ("\x7f", 1500, True)),
-        *(("a", 1500, True), ("a", 1501, False), (WIDE, 1501, False)),
+        *((WIDE, 1200, True), ('"', 1200, True), ("\\", 1200, True), ("\x7f", 1200, True)),
+        *(("a", 1200, True), ("a", 1201, False), (WIDE, 1201, False)),
     ],
 )
 def test_inputs_of_any_size_and_kind(world, listening, character, size, is_handed):
@@ -284,7 +302,8 @@ def test_inputs_of_any_size_and_kind(world, listening, character, size, is_hande
     world.store.register([longest])
     Daemon.objects.update(types=["t" * 200])
     data = json.dumps(character * size, ensure_ascii=False)[:size]
-    request = Request(Payload("json", data), collection=WIDE * 200, priority=-100)
+    names = {"identifier": WIDE * 200, "collection": WIDE * 200}
+    request = Request(Payload("json", data), priority=-100, **names)
     [instance] = world.store.enqueue(longest, [request])
     assert (world.state(instance.pk) == State.SCHEDULED) == is_handed
     told = [(claimed.data, claimed.collection) for _, claimed in heard(ear)]

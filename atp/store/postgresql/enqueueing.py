@@ -17,10 +17,12 @@ from .statements import execute
 CHUNK = 1000
 # What comes so soon after another of this process, in seconds, comes to no idle daemon.
 APART = 0.02
-# So many characters of inputs fit into a notice, whatever they are: it has 8,000 bytes.
-MOST_HANDED = 1500
+# So many characters of inputs fit into a notice, whatever they are: it has 8,000 bytes,
+# of which Type, identifier and collection may take a fourth.
+MOST_HANDED = 1200
 # What most do not have, and is then not part of the statement that enqueues one.
-_SELDOM = ("identifier", "due", "start_before")
+_DATED = ("due", "start_before")
+_SELDOM = ("identifier", *_DATED)
 
 
 class Enqueueing(ORMEnqueueing):
@@ -66,7 +68,8 @@ class Enqueueing(ORMEnqueueing):
         without = tuple([name for name in _SELDOM if parameters[name] is None])
         with self.connection.cursor() as cursor:
             if inline and self._may_hand(request, without):
-                execute(cursor, "enqueue_handing", parameters)
+                without = without[: -len(_DATED)]
+                execute(cursor, "enqueue_handing", parameters, without=without)
             else:
                 execute(cursor, "enqueue_one", parameters, without=without)
             row = cursor.fetchone()
@@ -83,7 +86,7 @@ class Enqueueing(ORMEnqueueing):
         last, self._last = self._last, time.monotonic()
         return (
             self._last - last > APART
-            and without == _SELDOM
+            and without[-len(_DATED) :] == _DATED
             and len(request.inputs.data) <= MOST_HANDED
         )
 

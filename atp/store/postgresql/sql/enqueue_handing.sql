@@ -1,5 +1,5 @@
 -- Enqueue one, and hand it to a daemon that has nothing to do: like enqueue_one.sql and
--- claim_first.sql in one statement and one commit, for what has no identifier and is due.
+-- claim_first.sql in one statement and one commit, for what is due.
 --
 -- Only what the daemon would claim first itself: nothing waits in the lane, and the Type
 -- has no gates and no limits. Only to one that says that it is idle, is to go on running,
@@ -38,20 +38,21 @@ taker AS MATERIALIZED (
     LIMIT 1
     FOR NO KEY UPDATE OF daemon SKIP LOCKED
 ),
-taken AS (
-    UPDATE atp_daemon SET idle = false WHERE id = (SELECT id FROM taker)
-),
 made AS (
     INSERT INTO atp_instance (
-        type_id, uuid, state, reason, collection, priority, attempt, restarts,
+        type_id, uuid, identifier, state, reason, collection, priority, attempt, restarts,
         retries, lost, progress_message, created_by, created
     )
     SELECT
-        type.id, %(uuid)s::uuid, CASE WHEN taker.id IS NULL THEN 'ACCEPTED' ELSE 'SCHEDULED' END,
-        '', %(collection)s::text, %(priority)s::int, (taker.id IS NOT NULL)::int, 0,
+        type.id, %(uuid)s::uuid, %(identifier)s::text,
+        CASE WHEN taker.id IS NULL THEN 'ACCEPTED' ELSE 'SCHEDULED' END, '', %(collection)s::text, %(priority)s::int, (taker.id IS NOT NULL)::int, 0,
         0, 0, '', %(created_by)s::text, type.now
     FROM type LEFT JOIN taker ON true
+    ON CONFLICT (type_id, identifier) WHERE identifier IS NOT NULL DO NOTHING -- only with identifier
     RETURNING id, type_id, attempt, created
+),
+taken AS (
+    UPDATE atp_daemon SET idle = false WHERE id = (SELECT taker.id FROM taker, made)
 ),
 given AS (
     INSERT INTO atp_inputs (instance_id, format, data)
@@ -82,7 +83,7 @@ SELECT
         WHEN taker.id IS NOT NULL THEN (
             SELECT count(pg_notify(taker.channel, json_build_array(
                 taker.uuid, extract(epoch FROM made.created), made.id, %(uuid)s::uuid, 1,
-                %(format)s::text, %(inputs)s::text, NULL, %(collection)s::text,
+                %(format)s::text, %(inputs)s::text, %(identifier)s::text, %(collection)s::text,
                 %(priority)s::int, 0, 0, 0, json_build_array(
                     identifier, extract(epoch FROM timeout), max_retries,
                     extract(epoch FROM backoff), extract(epoch FROM backoff_max), max_restarts,
