@@ -98,8 +98,8 @@ class Claiming:
         has_free = self._pool.has_free()
         self._take([task])
         if not has_free and not self._attempts.stopping:
-            # Others may be idle.
-            self._attempts.hand_back_waiting("no worker was free")
+            # Others may be idle. What it has claimed itself it keeps.
+            self._attempts.hand_back([self._pool.take_waiting(task.key)], "no worker was free")
 
     @property
     def is_claiming(self):

@@ -6,8 +6,10 @@ import pytest
 
 from atp.daemon import claiming
 from atp.daemon.claiming import FIRST_WAIT, Claiming
+from atp.daemon.pool import Pool
 from atp.daemon.processes import uptime
 from atp.store.values import Outlook
+from tests.samples import claimed
 
 
 class Timers:
@@ -92,3 +94,18 @@ def test_what_is_due_later_is_not_forgotten_for_a_claim_that_found_nothing(daemo
     assert daemon.claims == 2
     daemon.turn()
     assert daemon.claims == 2
+
+
+def test_who_is_handed_one_and_has_no_worker_free_keeps_what_it_has_claimed():
+    """G9: others may be idle, so what was handed over goes back, and nothing else."""
+    pool, back = Pool(), []
+    pool.put([claimed(1), claimed(2)])
+    attempts = SimpleNamespace(
+        stopping="",
+        add_limited=lambda tasks: None,
+        hand_back=lambda holdings, why: back.extend(holdings),
+    )
+    looks = Claiming(None, None, None, pool, attempts, Timers(), None)
+    looks.handed(claimed(3))
+    assert [holding.claimed.instance for holding in back] == [3]
+    assert [holding.claimed.instance for holding in pool.waiting] == [1, 2]
