@@ -45,10 +45,12 @@ class Listening:
         try:
             while self.channel or self._wanted.wait():
                 came = listener.wait(PIECE)
-                for daemon, claimed in listener.handed():
+                handed = listener.handed()
+                for daemon, claimed in handed:
                     self._handed(daemon, claimed)
                 lost, self.channel = self.channel, listener.channel
-                if came or lost != self.channel:
+                # After what it was handed the daemon says that it is idle, and looks then.
+                if (came and not handed) or lost != self.channel:
                     self._missed = True
                     self._ring()
         except Exception as error:  # without it the daemon polls
