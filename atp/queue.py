@@ -75,10 +75,14 @@ def unregister(identifier, by=""):
 def enqueue(task_type, /, *args, **kwargs):
     """Enqueue one Instance; see :meth:`TaskType.enqueue`."""
     store = get_store()
+    request = _request(store, task_type, args, kwargs)
+    return store.enqueue(task_type.registration(), [request])[0]
+
+
+def _request(store, task_type, args, kwargs):
     options = task_type.options.checked(store.now)
     [name] = identifiers_of(task_type, 1, None)
-    request = request_of(task_type, args, kwargs, options, name, settings.MAX_INPUTS_SIZE)
-    return store.enqueue(task_type.registration(), [request])[0]
+    return request_of(task_type, args, kwargs, options, name, settings.MAX_INPUTS_SIZE)
 
 
 def enqueue_many(task_type, inputs, *, identifiers=None):
@@ -104,13 +108,10 @@ def enqueue_calls(calls):
     two together, has its place among them as ``call``.
     """
     store = get_store()
-    most = settings.MAX_INPUTS_SIZE
     of_type = defaultdict(list)
     for number, call in enumerate(calls):
         try:
-            options = call.task_type.options.checked(store.now)
-            [name] = identifiers_of(call.task_type, 1, None)
-            request = request_of(call.task_type, call.args, call.kwargs, options, name, most)
+            request = _request(store, call.task_type, call.args, call.kwargs)
         except ATPError as error:
             error.call = number
             raise

@@ -21,8 +21,7 @@ APART = 0.02
 # of which Type, identifier and collection may take a fourth.
 MOST_HANDED = 1200
 # What most do not have, and is then not part of the statement that enqueues one.
-_DATED = ("due", "start_before")
-_SELDOM = ("identifier", *_DATED)
+_SELDOM = ("identifier", "due", "start_before")
 
 
 class Enqueueing(ORMEnqueueing):
@@ -67,11 +66,8 @@ class Enqueueing(ORMEnqueueing):
         }
         without = tuple([name for name in _SELDOM if parameters[name] is None])
         with self.connection.cursor() as cursor:
-            if inline and self._may_hand(request, without):
-                without = without[: -len(_DATED)]
-                execute(cursor, "enqueue_handing", parameters, without=without)
-            else:
-                execute(cursor, "enqueue_one", parameters, without=without)
+            name = "enqueue_handing" if inline and self._may_hand(request) else "enqueue_one"
+            execute(cursor, name, parameters, without=without)
             row = cursor.fetchone()
         if row is None:
             return []
@@ -81,12 +77,13 @@ class Enqueueing(ORMEnqueueing):
         created = datetime.fromtimestamp(epoch, UTC)
         return [self._instance_of(key, uuid, request, type_id, created)]
 
-    def _may_hand(self, request, without):
+    def _may_hand(self, request):
         """Whether to look for an idle daemon to hand it to; of many in a row nobody is idle."""
         last, self._last = self._last, time.monotonic()
         return (
             self._last - last > APART
-            and without[-len(_DATED) :] == _DATED
+            and request.due is None
+            and request.start_before is None
             and len(request.inputs.data) <= MOST_HANDED
         )
 
