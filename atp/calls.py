@@ -51,14 +51,12 @@ def arguments_of(item):
 
 
 def _payload(task_type, args, kwargs, limit):
-    bound = binding.bind(task_type.identifier, task_type.signature, args, kwargs, task_type.plain)
-    codec.check_format(task_type.serializer)
-    return codec.encode(
-        bound,
-        format=task_type.serializer,
-        limit=limit,
-        what=f"Inputs of {task_type.identifier!r}",
-    )
+    name, format = task_type.identifier, task_type.serializer
+    signature, plain = task_type.signatures
+    bound = binding.bind(name, signature, args, kwargs, plain)
+    if format != codec.JSON:
+        codec.check_format(format)
+    return codec.encode(bound, format=format, limit=limit, what=f"Inputs of {name!r}")
 
 
 def identifiers_of(task_type, count, identifiers):
@@ -70,11 +68,10 @@ def identifiers_of(task_type, count, identifiers):
                 f"using(identifier={own!r}) names one Instance, not {count}: "
                 "give enqueue_many() its identifiers=[…]."
             )
-        names = [own] * count
-    else:
-        names = list(identifiers)
-        if len(names) != count:
-            raise InvalidOption(f"{len(names)} identifiers for {count} inputs.")
+        return [own] * count
+    names = list(identifiers)
+    if len(names) != count:
+        raise InvalidOption(f"{len(names)} identifiers for {count} inputs.")
     for name in names:
         if name is not None:
             check_text("identifier", name, empty=False)

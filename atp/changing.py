@@ -49,7 +49,7 @@ def alteration_of(*, priority=None, due=None, postpone=None, collection=None, no
         )
     if due is not None and postpone is not None:
         raise InvalidOption(f"Give either {due_name} or postpone: both say when it is due.")
-    Options(**given).check()
+    Options(**given)
     if isinstance(due, timedelta) and due < timedelta():
         raise InvalidOption(f"{due_name}={due!r}: must be 0 or more from now.")
     if due is not None:

@@ -4,8 +4,9 @@ A project writes only what it wants different::
 
     ATP = {"LEASE": 60, "RETENTION": timedelta(days=30)}
 
-Times are in seconds, or timedeltas where the annotation says so. Values are
-read when they are used, so that tests may override them.
+Times are in seconds, or timedeltas where the annotation says so. A value is
+read when it is first used, and again after Django's ``setting_changed``, which
+tests that override settings send.
 """
 
 import difflib
@@ -18,6 +19,7 @@ from typing import get_type_hints
 
 from django.conf import settings as project
 from django.core.exceptions import ImproperlyConfigured
+from django.core.signals import setting_changed
 from django.utils.module_loading import import_string
 
 from .wording import read_size
@@ -27,7 +29,7 @@ class InvalidSetting(ImproperlyConfigured):
     """A value in ``settings.ATP`` is of the wrong kind."""
 
 
-class Settings:
+class Defaults:
     """Typed attributes: the name is the key, the value the default."""
 
     DATABASE: str = "default"
@@ -120,21 +122,33 @@ class Settings:
     GRACE: float = 30.0
     """Default of ``atpd --grace``: time that running tasks get when a daemon stops."""
 
-    def __getattribute__(self, name):
-        if not name.isupper():
-            return super().__getattribute__(name)
+
+class Settings:
+    """What the project says of each key, and else its default. Raises InvalidSetting."""
+
+    def __getattr__(self, name):
+        value = getattr(Defaults, name)
         given = getattr(project, "ATP", {})
-        if name not in given:
-            return super().__getattribute__(name)
-        value = given[name]
-        problem = _type_problem(name, value)
-        if problem:
-            raise InvalidSetting(problem)
+        if name in given:
+            value = given[name]
+            problem = _type_problem(name, value)
+            if problem:
+                raise InvalidSetting(problem)
+        # Found without this method from now on: most are used all the time.
+        setattr(self, name, value)
         return value
 
 
 settings = Settings()
-_HINTS = get_type_hints(Settings)
+_HINTS = get_type_hints(Defaults)
+
+
+def _read_again(*, setting, **kwargs):
+    if setting == "ATP":
+        vars(settings).clear()
+
+
+setting_changed.connect(_read_again)
 
 # From the decision to kill until the last worker is dead.
 KILL_MARGIN = 1.0

@@ -22,6 +22,7 @@ _DAY = timedelta(days=1)
 class Options:
     """How an Instance is enqueued; :meth:`TaskType.using` changes them.
 
+    Whatever the time, they are in range: to make others raises InvalidOption.
     ``run_after`` and ``start_before`` are datetimes, or timedeltas from now. ``existing`` says
     what to do if the identifier is taken: "raise", "return" the existing
     Instance, or "redrive" it if it has FAILED.
@@ -35,8 +36,20 @@ class Options:
     existing: str = "raise"
     created_by: str = ""
 
+    def __post_init__(self):
+        self._check_priority()
+        if self.existing not in EXISTING:
+            raise InvalidOption(
+                f"existing={self.existing!r}: must be one of {', '.join(EXISTING)}."
+                f"{did_you_mean(self.existing, EXISTING)}"
+            )
+        check_text("collection", self.collection)
+        check_text("created_by", self.created_by)
+        if self.identifier is not None:
+            check_text("identifier", self.identifier, empty=False)
+
     def using(self, **changes):
-        """Return other options. Raises InvalidOption for an unknown name."""
+        """Return other options. Raises InvalidOption, also for an unknown name."""
         names = [field.name for field in fields(self)]
         for name in changes:
             if name not in names:
@@ -48,7 +61,8 @@ class Options:
 
         ``now()`` is the database's clock, which a timedelta counts from.
         """
-        self.check()
+        if self.run_after is None and self.start_before is None:
+            return self
         due = instant("run_after", self.run_after, now)
         start_before = instant("start_before", self.start_before, now)
         if due is not None and start_before is not None and start_before <= due:
@@ -57,20 +71,7 @@ class Options:
             )
         if start_before is not None and start_before <= now():
             raise InvalidOption(f"start_before ({start_before}) has passed.")
-        if due is self.run_after and start_before is self.start_before:
-            return self
         return replace(self, run_after=due, start_before=start_before)
-
-    def check(self):
-        """Refuse what is out of range, whatever the time. Raises InvalidOption."""
-        self._check_priority()
-        if self.existing not in EXISTING:
-            raise InvalidOption(
-                f"existing={self.existing!r}: must be one of {', '.join(EXISTING)}."
-                f"{did_you_mean(self.existing, EXISTING)}"
-            )
-        check_text("collection", self.collection)
-        check_text("created_by", self.created_by)
 
     def _check_priority(self):
         priority = self.priority

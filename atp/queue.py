@@ -81,8 +81,8 @@ def enqueue(task_type, /, *args, **kwargs):
 
 def _request(store, task_type, args, kwargs):
     options = task_type.options.checked(store.now)
-    [name] = identifiers_of(task_type, 1, None)
-    return request_of(task_type, args, kwargs, options, name, settings.MAX_INPUTS_SIZE)
+    most = settings.MAX_INPUTS_SIZE
+    return request_of(task_type, args, kwargs, options, options.identifier, most)
 
 
 def enqueue_many(task_type, inputs, *, identifiers=None):

@@ -75,12 +75,12 @@ class TaskType:
     @property
     def signature(self):
         """The handler's signature without the context."""
-        return _signature(self.handler)[0]
+        return self.signatures[0]
 
     @property
-    def plain(self):
-        """The names of its parameters, if each can be given by its name: see :mod:`.binding`."""
-        return _signature(self.handler)[1]
+    def signatures(self):
+        """The same, and what is plain about it: see :func:`.binding.plain_of`."""
+        return _signatures(self.handler)
 
     @property
     def database(self):
@@ -102,9 +102,7 @@ class TaskType:
         It is part of the caller's transaction. Raises InvalidInputs,
         NotSerializable, TooLarge, InvalidOption or DuplicateIdentifier.
         """
-        from . import queue  # the one import upwards: see tests/test_layers.py
-
-        return queue.enqueue(self, *args, **kwargs)
+        return _queue().enqueue(self, *args, **kwargs)
 
     def enqueue_many(self, inputs, *, identifiers=None):
         """Enqueue one Instance for each of ``inputs``, all or none; returns them in order.
@@ -112,9 +110,7 @@ class TaskType:
         Each is a mapping of keyword arguments, or a tuple of positional ones.
         ``identifiers`` gives each its own.
         """
-        from . import queue
-
-        return queue.enqueue_many(self, inputs, identifiers=identifiers)
+        return _queue().enqueue_many(self, inputs, identifiers=identifiers)
 
     def registration(self):
         """Return the parameters as they are to be registered, settings filled in."""
@@ -123,7 +119,14 @@ class TaskType:
 
 
 @cache
-def _signature(handler):
+def _queue():
+    from . import queue  # the one import upwards: see tests/test_layers.py
+
+    return queue
+
+
+@cache
+def _signatures(handler):
     signature = binding.signature_of(handler)
     return signature, binding.plain_of(signature)
 
@@ -256,7 +259,7 @@ def task_type(identifier, **parameters):
         declared = TaskType(
             handler=handler, identifier=identifier, options=Options(**defaults), **given
         )
-        _ = declared.signature
+        _ = declared.signatures
         registry.add(declared)
         for name in ("__doc__", "__name__", "__qualname__", "__module__"):
             object.__setattr__(declared, name, getattr(handler, name))
@@ -305,7 +308,7 @@ def _check_parameters(identifier, parameters):
     if first is not None and last is not None and seconds(first) > seconds(last):
         raise InvalidType(f"{told}: backoff={first!r} is longer than backoff_max={last!r}.")
     try:
-        Options(**{name: parameters[name] for name in _OPTIONS if name in parameters}).check()
+        Options(**{name: parameters[name] for name in _OPTIONS if name in parameters})
         check_limits(**{name: parameters[name] for name in _LIMITS if name in parameters})
     except (InvalidOption, InvalidLimit) as error:
         raise InvalidType(f"{told}: {error}") from None

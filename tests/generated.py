@@ -59,7 +59,7 @@ def settings():
     [body] = [
         node.body
         for node in ast.parse(inspect.getsource(conf)).body
-        if isinstance(node, ast.ClassDef) and node.name == "Settings"
+        if isinstance(node, ast.ClassDef) and node.name == "Defaults"
     ]
     rows = ["| key | kind | default | meaning |", "|---|---|---|---|"]
     for node, text in itertools.pairwise(body):
