@@ -187,8 +187,7 @@ class Dispatcher:
                 self._attempts.look(link)
         if self._identity.current is not None:
             self._duty.keep()
-            if self._stop_at is None and self._identity.leased:
-                self._hand_out()
+            self._hand_out()
             self._recording.turn()
             is_ready = self._recording.registered and not self._hearing.is_behind
             self._claiming.turn(not self._attempts.stopping and is_ready)
@@ -204,6 +203,7 @@ class Dispatcher:
             if daemon == self._identity.current:
                 self._recording.handed()
                 self._claiming.handed(claimed)
+                self._hand_out()
         if self._recording.may_have_missed_handing():
             journal.channel_lost()
             self._identity.lose()
@@ -222,6 +222,8 @@ class Dispatcher:
         self._attempts.more_waits = True
 
     def _hand_out(self):
+        if self._stop_at is not None or not self._identity.leased:
+            return
         self._pool.take_back()
         for holding in self._pool.hand_out():
             self._attempts.start_before_handing_out(holding)

@@ -78,10 +78,10 @@ queued AS (
     FROM made LEFT JOIN taker ON true
 )
 SELECT
-    made.id, made.type_id, extract(epoch FROM made.created)::float8,
+    made.id, made.type_id, date_part('epoch', made.created),
     CASE
         WHEN taker.id IS NOT NULL THEN (
-            SELECT count(pg_notify(taker.channel, json_build_array(
+            SELECT pg_notify(taker.channel, json_build_array(
                 taker.uuid, extract(epoch FROM made.created), made.id, %(uuid)s::uuid, 1,
                 %(format)s::text, %(inputs)s::text, %(identifier)s::text, %(collection)s::text,
                 %(priority)s::int, 0, 0, 0, json_build_array(
@@ -89,12 +89,10 @@ SELECT
                     extract(epoch FROM backoff), extract(epoch FROM backoff_max), max_restarts,
                     max_memory, 1
                 )::text
-            )::text))
+            )::text)
             FROM atp_type WHERE id = made.type_id
         )
-        ELSE (
-            SELECT count(pg_notify('atp_wake', ''))
-            WHERE EXISTS (SELECT FROM atp_daemon WHERE idle AND lease_until > clock_timestamp())
-        )
+        WHEN EXISTS (SELECT FROM atp_daemon WHERE idle AND lease_until > clock_timestamp())
+        THEN pg_notify('atp_wake', '')
     END
 FROM made LEFT JOIN taker ON true

@@ -33,9 +33,10 @@ queued AS (
     FROM made
 )
 SELECT
-    id, type_id, extract(epoch FROM created)::float8,
-    CASE WHEN %(tell)s::bool THEN (
-        SELECT count(pg_notify('atp_wake', ''))
-        WHERE EXISTS (SELECT FROM atp_daemon WHERE idle AND lease_until > clock_timestamp())
-    ) END
+    id, type_id, date_part('epoch', created),
+    CASE
+        WHEN %(tell)s::bool
+            AND EXISTS (SELECT FROM atp_daemon WHERE idle AND lease_until > clock_timestamp())
+        THEN pg_notify('atp_wake', '')
+    END
 FROM made
