@@ -318,6 +318,11 @@ def _check_parameters(identifier, parameters):
         raise InvalidType(
             f"{told}: transactional must be True, False or the alias of a database, not {alias!r}."
         )
+    if alias and parameters.get("stoppable"):
+        raise InvalidType(
+            f"{told}: stoppable and transactional exclude each other: an attempt that is stopped "
+            "inside a transaction keeps it open."
+        )
 
 
 def _check_duration(told, name, value):

@@ -161,6 +161,11 @@ class TestBadDeclarations:
         with pytest.raises(InvalidType, match=name):
             declare(**{name: value})
 
+    @pytest.mark.parametrize("alias", [True, "default"])
+    def test_what_is_in_a_transaction_is_not_to_be_stopped_inside_it(self, alias):
+        with pytest.raises(InvalidType, match="stoppable and transactional exclude each other"):
+            declare(stoppable=True, transactional=alias)
+
     @pytest.mark.parametrize(
         ("given", "count"),
         [("512MiB", 2**29), ("512M", 2**29), ("2 GB", 2**31), (2**29, 2**29), (None, None)],

@@ -17,9 +17,12 @@ from pathlib import Path
 from .base import SQLiteBase
 from .inotify import Watch
 
-# All in seconds. A commit takes about this long from its write on. Whoever writes
-# without a pause causes a look this often.
+# All in seconds. A commit takes about this long from its write on, or less: after a time
+# without writes the first looks come sooner. Whoever writes without a pause causes a look
+# this often.
 SOON = 0.001
+SOONER = 0.00025
+QUIET = 0.02
 # At growing intervals, up to this.
 SELDOM = 0.25
 # Without inotify.
@@ -53,6 +56,7 @@ class Listener:
         self._opened = None
         self._connection = self._watch = self._version = None
         self._interval = SOON
+        self._written = 0.0
         self._closed = False
         self._in_use = threading.Lock()
 
@@ -103,10 +107,14 @@ class Listener:
             time.sleep(min(SELDOM, left))
         elif self._watch is None:
             time.sleep(min(ALWAYS, left))
+        elif self._interval < SOON:
+            self._interval *= 2
+            time.sleep(min(self._interval, left))
         elif self._watch.wait(min(self._interval, left)):
-            time.sleep(min(SOON, left))
+            before, self._written = self._written, time.monotonic()
+            self._interval = SOONER if self._written - before > QUIET else SOON
+            time.sleep(min(self._interval, left))
             self._watch.clear()
-            self._interval = SOON
         else:
             self._interval = min(self._interval * 2, SELDOM)
 
