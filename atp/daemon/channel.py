@@ -63,21 +63,22 @@ class Channel:
         wait. Raises Closed. May be called from several threads.
         """
         data = pickle.dumps(message, protocol=pickle.HIGHEST_PROTOCOL)
-        with contextlib.ExitStack() as stack:
-            if len(data) > MAX_PACKET:
-                descriptors = (*descriptors, stack.enter_context(_spooled(data)).fileno())
-                data = b""
-            packet = [_FILE if not data else _INLINE, data]
-            rights = []
-            if descriptors:
-                numbers = array.array("i", descriptors)
-                rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, numbers)]
-            flags = 0 if wait else socket.MSG_DONTWAIT
-            try:
-                with self._sending:
-                    self._socket.sendmsg(packet, rights, flags)
-            except (BrokenPipeError, ConnectionResetError):
-                raise Closed from None
+        flags = 0 if wait else socket.MSG_DONTWAIT
+        if len(data) <= MAX_PACKET:
+            self._send([_INLINE, data], descriptors, flags)
+            return
+        with _spooled(data) as spooled:
+            self._send([_FILE], (*descriptors, spooled.fileno()), flags)
+
+    def _send(self, packet, descriptors, flags):
+        rights = []
+        if descriptors:
+            rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", descriptors))]
+        try:
+            with self._sending:
+                self._socket.sendmsg(packet, rights, flags)
+        except (BrokenPipeError, ConnectionResetError):
+            raise Closed from None
 
     def receive(self, *, wait=True):
         """Return ``(message, descriptors)``. Raises Closed.

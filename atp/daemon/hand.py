@@ -1,7 +1,9 @@
 """What a worker has in hand, and what it has it in."""
 
+import pickle
 from collections import OrderedDict
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 from ..store.values import Claimed
 from .channel import Channel
@@ -108,3 +110,30 @@ class Link:
     def close(self):
         self.channel.close()
         self.tokens.close()
+
+
+# What a Type says is the same for all its Tasks, and takes longer to make from its parts
+# than all the rest.
+_pickled = lru_cache(pickle.dumps)
+_unpickled = lru_cache(pickle.loads)
+_PARAMETERS = Claimed._fields.index("parameters")
+
+
+def packed(holdings):
+    """Return what is sent to a worker of these: serial numbers and plain values."""
+    packed, last, pickled = [], None, b""
+    for holding in holdings:
+        values = list(holding.claimed)
+        if values[_PARAMETERS] is not last:
+            last = values[_PARAMETERS]
+            pickled = _pickled(last)
+        values[_PARAMETERS] = pickled
+        packed.append((holding.serial, values))
+    return packed
+
+
+def unpacked(tasks):
+    """Yield the serial number and the :class:`Claimed` of each that :func:`packed` has given."""
+    for serial, values in tasks:
+        values[_PARAMETERS] = _unpickled(values[_PARAMETERS])
+        yield serial, Claimed._make(values)

@@ -4,7 +4,7 @@ from collections import defaultdict, deque
 
 from . import journal
 from .channel import Closed
-from .hand import Holding
+from .hand import Holding, packed
 from .pace import AHEAD, LOW, MAX_AHEAD, Pace
 from .processes import uptime
 
@@ -231,7 +231,7 @@ class Pool:
     def _send(self, link, piece):
         """Send tasks to a worker, each with the right to start it."""
         link.tokens.give([holding.serial for holding in piece])
-        tasks = [(holding.serial, tuple(holding.claimed)) for holding in piece]
+        tasks = packed(piece)
         try:
             for first in range(0, len(tasks), PACKET):
                 link.channel.send(tasks[first : first + PACKET], wait=False)

@@ -12,11 +12,11 @@ from functools import partial
 from ..conf import settings
 from ..context import Context, LogCapture, clean
 from ..registry import registry
-from ..store.values import Claimed
 from . import execution, memory, processes
 from .channel import Closed
 from .connections import Connections
 from .halting import Halting
+from .hand import unpacked
 from .interruption import Interruption
 from .leftovers import Leftovers, Unkillable, has_children
 from .options import hostname
@@ -92,8 +92,7 @@ class Worker:
                 self._check_descriptors()
                 self._call(processes.uptime())
                 tasks, _ = self._channel.receive()
-            for serial, values in tasks:
-                yield serial, Claimed._make(values)
+            yield from unpacked(tasks)
 
     def _check_descriptors(self):
         """End here if a handler has closed what this worker lives by, and opened other things."""

@@ -2,10 +2,12 @@
 
 import json
 from datetime import timedelta
+from functools import lru_cache
 
 from ..values import Parameters
 
 
+@lru_cache
 def parameters_of(text):
     """Return the :class:`Parameters` that a claim tells of a Type, and the Type's weight."""
     (

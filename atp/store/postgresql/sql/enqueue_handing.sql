@@ -23,8 +23,9 @@ taker AS MATERIALIZED (
       AND daemon.mode = 'running' AND daemon.request = ''
       AND jsonb_exists(daemon.types, %(type)s::text)
       AND current_setting('transaction_isolation') = 'read committed'
-      AND NOT EXISTS (SELECT FROM atp_gate WHERE type_id IS NULL OR type_id = type.id)
       AND NOT EXISTS (
+          SELECT FROM atp_gate WHERE type_id IS NULL OR type_id = type.id
+        UNION ALL
           SELECT FROM atp_limit
           WHERE type_id = type.id AND (max_running IS NOT NULL OR per_second IS NOT NULL)
       )
@@ -52,7 +53,11 @@ made AS (
     RETURNING id, type_id, attempt, created
 ),
 taken AS (
-    UPDATE atp_daemon SET idle = false WHERE id = (SELECT taker.id FROM taker, made)
+    UPDATE atp_daemon SET idle = false
+    WHERE id = (
+        SELECT taker.id FROM taker
+        , made -- nothing is, if its identifier is taken: only with identifier
+    )
 ),
 given AS (
     INSERT INTO atp_inputs (instance_id, format, data)

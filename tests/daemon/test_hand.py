@@ -1,0 +1,35 @@
+"""Tests of :mod:`atp.daemon.hand`: what goes from the dispatcher to a worker."""
+
+import pickle
+
+from atp.daemon.hand import Holding, packed, unpacked
+
+from ..samples import claimed
+
+
+def sent(holdings):
+    """What arrives at a worker."""
+    return list(unpacked(pickle.loads(pickle.dumps(packed(holdings)))))
+
+
+def holdings_of(*tasks):
+    return [Holding(task, 0.0, serial=serial) for serial, task in enumerate(tasks, 1)]
+
+
+def test_what_arrives_is_what_was_claimed():
+    tasks = [claimed(1, "tests.a"), claimed(2, "tests.b"), claimed(3, "tests.a")]
+    assert sent(holdings_of(*tasks)) == list(enumerate(tasks, 1))
+
+
+def test_what_a_type_says_now_counts_and_not_what_it_said_before():
+    task = claimed(1, "tests.a")
+    changed = task._replace(parameters=claimed(1, "tests.b").parameters)
+    assert sent(holdings_of(task)) == [(1, task)]
+    assert sent(holdings_of(changed)) == [(1, changed)]
+
+
+def test_what_the_daemon_holds_stays_as_it_is():
+    task = claimed(1, "tests.a")
+    [holding] = holdings_of(task)
+    packed([holding])
+    assert holding.claimed == task
