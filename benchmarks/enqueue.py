@@ -1,8 +1,8 @@
 """How many Instances a second are enqueued one by one, each in a transaction of its own.
 
 Clients are processes with a connection each. In turn with them as many write the
-same rows by the floor's one statement and commit. On PostgreSQL it is counted too
-what an Instance costs.
+same rows by the floor's one statement and commit; on PostgreSQL they also do so by a
+statement that is prepared, and it is counted what an Instance costs.
 """
 
 from . import floor
@@ -24,13 +24,16 @@ def run(options, report):
     from .tasks import other
 
     for count in [options.clients] if options.clients else floor.CLIENTS:
-        own, limit = [], []
+        own, limits = [], {f"floor, {clients.named(count)}": (False, [])}
+        if connection.vendor == "postgresql":
+            limits[f"floor, prepared, {clients.named(count)}"] = (True, [])
         for _ in range(options.runs):
-            limit.append(floor.enqueue(options.single, count))
+            for prepared, limit in limits.values():
+                limit.append(floor.enqueue(options.single, count, prepared=prepared))
             own.append(_enqueue(options.single, count))
-        name = clients.named(count)
-        rate = report.rates(f"enqueue, {name}", own)
-        report.compare(f"floor, {name}", rate / report.rates(f"floor, {name}", limit))
+        rate = report.rates(f"enqueue, {clients.named(count)}", own)
+        for name, (_, limit) in limits.items():
+            report.compare(name, rate / report.rates(name, limit))
     if connection.vendor == "postgresql":
         with spent(connection, own=True) as cost:
             for number in range(COUNTED):

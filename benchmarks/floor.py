@@ -5,7 +5,8 @@ with all their constraints and indexes, through one connection: claiming updates
 Task and Instance, writes a LogRecord and reads the Inputs; finishing removes the
 Task, updates the Instance and writes two LogRecords. Both are plain statements by
 keys, 500 tasks in a transaction. Enqueueing writes four rows; one by one it is one
-statement and one commit, in bulk 1,000 Instances a statement.
+statement and one commit, as it stands or, on PostgreSQL, prepared; in bulk 1,000
+Instances a statement.
 
 The latency is that of the least that has to happen between processes: enqueueing in
 one statement that notifies; a listener that claims the Task in one statement; and a
@@ -68,12 +69,12 @@ def bulk(tasks):
     return tasks / timed(work)
 
 
-def enqueue(tasks, count):
+def enqueue(tasks, count, *, prepared=False):
     """Return how many Instances a second so many clients enqueue one by one, together."""
 
     def prepare():
         raw = raw_queue(TYPE)
-        return raw.enqueue_one
+        return raw.enqueue_prepared if prepared else raw.enqueue_one
 
     return clients.rate(count, tasks, prepare)
 

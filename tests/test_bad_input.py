@@ -83,6 +83,16 @@ def test_options(options, told):
 
 
 @pytest.mark.parametrize(
+    "options",
+    [{"priority": 101}, {"existing": "replace"}, {"collection": "a\nb"}, {"identifier": ""}],
+    ids=str,
+)
+def test_what_is_wrong_at_any_time_is_refused_before_anything_is_enqueued(options):
+    with pytest.raises(InvalidOption):
+        echo.using(**options)
+
+
+@pytest.mark.parametrize(
     ("enqueue", "error"),
     [
         (lambda: keyword.enqueue(), InvalidInputs),
