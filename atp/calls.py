@@ -54,8 +54,7 @@ def _payload(task_type, args, kwargs, limit):
     name, format = task_type.identifier, task_type.serializer
     signature, plain = task_type.signatures
     bound = binding.bind(name, signature, args, kwargs, plain)
-    if format != codec.JSON:
-        codec.check_format(format)
+    codec.check_format(format)
     return codec.encode(bound, format=format, limit=limit, what=f"Inputs of {name!r}")
 
 

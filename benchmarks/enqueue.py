@@ -24,14 +24,15 @@ def run(options, report):
     from .tasks import other
 
     for count in [options.clients] if options.clients else floor.CLIENTS:
-        own, limits = [], {f"floor, {clients.named(count)}": (False, [])}
+        named = clients.named(count)
+        own, limits = [], {f"floor, {named}": (False, [])}
         if connection.vendor == "postgresql":
-            limits[f"floor, prepared, {clients.named(count)}"] = (True, [])
+            limits[f"floor, prepared, {named}"] = (True, [])
         for _ in range(options.runs):
             for prepared, limit in limits.values():
                 limit.append(floor.enqueue(options.single, count, prepared=prepared))
             own.append(_enqueue(options.single, count))
-        rate = report.rates(f"enqueue, {clients.named(count)}", own)
+        rate = report.rates(f"enqueue, {named}", own)
         for name, (_, limit) in limits.items():
             report.compare(name, rate / report.rates(name, limit))
     if connection.vendor == "postgresql":

@@ -26,7 +26,7 @@ def test_defaults_break_no_rule():
     assert problems() == []
 
 
-def test_values_are_read_when_they_are_used(settings):
+def test_values_that_are_overridden_are_read_again(settings):
     settings.ATP = {"LEASE": 60}
     assert conf.settings.LEASE == 60
     settings.ATP = {"LEASE": 90}

@@ -121,15 +121,15 @@ _PARAMETERS = Claimed._fields.index("parameters")
 
 def packed(holdings):
     """Return what is sent to a worker of these: serial numbers and plain values."""
-    packed, last, pickled = [], None, b""
+    tasks, last, pickled = [], None, b""
     for holding in holdings:
         values = list(holding.claimed)
         if values[_PARAMETERS] is not last:
             last = values[_PARAMETERS]
             pickled = _pickled(last)
         values[_PARAMETERS] = pickled
-        packed.append((holding.serial, values))
-    return packed
+        tasks.append((holding.serial, values))
+    return tasks
 
 
 def unpacked(tasks):

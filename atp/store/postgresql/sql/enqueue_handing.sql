@@ -46,7 +46,8 @@ made AS (
     )
     SELECT
         type.id, %(uuid)s::uuid, %(identifier)s::text,
-        CASE WHEN taker.id IS NULL THEN 'ACCEPTED' ELSE 'SCHEDULED' END, '', %(collection)s::text, %(priority)s::int, (taker.id IS NOT NULL)::int, 0,
+        CASE WHEN taker.id IS NULL THEN 'ACCEPTED' ELSE 'SCHEDULED' END, '',
+        %(collection)s::text, %(priority)s::int, (taker.id IS NOT NULL)::int, 0,
         0, 0, '', %(created_by)s::text, type.now
     FROM type LEFT JOIN taker ON true
     ON CONFLICT (type_id, identifier) WHERE identifier IS NOT NULL DO NOTHING -- only with identifier
