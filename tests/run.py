@@ -15,9 +15,10 @@ import shutil
 import signal
 import subprocess
 import sys
+import textwrap
 import threading
 import xml.etree.ElementTree as ET
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from . import environment, packages
@@ -29,6 +30,10 @@ BROWSER_TESTS = "tests/browser"
 POOLER_TESTS = "tests/daemon/test_pgbouncer.py"
 # Options of pytest whose value is a path, but not one of what is to be run.
 TAKE_A_PATH = {"--ignore", "--deselect", "--confcutdir", "--rootdir", "--basetemp", "-c"}
+# Of what failed, how much is said again at the end.
+MOST_TOLD = 5
+MESSAGE_LINES = 4
+LAST_LINES = 6
 
 
 @dataclass(frozen=True)
@@ -53,6 +58,7 @@ class Outcome:
     failed: int = 0
     skipped: int = 0
     complaint: str = ""
+    failures: list[str] = field(default_factory=list)
 
     def __str__(self):
         parts = [f"{self.passed} passed"]
@@ -219,20 +225,42 @@ def _outcome(report, status):
     if not report.exists():
         return Outcome(failed=1, complaint=f"pytest ended with status {status} and no report")
     counts = {"tests": 0, "failures": 0, "errors": 0, "skipped": 0}
+    failures = []
     for suite in ET.parse(report).getroot().iter("testsuite"):
         for name in counts:
             counts[name] += int(suite.get(name, 0))
+        failures += [told for case in suite.iter("testcase") for told in _failures(case)]
     failed = counts["failures"] + counts["errors"]
     skipped = counts["skipped"]
-    outcome = Outcome(counts["tests"] - failed - skipped, failed, skipped)
+    outcome = Outcome(counts["tests"] - failed - skipped, failed, skipped, failures=failures)
     if status not in (0, 1, 5) or (status == 1 and not failed):
         outcome.failed = outcome.failed or 1
         outcome.complaint = f"pytest ended with status {status}"
     return outcome
 
 
+def _failures(case):
+    """Return what is to be read of a test that failed, none if it passed."""
+    name = "::".join(filter(None, [case.get("classname"), case.get("name")]))
+    return [
+        f"{name}\n" + textwrap.indent(_last_lines(found), "    ")
+        for kind in ("failure", "error")
+        for found in case.iter(kind)
+    ]
+
+
+def _last_lines(found):
+    """Return what says why: the message, and the lines where it happened."""
+    lines = (found.get("message") or "").splitlines()[:MESSAGE_LINES]
+    return "\n".join([*lines, "…", *(found.text or "").splitlines()[-LAST_LINES:]])
+
+
 def _report(legs, outcomes):
+    """Print what failed and how many; it stands last, as a log is often cut at its end."""
     print()
+    for leg, outcome in zip(legs, outcomes, strict=True):
+        for told in outcome.failures[:MOST_TOLD]:
+            print(f"{leg.title}: FAILED {told}\n")
     for leg, outcome in zip(legs, outcomes, strict=True):
         print(f"{leg.title}: {outcome}")
     passed, failed, skipped = (

@@ -29,6 +29,31 @@ def test_it_counts(report):
     assert str(found) == "5 passed, 2 failed, 3 skipped"
 
 
+FAILED = """<testsuites><testsuite tests="2" failures="1" errors="1" skipped="0">
+<testcase classname="tests.test_some" name="test_of_it[1]">
+<failure message="AssertionError: no&#10;assert 1 == 2">def test_of_it():
+&gt;       assert 1 == 2
+E       assert 1 == 2
+
+tests/test_some.py:7: AssertionError</failure></testcase>
+<testcase classname="" name="tests.test_other"><error message="collection failure">ImportError
+</error></testcase></testsuite></testsuites>"""
+
+
+def test_what_failed_is_said_again_at_the_end_with_its_reason(tmp_path, capsys):
+    """Who reads only the last lines of a log finds the test and where it failed."""
+    path = tmp_path / "report.xml"
+    path.write_text(FAILED)
+    found = _outcome(path, 1)
+    assert _report([Leg("sqlite", "SQLite", ())], [found]) == 1
+    *told, _, last = capsys.readouterr().out.splitlines()
+    assert "SQLite: FAILED tests.test_some::test_of_it[1]" in told
+    assert "    AssertionError: no" in told
+    assert "    tests/test_some.py:7: AssertionError" in told
+    assert "SQLite: FAILED tests.test_other" in told
+    assert last == "0 passed, 2 failed"
+
+
 @pytest.mark.parametrize("status", [1, 2, 3, -9])
 def test_a_run_that_broke_off_has_failed(report, tmp_path, status):
     assert _outcome(report(tests=5), status).failed == 1
