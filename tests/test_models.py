@@ -55,6 +55,8 @@ class TestConstraints:
             {"priority": -101},
             {"attempt": -1},
             {"restarts": -1},
+            {"retries": -1},
+            {"lost": -1},
         ],
         ids=str,
     )

@@ -1,0 +1,88 @@
+"""A check constraint that is a function on PostgreSQL comes and goes as any other."""
+
+import pytest
+from django.db import IntegrityError, connection, models, transaction
+from django.test.utils import isolate_apps
+
+from atp.constraints import CheckByFunction
+
+NAME = "tests_only_small"
+
+
+def check(most):
+    return CheckByFunction(condition=models.Q(number__lte=most, word__in=["a", "50%"]), name=NAME)
+
+
+@pytest.fixture
+def model(transactional_db):
+    """Return a model whose table is made as it is where there are no migrations."""
+    with isolate_apps("tests.app"):
+
+        class Checked(models.Model):
+            number = models.IntegerField()
+            word = models.TextField()
+
+            class Meta:
+                app_label = "app"
+                constraints = [check(5)]
+
+            def __str__(self):
+                return self.word
+
+        with connection.schema_editor() as editor:
+            editor.create_model(Checked)
+        try:
+            yield Checked
+        finally:
+            with connection.schema_editor() as editor:
+                editor.delete_model(Checked)
+            assert not functions()
+
+
+def functions():
+    if connection.vendor != "postgresql":
+        return []
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT proname FROM pg_proc WHERE proname = %s", [NAME])
+        return [name for (name,) in cursor.fetchall()]
+
+
+def remove(model):
+    """Take the constraint away, as a migration does."""
+    [old], model._meta.constraints = model._meta.constraints, []
+    with connection.schema_editor() as editor:
+        editor.remove_constraint(model, old)
+
+
+def add(model, new):
+    model._meta.constraints = [new]
+    with connection.schema_editor() as editor:
+        editor.add_constraint(model, new)
+
+
+def refuses(model, **values):
+    with pytest.raises(IntegrityError, match=NAME), transaction.atomic():
+        model.objects.create(**values)
+
+
+def test_a_table_is_made_with_it(model):
+    refuses(model, number=6, word="a")
+    refuses(model, number=5, word="b")
+    model.objects.create(number=5, word="50%")
+
+
+def test_it_is_removed_and_added_again(model):
+    remove(model)
+    assert not functions()
+    model.objects.create(number=6, word="a")
+    add(model, check(7))
+    refuses(model, number=8, word="a")
+    model.objects.create(number=7, word="a")
+
+
+def test_what_is_there_must_fit(model):
+    remove(model)
+    model.objects.create(number=9, word="a")
+    with pytest.raises(IntegrityError, match=NAME):
+        add(model, check(7))
+    assert not functions()
