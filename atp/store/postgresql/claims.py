@@ -9,6 +9,7 @@ from ..orm.claims import Claims as ORMClaims
 from ..rotation import enough_lanes, most_steps
 from ..values import Claimed
 from .arrays import array
+from .cursors import cursor_of
 from .parameters import parameters_of
 from .statements import FEW, execute
 
@@ -66,7 +67,7 @@ class Claims(ORMClaims):
     def _first(self, daemon, types):
         """Claim one if that is simple; else it is to be looked for."""
         afters = [self.rotation.after(type) for type in types]
-        with self.connection.cursor() as cursor:
+        with cursor_of(self.connection) as cursor:
             parameters = {"daemon": str(daemon), "types": types, "afters": afters}
             execute(cursor, "claim_first", parameters)
             rows = cursor.fetchall()
@@ -141,7 +142,7 @@ class Claims(ORMClaims):
             "most": most_steps(len(types)),
             "enough": enough_lanes(limit, len(types)),
         }
-        with self.connection.cursor() as cursor:
+        with cursor_of(self.connection) as cursor:
             # The plan does for any number of rows: all of it are walks along indexes.
             execute(cursor, "claim", parameters)
             return cursor.fetchall()

@@ -9,12 +9,13 @@ from ..orm.daemons import Daemons as ORMDaemons
 from ..rotation import most_steps
 from ..values import Outlook, Renewal
 from .arrays import array, texts
+from .cursors import cursor_of
 from .statements import execute
 
 
 class Daemons(ORMDaemons):
     def renew(self, daemon, *, lease, workers=(), idle=False, mode=Mode.RUNNING, channel=""):
-        with self.connection.cursor() as cursor:
+        with cursor_of(self.connection) as cursor:
             execute(
                 cursor,
                 "renew",
@@ -34,7 +35,7 @@ class Daemons(ORMDaemons):
         return Renewal(time=datetime.fromtimestamp(epoch, UTC), request=request)
 
     def outlook(self, types, *, daemon=None):
-        with self.connection.cursor() as cursor:
+        with cursor_of(self.connection) as cursor:
             who = None if daemon is None else str(daemon)
             parameters = {"types": list(types), "daemon": who, "most": most_steps(len(types))}
             execute(cursor, "outlook", parameters)
@@ -59,7 +60,7 @@ class Daemons(ORMDaemons):
             "limit": limit,
             "most": most_steps(len(types)),
         }
-        with self.connection.cursor() as cursor:
+        with cursor_of(self.connection) as cursor:
             # Pages ask this too, seldom.
             execute(cursor, "due_lanes", parameters, prepared=False)
             return cursor.fetchall()

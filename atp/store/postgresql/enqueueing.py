@@ -9,11 +9,14 @@ from uuid import UUID
 
 from django.db.models.base import ModelState
 
+from ...codec import JSON, Payload
 from ...models import Instance
 from ...states import State
 from ...uuids import numbers as uuids_of
 from ..orm.enqueueing import Enqueueing as ORMEnqueueing
+from ..values import Request
 from .arrays import array, texts
+from .cursors import cursor_of
 from .statements import execute
 
 CHUNK = 1000
@@ -24,6 +27,13 @@ APART = 0.02
 MOST_HANDED = 1200
 # What most do not have, and is then not part of the statement that enqueues one.
 _SELDOM = ("identifier", "due", "start_before")
+# What most are: the statement that enqueues one such says all but the inputs itself.
+_NOT_INPUTS = slice(1, -1)
+_USUAL = Request(Payload(JSON, ""))[_NOT_INPUTS]
+_SAYS = dict(zip(Request._fields[_NOT_INPUTS], _USUAL, strict=True)) | {"who": "", "format": JSON}
+_FIXED = {inline: frozenset((_SAYS | {"tell": inline}).items()) for inline in (True, False)}
+
+_WITHOUT_IDENTIFIERS = frozenset({("identifiers", None)})
 
 
 class Enqueueing(ORMEnqueueing):
@@ -56,21 +66,16 @@ class Enqueueing(ORMEnqueueing):
         parameters = {
             "type": registration.identifier,
             "uuid": f"{uuid:032x}",
-            "identifier": request.identifier,
-            "collection": request.collection,
-            "priority": request.priority,
-            "due": _epoch(request.due),
-            "start_before": _epoch(request.start_before),
-            "created_by": request.created_by,
-            "format": request.inputs.format,
             "inputs": request.inputs.data,
-            "who": request.created_by or who,
-            "tell": inline,
         }
-        without = tuple([name for name in _SELDOM if parameters[name] is None])
-        with connection.cursor() as cursor:
-            name = "enqueue_handing" if inline and self._may_hand(request) else "enqueue_one"
-            execute(cursor, name, parameters, without=without)
+        fixed = _FIXED[inline]
+        if who or not _is_usual(request):
+            parameters |= _unusual(request, who)
+            seldom = [(name, None) for name in _SELDOM if parameters[name] is None]
+            fixed = frozenset((("tell", inline), *seldom))
+        name = "enqueue_handing" if inline and self._may_hand(request) else "enqueue_one"
+        with cursor_of(connection) as cursor:
+            execute(cursor, name, parameters, fixed=fixed)
             row = cursor.fetchone()
         if row is None:
             return []
@@ -99,8 +104,8 @@ class Enqueueing(ORMEnqueueing):
         uuids = uuids_of(len(requests))
         inline = not self.connection.in_atomic_block
         identifiers = [request.identifier for request in requests]
-        without = () if any(identifiers) else ("identifiers",)
-        with self.connection.cursor() as cursor:
+        fixed = frozenset() if any(identifiers) else _WITHOUT_IDENTIFIERS
+        with cursor_of(self.connection) as cursor:
             execute(
                 cursor,
                 "enqueue",
@@ -119,7 +124,7 @@ class Enqueueing(ORMEnqueueing):
                     "tell": inline,
                 },
                 prepared=False,
-                without=without,
+                fixed=fixed,
             )
             type_id, epoch, keys, _ = cursor.fetchone()
         if keys is None or len(keys) < len(requests):
@@ -189,6 +194,25 @@ class Enqueued(Sequence):
 
 class _NotAllMade(Exception):
     """Some of what was to be made has an identifier that is taken."""
+
+
+def _is_usual(request):
+    """Whether the statement can say all of it but the inputs."""
+    return request[_NOT_INPUTS] == _USUAL and request.inputs.format == JSON
+
+
+def _unusual(request, who):
+    """Return what the statement is told of a request that is not usual."""
+    return {
+        "identifier": request.identifier,
+        "due": _epoch(request.due),
+        "start_before": _epoch(request.start_before),
+        "collection": request.collection,
+        "priority": request.priority,
+        "created_by": request.created_by,
+        "who": request.created_by or who,
+        "format": request.inputs.format,
+    }
 
 
 def _not_all():

@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 from ..limits import Bucket
 from ..orm.limited import Limited as ORMLimited
+from .cursors import cursor_of
 from .statements import execute
 
 
@@ -25,7 +26,7 @@ class _Limit(NamedTuple):
 class Limited(ORMLimited):
     def _buckets(self, types, *, lock=False):
         parameters = {"types": list(types)}
-        with self.connection.cursor() as cursor:
+        with cursor_of(self.connection) as cursor:
             if lock:
                 execute(cursor, "lock_limits", parameters)
             execute(cursor, "limits", parameters)

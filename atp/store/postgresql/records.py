@@ -11,6 +11,7 @@ from ...states import Actor, Event, Row, State
 from ..orm.records import Records as ORMRecords
 from ..values import Change
 from .arrays import array, texts
+from .cursors import cursor_of
 from .statements import FEW, execute
 
 # What a batch is mostly made of. An expiry may end in FAILED, which the
@@ -51,7 +52,7 @@ class Records(ORMRecords):
         """Write that attempts finished; returns the keys of those that were not refused."""
         savepoint = self.atomic() if self.connection.in_atomic_block else nullcontext()
         try:
-            with savepoint, self.connection.cursor() as cursor:
+            with savepoint, cursor_of(self.connection) as cursor:
                 execute(
                     cursor,
                     "finish",
@@ -68,7 +69,7 @@ class Records(ORMRecords):
         if any(change.time is None for own in plain.values() for change in own):
             now = self.now()
             plain = {key: [_timed(change, now) for change in own] for key, own in plain.items()}
-        with self.connection.cursor() as cursor:
+        with cursor_of(self.connection) as cursor:
             execute(cursor, "record", _parameters(plain, daemon), prepared=len(plain) <= FEW)
             return {key for (key,) in cursor.fetchall()}
 

@@ -63,21 +63,28 @@ class Statement:
 
     @cached_property
     def execute(self):
-        places = ", ".join(f"%({name})s" for name in self.names)
+        places = ", ".join(["%s"] * len(self.names))
         return f"EXECUTE {self.name} ({places})" if places else f"EXECUTE {self.name}"
+
+    def values(self, parameters):
+        """Return what EXECUTE is given, which is read faster in order than by name."""
+        return [parameters[name] for name in self.names]
 
 
 @cache
-def statement(name, without=()):
+def statement(name, fixed=frozenset()):
     """Return the :class:`Statement` of this name.
 
-    The parameters ``without`` which it is executed are NULL in it; what their lines
-    did costs nothing then.
+    ``fixed`` are parameters that it is not given, but says itself, as a set of pairs of
+    name and value: each costs both sides something. Lines that are there only with a
+    parameter that is NULL are left out.
     """
     text = files(__package__).joinpath("sql", f"{name}.sql").read_text()
+    literals = {parameter: _literal(value) for parameter, value in fixed}
+    without = {parameter for parameter, value in fixed if value is None}
     lines = (_line(line, without) for line in text.splitlines())
     text = "\n".join(line for line in lines if line)
-    text = _PARAMETER.sub(lambda found: "NULL" if found[1] in without else found[0], text)
+    text = _PARAMETER.sub(lambda found: literals.get(found[1], found[0]), text)
     names = tuple(dict.fromkeys(_PARAMETER.findall(text)))
     # Of another version of this text another name: connections may outlive an upgrade.
     own = f"atp_{name}_{crc32(text.encode()):08x}"
@@ -90,6 +97,16 @@ def _line(line, without):
     if condition and condition[1] in without:
         return ""
     return line.partition("--")[0].rstrip()
+
+
+def _literal(value):
+    """Return what stands for a value; of texts, those without anything to quote are enough."""
+    if value is None:
+        return "NULL"
+    if isinstance(value, str):
+        assert value.isalnum() or not value
+        return f"'{value}'"
+    return str(value).lower()
 
 
 class _Session:
@@ -115,12 +132,12 @@ class _Session:
 _SESSIONS = WeakKeyDictionary()
 
 
-def execute(cursor, name, parameters, *, prepared=True, without=()):
-    """Execute a statement with Django's cursor; ``prepared`` if it is for few rows.
+def execute(cursor, name, parameters, *, prepared=True, fixed=frozenset()):
+    """Execute a statement with a cursor; ``prepared`` if it is for few rows.
 
-    ``without`` names parameters that are None: see :func:`statement`.
+    ``fixed`` are parameters that the statement says itself: see :func:`statement`.
     """
-    wanted = statement(name, without)
+    wanted = statement(name, fixed)
     if wanted.of_daemons and not _plans_own_way(cursor):
         with transaction.atomic(using=cursor.db.alias):
             cursor.execute(_planning("SET LOCAL"))
@@ -128,14 +145,14 @@ def execute(cursor, name, parameters, *, prepared=True, without=()):
         return
     if prepared and _is_prepared(cursor, wanted):
         try:
-            cursor.execute(wanted.execute, parameters)
+            cursor.execute(wanted.execute, wanted.values(parameters))
             return
-        except DatabaseError as error:
+        except (DatabaseError, cursor.db.Database.DatabaseError) as error:
             if not _is_unknown(error):
                 raise
             # The application has discarded it. Nothing was done, so it can be done again.
             _session(cursor).prepared.discard(wanted.name)
-            if not cursor.db.get_autocommit():
+            if not cursor.db.autocommit:
                 raise
     cursor.execute(wanted.text, parameters)
 
@@ -165,6 +182,12 @@ def _planning(verb):
 def _is_prepared(cursor, wanted):
     """Whether the statement is prepared; prepares it if it is time to."""
     session = _session(cursor)
+    if wanted.name in session.prepared:
+        if session.is_stale():
+            cursor.execute("DISCARD PLANS")
+        if cursor.db.autocommit or wanted.of_daemons or _is_there(cursor, wanted):
+            return True
+        session.prepared.discard(wanted.name)
     session.uses[wanted.name] += 1
     if session.uses[wanted.name] <= THRESHOLD or session.keeps is False:
         return False
@@ -172,12 +195,6 @@ def _is_prepared(cursor, wanted):
         session.keeps = _keeps(cursor)
         if not session.keeps:
             return False
-    if wanted.name in session.prepared:
-        if session.is_stale():
-            cursor.execute("DISCARD PLANS")
-        if wanted.of_daemons or cursor.db.get_autocommit() or _is_there(cursor, wanted):
-            return True
-        session.prepared.discard(wanted.name)
     # Known as prepared only when it is: what fails here, as in a transaction that is
     # broken already, is tried again.
     cursor.execute(wanted.prepare)
@@ -197,8 +214,8 @@ def _is_there(cursor, wanted):
 
 def _is_unknown(error):
     """Whether an error says that there is no such prepared statement."""
-    cause = error.__cause__
-    return _UNKNOWN in (getattr(cause, "sqlstate", None), getattr(cause, "pgcode", None))
+    of_driver = error.__cause__ if isinstance(error, DatabaseError) else error
+    return _UNKNOWN in (getattr(of_driver, "sqlstate", None), getattr(of_driver, "pgcode", None))
 
 
 def _keeps(cursor):

@@ -3,6 +3,7 @@
 from django.db import transaction
 
 from ..orm.base import ORMBase
+from .cursors import cursor_of
 from .listener import Listener
 from .statements import execute
 
@@ -19,7 +20,7 @@ class Telling(ORMBase):
             transaction.on_commit(self._notify, using=self.alias, robust=True)
 
     def _notify(self):
-        with self.connection.cursor() as cursor:
+        with cursor_of(self.connection) as cursor:
             execute(cursor, "notify", {})
 
     def listener(self):

@@ -1,4 +1,7 @@
 -- Enqueue one: like enqueue.sql, with nothing to unnest and so little to plan.
+--
+-- The time is that of the statement, not of the moment: what is volatile has to be computed
+-- in a node of its own.
 WITH
 made AS (
     INSERT INTO atp_instance (
@@ -8,7 +11,7 @@ made AS (
     SELECT
         id, %(uuid)s::uuid, %(identifier)s::text, 'ACCEPTED', '', %(collection)s::text,
         %(priority)s::int, 0, 0,
-        0, 0, '', to_timestamp(%(start_before)s::float8), %(created_by)s::text, clock_timestamp()
+        0, 0, '', to_timestamp(%(start_before)s::float8), %(created_by)s::text, statement_timestamp()
     FROM atp_type WHERE identifier = %(type)s::text
     ON CONFLICT (type_id, identifier) WHERE identifier IS NOT NULL DO NOTHING -- only with identifier
     RETURNING id, type_id, created

@@ -1,0 +1,114 @@
+"""Cursors that the statements of this store are executed with.
+
+Django's is a driver's cursor with a shell around it, through which it is traced, logged
+and counted. To make one and to go through it took the client a third of the time that
+it needs for an enqueue. Where nobody looks, the driver's is taken as it is.
+"""
+
+from asyncio import _get_running_loop
+from functools import lru_cache
+from pathlib import Path
+from threading import get_ident
+from types import FunctionType
+
+import django
+from django.apps import apps
+from django.conf import settings as project
+from django.db.backends.postgresql.base import DatabaseWrapper
+from django.db.backends.utils import CursorWrapper
+
+
+def cursor_of(connection):
+    """Return a cursor for statements of this store, as a context.
+
+    What the database refuses leaves the context as Django's exception. Inside, it may
+    still be the driver's.
+    """
+    return connection.cursor() if _is_watched(connection) else _Bare(connection)
+
+
+class _Bare:
+    """The driver's cursor; as much is checked before as by Django."""
+
+    __slots__ = ("_cursor", "db")
+
+    def __init__(self, connection):
+        self.db = connection
+
+    def __enter__(self):
+        connection = self.db
+        connection.close_if_health_check_failed()
+        if connection.connection is None:
+            connection.ensure_connection()
+        if connection._thread_ident != get_ident():
+            connection.validate_thread_sharing()
+        if connection.needs_rollback:
+            connection.validate_no_broken_transaction()
+        with connection.wrap_database_errors:
+            self._cursor = connection.connection.cursor()
+        return self
+
+    def __exit__(self, kind, error, traceback):
+        # The cursor goes with this object, and what it holds with it.
+        if kind is not None:
+            self.db.wrap_database_errors.__exit__(kind, error, traceback)
+
+    def execute(self, sql, parameters=None):
+        self._cursor.execute(sql, parameters)
+
+    def fetchone(self):
+        return self._cursor.fetchone()
+
+    def fetchall(self):
+        return self._cursor.fetchall()
+
+    @property
+    def rowcount(self):
+        return self._cursor.rowcount
+
+
+def _is_watched(connection):
+    """Whether anything may want to see what this connection executes, or to forbid it.
+
+    Django's log of queries and wrappers of execution; what a tool has put in the place
+    of one of Django's functions, for all connections or for this one; a backend that
+    is made from Django's; apps that are not ready, of which Django warns; and an event
+    loop, in which it refuses to.
+    """
+    return (
+        type(connection) is not DatabaseWrapper
+        or (connection.force_debug_cursor or project.DEBUG)
+        or bool(connection.execute_wrappers)
+        or not vars(connection).keys().isdisjoint(_OF_CONNECTION)
+        or not _are_of_django(_ways())
+        or not apps.ready
+        or _get_running_loop() is not None
+    )
+
+
+# What a cursor comes from, and what it executes with.
+_OF_CONNECTION = (
+    *("cursor", "_cursor", "create_cursor", "make_cursor"),
+    *("connect", "ensure_connection", "queries_logged"),
+)
+
+
+def _ways():
+    """Return the functions of Django that lead from a connection to the driver."""
+    wrapper, shell = DatabaseWrapper, CursorWrapper
+    return (
+        *(wrapper.cursor, wrapper._cursor, wrapper.create_cursor, wrapper.make_cursor),
+        *(wrapper.ensure_connection, shell.execute, shell._execute, shell._execute_with_wrappers),
+    )
+
+
+@lru_cache(maxsize=8)
+def _are_of_django(functions):
+    """Whether all are as they stand in Django's files."""
+    return all(
+        type(function) is FunctionType and function.__code__.co_filename.startswith(_FOLDER)
+        for function in functions
+    )
+
+
+_FOLDER = str(Path(django.__file__).parent)
