@@ -57,7 +57,9 @@ class Type(models.Model):
 class Instance(models.Model):
     """One accepted request."""
 
-    type = models.ForeignKey(Type, models.PROTECT, related_name="instances", db_index=False)
+    type = models.ForeignKey(
+        Type, models.PROTECT, related_name="instances", db_index=False, db_constraint=False
+    )
     uuid = models.UUIDField(default=uuid7, unique=True, editable=False)
     identifier = models.CharField(
         max_length=MAX_IDENTIFIER, null=True, help_text="The caller's idempotency key."

@@ -6,7 +6,7 @@ import pytest
 from django.db import connection, transaction
 
 from atp.codec import Payload
-from atp.exceptions import DuplicateIdentifier, GateChanged, LeaseLost
+from atp.exceptions import DuplicateIdentifier, GateChanged, LeaseLost, TypeInUse
 from atp.models import Gate, Instance, LogRecord, Task
 from atp.states import Event, Reason, State
 from atp.store.values import Change, Request
@@ -255,6 +255,44 @@ def test_an_identifier_that_is_being_taken_is_waited_for(world, existing):
     else:
         assert loser.result() == [key]
     assert Instance.objects.filter(identifier="same").count() == 1
+
+
+@needs_row_locks
+@pytest.mark.parametrize("count", [1, 3])
+def test_a_type_is_not_unregistered_while_it_is_enqueued(world, count):
+    """RFC 14: no constraint keeps what an Instance refers to, so the enqueue does."""
+    world.enqueue()
+    Instance.objects.all().delete()
+    with transaction.atomic():
+        world.enqueue(count)
+        unregister = Thread(lambda: world.store.unregister(ONE))
+        wait_for(somebody_waits_for_a_lock, what="an unregister that waits for the enqueue")
+    with pytest.raises(TypeInUse):
+        unregister.result()
+    assert Instance.objects.filter(type__identifier=ONE).count() == count
+
+
+@needs_row_locks
+@pytest.mark.parametrize("count", [1, 3])
+def test_what_is_enqueued_while_its_type_is_unregistered_registers_it_again(world, count):
+    """RFC 14: the other order; no Instance is of a Type that is gone."""
+    world.store.register([registration()])
+    with transaction.atomic():
+        world.store.unregister(ONE)
+        enqueue = Thread(lambda: world.enqueue(count))
+        wait_for(somebody_waits_for_a_lock, what="an enqueue that waits for its Type")
+    assert len(enqueue.result()) == count
+    assert Instance.objects.filter(type__identifier=ONE).count() == count
+
+
+@needs_row_locks
+def test_those_who_enqueue_a_type_do_not_wait_for_each_other(world):
+    world.store.register([registration()])
+    with transaction.atomic():
+        world.enqueue()
+        Thread(lambda: world.enqueue(2)).result()
+        Thread(lambda: world.store.register([registration(max_restarts=7)])).result()
+    assert Instance.objects.count() == 3
 
 
 @needs_row_locks

@@ -13,6 +13,7 @@ from .moves import Moves
 
 # How often an enqueue looks again when its identifiers are being taken by others.
 ATTEMPTS = 5
+_KEPT = "SELECT id FROM atp_type WHERE identifier = %s FOR KEY SHARE"
 
 
 class Enqueueing(ORMBase):
@@ -56,12 +57,19 @@ class Enqueueing(ORMBase):
         return instances
 
     def _type_id(self, registration):
-        identifiers = self.rows(Type).filter(identifier=registration.identifier)
-        found = identifiers.values_list("pk", flat=True).first()
-        if found is None:
+        """Return the key of the Type, which nobody unregisters until this is committed."""
+        found = self._kept(registration)
+        if not found:
             self.register([registration], update=False)
-            found = identifiers.values_list("pk", flat=True).get()
-        return found
+            found = self._kept(registration)
+        return found[0].pk
+
+    def _kept(self, registration):
+        types = self.rows(Type)
+        if self.connection.vendor == "postgresql":
+            # Beside others who enqueue, which select_for_update() would not be.
+            return types.raw(_KEPT, [registration.identifier])
+        return types.select_for_update().filter(identifier=registration.identifier)
 
     def _existing(self, type_id, requests):
         identifiers = {r.identifier for r in requests if r.identifier is not None}

@@ -13,6 +13,7 @@ type AS MATERIALIZED (
         id, pg_get_serial_sequence('atp_instance', 'id')::regclass AS keys,
         clock_timestamp() AS now
     FROM atp_type WHERE identifier = %(type)s::text
+    FOR KEY SHARE -- nobody unregisters it until this commits
 ),
 source AS MATERIALIZED (
     SELECT

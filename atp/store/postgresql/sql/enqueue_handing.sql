@@ -15,6 +15,7 @@
 WITH
 type AS MATERIALIZED (
     SELECT id, clock_timestamp() AS now FROM atp_type WHERE identifier = %(type)s::text
+    FOR KEY SHARE -- nobody unregisters it until this commits
 ),
 taker AS MATERIALIZED (
     SELECT daemon.id, daemon.uuid, daemon.channel, daemon.host || ':' || daemon.pid AS name

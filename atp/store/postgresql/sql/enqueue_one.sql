@@ -3,6 +3,10 @@
 -- The time is that of the statement, not of the moment: what is volatile has to be computed
 -- in a node of its own.
 WITH
+type AS MATERIALIZED (
+    -- Nobody unregisters it until this commits.
+    SELECT id FROM atp_type WHERE identifier = %(type)s::text FOR KEY SHARE
+),
 made AS (
     INSERT INTO atp_instance (
         type_id, uuid, identifier, state, reason, collection, priority, attempt, restarts,
@@ -12,7 +16,7 @@ made AS (
         id, %(uuid)s::uuid, %(identifier)s::text, 'ACCEPTED', '', %(collection)s::text,
         %(priority)s::int, 0, 0,
         0, 0, '', to_timestamp(%(start_before)s::float8), %(created_by)s::text, statement_timestamp()
-    FROM atp_type WHERE identifier = %(type)s::text
+    FROM type
     ON CONFLICT (type_id, identifier) WHERE identifier IS NOT NULL DO NOTHING -- only with identifier
     RETURNING id, type_id, created
 ),
