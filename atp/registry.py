@@ -8,7 +8,7 @@ import inspect
 import re
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
-from functools import cache
+from functools import cache, cached_property
 from operator import attrgetter
 
 from django.core.signals import setting_changed
@@ -114,8 +114,11 @@ class TaskType:
 
     def registration(self):
         """Return the parameters as they are to be registered, settings filled in."""
-        said = (self.identifier, self.handler_path, self.serializer, *_parameters(self))
-        return _registration(*said)
+        return _registration(*self._said)
+
+    @cached_property
+    def _said(self):
+        return self.identifier, self.handler_path, self.serializer, *_parameters(self)
 
 
 @cache

@@ -18,7 +18,7 @@ def uuid7s(count):
 
 def numbers(count):
     """Return so many as plain numbers of 128 bits."""
-    base = (time.time_ns() // 1_000_000 & (1 << 48) - 1) << 80 | 0x7 << 76 | 0x2 << 62
+    base = (time.time_ns() // 1_000_000 & _TIME) << 80 | _VERSION
     random = os.urandom(_RANDOM * count)
     return [
         base | int.from_bytes(random[at : at + _RANDOM]) & _FREE
@@ -26,6 +26,8 @@ def numbers(count):
     ]
 
 
+_TIME = (1 << 48) - 1
+_VERSION = 0x7 << 76 | 0x2 << 62
 # Bytes that are drawn for each, and the bits that are not taken by time, version and variant.
 _RANDOM = 10
 _FREE = (1 << 80) - 1 & ~(0xF << 76) & ~(0x3 << 62)

@@ -7,6 +7,7 @@ it needs for an enqueue. Where nobody looks, the driver's is taken as it is.
 
 from asyncio import _get_running_loop
 from functools import lru_cache
+from operator import attrgetter
 from pathlib import Path
 from threading import get_ident
 from types import FunctionType
@@ -37,15 +38,18 @@ class _Bare:
 
     def __enter__(self):
         connection = self.db
-        connection.close_if_health_check_failed()
+        if connection.health_check_enabled:
+            connection.close_if_health_check_failed()
         if connection.connection is None:
             connection.ensure_connection()
         if connection._thread_ident != get_ident():
             connection.validate_thread_sharing()
         if connection.needs_rollback:
             connection.validate_no_broken_transaction()
-        with connection.wrap_database_errors:
+        try:
             self._cursor = connection.connection.cursor()
+        except connection.Database.Error as error:
+            self.__exit__(type(error), error, error.__traceback__)
         return self
 
     def __exit__(self, kind, error, traceback):
@@ -79,31 +83,21 @@ def _is_watched(connection):
         type(connection) is not DatabaseWrapper
         or (connection.force_debug_cursor or project.DEBUG)
         or bool(connection.execute_wrappers)
-        or not vars(connection).keys().isdisjoint(_OF_CONNECTION)
-        or not _are_of_django(_ways())
+        or not vars(connection).keys().isdisjoint(_FROM_CONNECTION)
+        or not _are_of_django(*_of_connection(DatabaseWrapper), *_of_cursor(CursorWrapper))
         or not apps.ready
         or _get_running_loop() is not None
     )
 
 
-# What a cursor comes from, and what it executes with.
-_OF_CONNECTION = (
-    *("cursor", "_cursor", "create_cursor", "make_cursor"),
-    *("connect", "ensure_connection", "queries_logged"),
-)
-
-
-def _ways():
-    """Return the functions of Django that lead from a connection to the driver."""
-    wrapper, shell = DatabaseWrapper, CursorWrapper
-    return (
-        *(wrapper.cursor, wrapper._cursor, wrapper.create_cursor, wrapper.make_cursor),
-        *(wrapper.ensure_connection, shell.execute, shell._execute, shell._execute_with_wrappers),
-    )
+# Functions of Django that lead from a connection to the driver.
+_FROM_CONNECTION = ("cursor", "_cursor", "create_cursor", "make_cursor", "ensure_connection")
+_of_connection = attrgetter(*_FROM_CONNECTION)
+_of_cursor = attrgetter("execute", "_execute", "_execute_with_wrappers")
 
 
 @lru_cache(maxsize=8)
-def _are_of_django(functions):
+def _are_of_django(*functions):
     """Whether all are as they stand in Django's files."""
     return all(
         type(function) is FunctionType and function.__code__.co_filename.startswith(_FOLDER)

@@ -28,9 +28,8 @@ MOST_HANDED = 1200
 # What most do not have, and is then not part of the statement that enqueues one.
 _SELDOM = ("identifier", "due", "start_before")
 # What most are: the statement that enqueues one such says all but the inputs itself.
-_NOT_INPUTS = slice(1, -1)
-_USUAL = Request(Payload(JSON, ""))[_NOT_INPUTS]
-_SAYS = dict(zip(Request._fields[_NOT_INPUTS], _USUAL, strict=True)) | {"who": "", "format": JSON}
+_USUAL = Request(Payload(JSON, ""))[1:-1]
+_SAYS = dict(zip(Request._fields[1:-1], _USUAL, strict=True)) | {"who": "", "format": JSON}
 _FIXED = {inline: frozenset((_SAYS | {"tell": inline}).items()) for inline in (True, False)}
 
 _WITHOUT_IDENTIFIERS = frozenset({("identifiers", None)})
@@ -137,20 +136,21 @@ class Enqueueing(ORMEnqueueing):
     def _instance_of(self, key, uuid, request, type_id, created):
         # As Django makes what was pickled: to set field by field takes several times as long.
         instance = Instance.__new__(Instance)
-        vars(instance).update(
-            _NEW,
-            _state=ModelState(),
-            id=key,
-            type_id=type_id,
-            uuid=UUID(int=uuid),
-            identifier=request.identifier,
-            collection=request.collection,
-            priority=request.priority,
-            start_before=request.start_before,
-            created_by=request.created_by,
-            created=created,
-        )
-        instance._state.adding, instance._state.db = False, self.alias
+        state = ModelState()
+        state.adding, state.db = False, self.alias
+        fields = vars(instance)
+        fields |= _NEW
+        fields["_state"] = state
+        fields["id"] = key
+        fields["type_id"] = type_id
+        fields["uuid"] = UUID(int=uuid)
+        fields["created"] = created
+        if not _is_usual(request):
+            fields["identifier"] = request.identifier
+            fields["collection"] = request.collection
+            fields["priority"] = request.priority
+            fields["start_before"] = request.start_before
+            fields["created_by"] = request.created_by
         return instance
 
 
@@ -198,7 +198,7 @@ class _NotAllMade(Exception):
 
 def _is_usual(request):
     """Whether the statement can say all of it but the inputs."""
-    return request[_NOT_INPUTS] == _USUAL and request.inputs.format == JSON
+    return request[1:-1] == _USUAL and request[0][0] == JSON
 
 
 def _unusual(request, who):
