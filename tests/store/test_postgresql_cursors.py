@@ -118,12 +118,14 @@ def test_a_backend_made_from_djangos_is_asked_itself(monkeypatch):
     assert not is_bare()
 
 
-def test_an_event_loop_is_refused():
+def test_an_event_loop_is_refused_unless_django_allows_it(monkeypatch):
     async def inside():
         enqueue()
 
     with pytest.raises(SynchronousOnlyOperation):
         asyncio.run(inside())
+    monkeypatch.setenv("DJANGO_ALLOW_ASYNC_UNSAFE", "true")
+    asyncio.run(inside())
 
 
 def test_another_thread_is_refused():

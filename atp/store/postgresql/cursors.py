@@ -5,6 +5,7 @@ and counted. To make one and to go through it took the client a third of the tim
 it needs for an enqueue. Where nobody looks, the driver's is taken as it is.
 """
 
+import os
 from asyncio import _get_running_loop
 from functools import lru_cache
 from operator import attrgetter
@@ -77,7 +78,7 @@ def _is_watched(connection):
     Django's log of queries and wrappers of execution; what a tool has put in the place
     of one of Django's functions, for all connections or for this one; a backend that
     is made from Django's; apps that are not ready, of which Django warns; and an event
-    loop, in which it refuses to.
+    loop, in which it refuses to unless it is told otherwise.
     """
     return (
         type(connection) is not DatabaseWrapper
@@ -86,7 +87,7 @@ def _is_watched(connection):
         or not vars(connection).keys().isdisjoint(_FROM_CONNECTION)
         or not _are_of_django(*_of_connection(DatabaseWrapper), *_of_cursor(CursorWrapper))
         or not apps.ready
-        or _get_running_loop() is not None
+        or (_get_running_loop() is not None and not os.environ.get("DJANGO_ALLOW_ASYNC_UNSAFE"))
     )
 
 
