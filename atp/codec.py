@@ -236,8 +236,23 @@ def _from_tagged(value):
     return value
 
 
+def _writer(make=json.encoder.c_make_encoder):
+    """Return what writes JSON, with the part of Python's encoder that is in C made once.
+
+    The encoder makes that anew for each value, which takes longer than to write one that
+    is small. Where there is none, or it is made otherwise, it is the encoder itself.
+    """
+    encoder = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), check_circular=False)
+    quote = json.encoder.encode_basestring
+    try:
+        write = make(None, encoder.default, quote, None, ":", ",", False, False, True)
+    except TypeError:
+        return encoder.encode
+    return lambda value: "".join(write(value, 0))
+
+
 # Made once: json.dumps() and json.loads() make another each time.
-_write = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), check_circular=False).encode
+_write = _writer()
 _read_tagged = json.JSONDecoder(object_hook=_from_tagged).decode
 _read_untagged = json.JSONDecoder().raw_decode
 

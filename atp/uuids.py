@@ -7,23 +7,26 @@ import uuid
 
 def uuid7():
     """Return a version 7 UUID: 48 bits of milliseconds since the epoch, 74 random bits."""
-    [made] = uuid7s(1)
-    return made
+    return uuid.UUID(int=number())
 
 
-def uuid7s(count):
-    """Return so many, all of this millisecond."""
-    return [uuid.UUID(int=value) for value in numbers(count)]
+def number():
+    """Return one as a plain number of 128 bits."""
+    return _without_random() | int.from_bytes(os.urandom(_RANDOM)) & _FREE
 
 
 def numbers(count):
-    """Return so many as plain numbers of 128 bits."""
-    base = (time.time_ns() // 1_000_000 & _TIME) << 80 | _VERSION
+    """Return so many as plain numbers of 128 bits, all of this millisecond."""
+    base = _without_random()
     random = os.urandom(_RANDOM * count)
     return [
         base | int.from_bytes(random[at : at + _RANDOM]) & _FREE
         for at in range(0, len(random), _RANDOM)
     ]
+
+
+def _without_random():
+    return (time.time_ns() // 1_000_000 & _TIME) << 80 | _VERSION
 
 
 _TIME = (1 << 48) - 1

@@ -243,3 +243,15 @@ def test_a_value_too_deep_for_the_stack():
 def test_a_tagged_part_that_cannot_be_read():
     with pytest.raises(CorruptData):
         codec.from_plain({"$date": "never"})
+
+
+def _no_such_encoder(*args):
+    raise TypeError("made otherwise")
+
+
+@pytest.mark.parametrize("make", [None, _no_such_encoder], ids=["none", "another"])
+def test_where_pythons_encoder_is_another_it_writes_the_same(make):
+    other = codec._writer(make)
+    for value in ("é\n", 1, 1.5, True, None, [], {}, {"a": [1, {"b": "\u2028"}], "c": None}):
+        assert codec._write(value) == other(value)
+        assert json.loads(other(value)) == value

@@ -12,6 +12,7 @@ from django.db.models.base import ModelState
 from ...codec import JSON, Payload
 from ...models import Instance
 from ...states import State
+from ...uuids import number as uuid_number
 from ...uuids import numbers as uuids_of
 from ..orm.enqueueing import Enqueueing as ORMEnqueueing
 from ..values import Request
@@ -59,7 +60,7 @@ class Enqueueing(ORMEnqueueing):
 
         So too if the Type is not registered yet.
         """
-        [uuid] = uuids_of(1)
+        uuid = uuid_number()
         connection = self.connection
         inline = not connection.in_atomic_block
         parameters = {
