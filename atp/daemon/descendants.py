@@ -14,6 +14,8 @@ MARK = "ATP_DAEMON"
 # To end what was found is tried for so long, in seconds: what is in an
 # uninterruptible sleep dies when it wakes.
 PATIENCE = 1.0
+# So long a process may take to die that is killed at the very end, in seconds.
+MOMENT = 0.05
 
 
 class Entry(NamedTuple):
@@ -98,6 +100,11 @@ def end(find, reap):
             for pid in living:
                 kill(pid)
             reap()
+        if is_late and living:
+            # Killed a moment ago, and perhaps never before: it was this process that was late.
+            time.sleep(MOMENT)
+            reap()
+            living = {pid: each for pid, each in find().items() if not each.is_dead}
         if not living or is_late:
             return stopped, living
         if not new:

@@ -33,20 +33,23 @@ class Stuck:
         for link in self._pool.links.values():
             if not link.is_stuck and not link.hand:
                 continue
-            if self._page.read(link.slot) is not None:
+            running = self._page.read(link.slot)
+            if running is not None and (running.key in link.hand or running.key in link.condemned):
                 link.is_stuck = False
                 continue
+            # What stands there and is nobody's has ended: it did not come to clear that.
+            key = NOTHING if running is None else running.key
             serial = None if link.is_stuck else link.first.serial
             before = self._since.get(link.pid)
             seen[link.pid] = before if before and before[0] == serial else (serial, now)
-            if self._act(link, now - seen[link.pid][1]):
+            if self._act(link, key, now - seen[link.pid][1]):
                 seen[link.pid] = serial, now
         self._since = seen
 
-    def _act(self, link, waited):
+    def _act(self, link, key, waited):
         """Do what is to be done after so many seconds; returns whether it was killed."""
         if link.is_stuck and waited >= KILL_AFTER - TAKE_BACK_AFTER:
-            self._kill(link, NOTHING, WHY)
+            self._kill(link, key, WHY)
             return True
         if not link.is_stuck and waited >= TAKE_BACK_AFTER:
             unstarted = self._pool.unstarted(link)

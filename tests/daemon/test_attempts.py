@@ -106,13 +106,15 @@ def test_who_was_on_hold_has_gone_on_before_it_ended(hall):
     assert [change.time for change in changes] == sorted(change.time for change in changes)
 
 
-def test_the_start_of_a_longer_one_is_recorded_by_itself(hall):
+def test_the_start_of_a_longer_one_is_recorded_by_itself(hall, monkeypatch):
     """And once (G6)."""
+    clock = SimpleNamespace(now=uptime())
+    monkeypatch.setattr("atp.daemon.attempts.uptime", lambda: clock.now)
     holding = give(hall, claimed(1))
-    hall.page.enter(0, Running(*holding.key, deadline=NEVER, started=uptime()))
+    hall.page.enter(0, Running(*holding.key, deadline=NEVER, started=clock.now))
     hall.attempts.look(hall.link)
     assert recorded(hall) == []
-    hall.page.enter(0, Running(*holding.key, deadline=NEVER, started=uptime() - 2 * LOOK_AFTER))
+    clock.now += LOOK_AFTER
     hall.attempts.look(hall.link)
     hall.attempts.look(hall.link)
     assert recorded(hall) == [(Event.START, False)]

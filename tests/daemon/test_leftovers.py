@@ -78,3 +78,12 @@ def test_what_cannot_be_ended(started, monkeypatch):
     started()
     with pytest.raises(Unkillable, match="1 process that it left behind could not be ended"):
         leftovers.end()
+
+
+def test_what_is_killed_at_the_last_moment_has_ended(started, monkeypatch):
+    """Who comes to look only when his patience is over, has still killed it."""
+    monkeypatch.setattr(module.descendants, "PATIENCE", 0.0)
+    leftovers = Leftovers()
+    pid = started()
+    assert "1 process that it left behind was ended" in leftovers.end()
+    assert not is_alive(pid)

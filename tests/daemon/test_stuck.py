@@ -45,6 +45,19 @@ def test_it_is_relieved_and_then_replaced(hall):
     assert hall.killed == [(0, NOTHING)]
 
 
+def test_one_that_did_not_come_to_clear_what_has_ended_is_stuck_too(hall):
+    """G5: it was stopped between telling of an end and taking it from the page."""
+    hall.page.enter(0, Running(9, 1, deadline=NEVER, started=0.0))
+    hall.pool.put([claimed(1)])
+    hall.pool.hand_out()
+    later(hall, 0)
+    later(hall, TAKE_BACK_AFTER)
+    assert [holding.key for holding in hall.pool.waiting] == [(1, 1)]
+    later(hall, 0)
+    later(hall, KILL_AFTER)
+    assert hall.killed == [(0, (9, 1))]
+
+
 def test_one_that_runs_is_not_stuck(hall):
     hall.pool.put([claimed(1)])
     hall.pool.hand_out()
