@@ -1,9 +1,9 @@
 """What the database itself refuses of an Instance.
 
 PostgreSQL keeps the condition of a check constraint as text, and reads it anew in every
-statement that writes to the table, for one row as for a thousand, token by token. Four
-conditions as one would write them took a third of what the server has to do for an
-enqueue. What stands in a function it reads once a session.
+statement that writes to the table, for one row as for a thousand, token by token. Those of
+Instance, in the fewest words that were found, took a quarter of what the server has to do
+for an enqueue. What stands in a function it reads once a session.
 """
 
 from django.db.models import CheckConstraint, Q

@@ -90,7 +90,7 @@ def end(find, reap):
     stopped = {}
     deadline = time.monotonic() + PATIENCE
     while True:
-        living = {pid: each for pid, each in find().items() if not each.is_dead}
+        living = _living(find)
         is_late = time.monotonic() >= deadline
         new = living.keys() - stopped.keys()
         for pid in new:
@@ -104,11 +104,15 @@ def end(find, reap):
             # Killed a moment ago, and perhaps never before: it was this process that was late.
             time.sleep(MOMENT)
             reap()
-            living = {pid: each for pid, each in find().items() if not each.is_dead}
+            living = _living(find)
         if not living or is_late:
             return stopped, living
         if not new:
             time.sleep(0.002)
+
+
+def _living(find):
+    return {pid: each for pid, each in find().items() if not each.is_dead}
 
 
 def kill_sessions(sessions, mark=""):
