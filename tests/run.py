@@ -261,6 +261,10 @@ def _report(legs, outcomes):
     for leg, outcome in zip(legs, outcomes, strict=True):
         for told in outcome.failures[:MOST_TOLD]:
             print(f"{leg.title}: FAILED {told}\n")
+    # All by name where the reasons of the first may have been too long for what is kept.
+    for leg, outcome in zip(legs, outcomes, strict=True):
+        for told in outcome.failures:
+            print(f"{leg.title}: FAILED {told.splitlines()[0]}")
     for leg, outcome in zip(legs, outcomes, strict=True):
         print(f"{leg.title}: {outcome}")
     passed, failed, skipped = (

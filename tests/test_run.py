@@ -46,11 +46,14 @@ def test_what_failed_is_said_again_at_the_end_with_its_reason(tmp_path, capsys):
     path.write_text(FAILED)
     found = _outcome(path, 1)
     assert _report([Leg("sqlite", "SQLite", ())], [found]) == 1
-    *told, _, last = capsys.readouterr().out.splitlines()
+    *told, first, second, _, last = capsys.readouterr().out.splitlines()
     assert "SQLite: FAILED tests.test_some::test_of_it[1]" in told
     assert "    AssertionError: no" in told
     assert "    tests/test_some.py:7: AssertionError" in told
-    assert "SQLite: FAILED tests.test_other" in told
+    assert [first, second] == [
+        "SQLite: FAILED tests.test_some::test_of_it[1]",
+        "SQLite: FAILED tests.test_other",
+    ]
     assert last == "0 passed, 2 failed"
 
 

@@ -13,6 +13,7 @@ from ..store.values import PAUSE, RESUME, Change, Message, Note
 from . import journal
 from . import outcome as outcomes
 from .endings import Endings
+from .news import News
 from .outcome import WORKERS_OWN, Kind
 from .pausing import Pausing
 from .pool import LOOK_AFTER
@@ -29,10 +30,9 @@ ENDS = PUT_BACK | {Event.FINISH, Event.FAIL}
 class Attempts:
     """What runs, what has ended, what was lost.
 
-    ``news`` counts what was put back into the queue, ``more_waits`` says that
-    something is known to be due there; ``stopping`` says why nothing is to be
-    started, because the daemon is quiet or ends. ``tell(kind, …)`` speaks to the
-    supervisor.
+    ``news`` says what is to be looked for in the queue; ``stopping`` says why nothing
+    is to be started, because the daemon is quiet or ends. ``tell(kind, …)`` speaks to
+    the supervisor.
     """
 
     def __init__(self, pool, ledger, page, identity, tell, places=1):
@@ -40,14 +40,12 @@ class Attempts:
         self._ledger = ledger
         self._page = page
         self._identity = identity
-        self._freed = False
         # How far this host's clock is ahead of its uptime clock.
         self._clock = time.time() - uptime()
         self.endings = Endings(pool, page, tell, self.hand_back)
         self.pausing = Pausing(pool, page, places, self._record_pause, tell)
         self.tally = Tally()
-        self.news = 0
-        self.more_waits = False
+        self.news = News()
         self.stopping = ""
         # Attempts that count for a limit, until their end is recorded.
         self._limited = set()
@@ -57,11 +55,6 @@ class Attempts:
     def any(self):
         """Whether anything is in this daemon's hands."""
         return len(self._pool) > 0
-
-    def take_freed(self):
-        """Tell whether a worker has become free since the last call."""
-        freed, self._freed = self._freed, False
-        return freed
 
     def add_limited(self, claimed):
         """Some of what was claimed may count for limits."""
@@ -79,12 +72,7 @@ class Attempts:
         """They are recorded: another may be started."""
         ended = (change for change in batch if change.event in ENDS)
         self._limited -= {(change.instance, change.attempt) for change in ended}
-        self.tell_news()
-
-    def tell_news(self):
-        """Something was put back into the queue."""
-        self.news += 1
-        self.more_waits = True
+        self.news.put_back()
 
     def _who(self, link=None):
         return f"{self._identity.name} worker {link.slot}" if link else self._identity.name
@@ -159,7 +147,7 @@ class Attempts:
         """An attempt has ended; no outcome means that it finished and returned nothing."""
         key = instance, attempt
         holding = self._pool.ended(link, key, ended - started)
-        self._freed = True
+        self.news.free()
         taken_away = link.condemned.pop(key, None)
         if holding is None:
             if taken_away is not None:
@@ -297,7 +285,7 @@ class Attempts:
         if again:
             journal.taken_back(worker=link.slot, count=len(again))
         self._pool.put_back(again)
-        self._freed = True
+        self.news.free()
         if self.stopping:
             self.hand_back_unstarted(self.stopping)
 
@@ -354,7 +342,7 @@ class Attempts:
             elif key in self._undecided:
                 self._tell_lost(self._undecided.pop(key), entry)
             if entry.event in PUT_BACK:
-                self.tell_news()
+                self.news.put_back()
 
     def _may_have_concluded(self, note):
         """Whether a worker may have committed the end of the attempt before this was written."""

@@ -19,6 +19,7 @@ class Claiming:
         self._identity = identity
         self._pool = pool
         self._attempts = attempts
+        self._news = attempts.news
         self._timers = timers
         self._scanner = Scanner(store)
         self._duty = duty
@@ -44,15 +45,15 @@ class Claiming:
 
     def _is_time(self):
         """When a worker has become free, or something waits or may wait."""
-        freed = self._attempts.take_freed()
-        return freed or self._is_due() or self._attempts.more_waits
+        freed = self._news.take_freed()
+        return freed or self._is_due() or self._news.more_waits
 
     def _is_due(self):
         return self._due_at is not None and uptime() >= self._due_at
 
     def _claim(self, wanted):
         daemon, types = self._identity.current, self._identity.types
-        news, free = self._attempts.news, self._pool.free()
+        news, calls, free = self._news.count, self._news.calls, self._pool.free()
         if self.found_nothing():
             # What has come starts at once; the next look is for what came with it.
             wanted = 1
@@ -69,10 +70,10 @@ class Claiming:
         def claimed(result):
             tasks, missed = result.value
             self._tell_missed(missed)
-            # What was put back into the queue meanwhile, this claim may not have seen.
-            news_came = self._attempts.news != news
-            self._attempts.more_waits = len(tasks) >= wanted or bool(missed) or news_came
-            if not self._attempts.more_waits:
+            # What has come into the queue meanwhile, this claim may not have seen.
+            was_called = self._news.calls != calls
+            self._news.more_waits = len(tasks) >= wanted or bool(missed) or was_called
+            if not self._news.more_waits:
                 self._empty_at = news
             if not tasks:
                 if news != self._news_at_wait:
@@ -108,7 +109,7 @@ class Claiming:
 
     def found_nothing(self):
         """Whether the last look found nothing due, and nothing was put back since."""
-        return self._empty_at == self._attempts.news or not self._identity.types
+        return self._empty_at == self._news.count or not self._identity.types
 
     def is_idle(self):
         """Whether something would be started at once if it came now, and nothing has, so far."""
@@ -120,7 +121,7 @@ class Claiming:
         daemon, name = self._identity.current, self._identity.name
         types = self._identity.types
         if self._timers.due("outlook", min(settings.POLL_EVERY, settings.SWEEP_EVERY)):
-            news = self._attempts.news
+            news = self._news.count
             self._thread.submit(
                 "looking at the queue",
                 lambda: self._store.outlook(types, daemon=daemon),
@@ -167,7 +168,7 @@ class Claiming:
             names = ", ".join(swept.daemons) or "one with many Tasks"
             journal.daemons_lost(daemons=names, expired=swept.expired)
             self._attempts.tally.lost(swept.lost, "its daemon was lost")
-            self._attempts.tell_news()
+            self._news.put_back()
 
     def _missed(self, result):
         self._tell_missed(result.value)

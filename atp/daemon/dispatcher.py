@@ -169,7 +169,7 @@ class Dispatcher:
         self._take_handed()
         if self._rang:
             self._rang = False
-            self._attempts.more_waits = True
+            self._attempts.news.call()
         # At work it looks by itself, and would hear its own writing.
         self._listening.listen(self._claiming.is_idle())
         for thread in (self._claimer, self._recorder):
@@ -219,7 +219,7 @@ class Dispatcher:
         self._attempts.tally.lost(lost, "its dispatcher ended")
         self._recording.joined()
         self._attempts.reconcile(kept)
-        self._attempts.more_waits = True
+        self._attempts.news.call()
 
     def _hand_out(self):
         if self._stop_at is not None or not self._identity.leased:

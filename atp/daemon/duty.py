@@ -67,4 +67,4 @@ class Duty:
     def _resume(self):
         journal.resumed()
         self._attempts.stopping = ""
-        self._attempts.more_waits = True
+        self._attempts.news.call()

@@ -121,7 +121,7 @@ class Recording:
             self._tell("lease", self._identity.lease_until)
             if idle and not self._told_idle:
                 # What was enqueued before this was known, nobody has told of.
-                self._attempts.more_waits = True
+                self._attempts.news.call()
             # What was handed over meanwhile came after this, or did it before: then it is
             # said once more.
             self._told_idle = idle and handings == self._handings

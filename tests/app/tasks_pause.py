@@ -1,5 +1,6 @@
 """Handlers that are put on hold, or put themselves there. Each leaves lines in a record."""
 
+import os
 import subprocess
 import sys
 import time
@@ -15,12 +16,19 @@ def tick(path, context, number, event="tick"):
     record(path, event=event, number=number, attempt=context.attempt)
 
 
+def steps_of(count, until):
+    """Count, but stay at the first, which is 0, while there is no file where ``until`` says."""
+    while until and not os.path.exists(until):
+        yield 0
+    yield from range(count)
+
+
 @task_type("pause.steps", timeout=6)
-def steps(context, *, path, count=100, number=0):
+def steps(context, *, path, count=100, until=None, number=0):
     """Go a number of steps, and say each time how far it is."""
     tick(path, context, number, "start")
     total = 0
-    for step in range(count):
+    for step in steps_of(count, until):
         time.sleep(0.01)
         total += step
         tick(path, context, number)
@@ -40,7 +48,7 @@ def endless(context, *, path, number=0):
 
 
 @task_type("pause.deaf", timeout=6, stoppable=True)
-def deaf(context, *, path, count=100, number=0):
+def deaf(context, *, path, count=100, until=None, number=0):
     """Go a number of steps and never look, beside a program that does something too."""
     loop = f"open({path!r} + '.child', 'a').write('x')"
     child = subprocess.Popen(
@@ -48,7 +56,7 @@ def deaf(context, *, path, count=100, number=0):
     )
     tick(path, context, number, "start")
     total = 0
-    for step in range(count):
+    for step in steps_of(count, until):
         time.sleep(0.01)
         total += step
         tick(path, context, number)

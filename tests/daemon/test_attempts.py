@@ -114,7 +114,7 @@ def test_the_start_of_a_longer_one_is_recorded_by_itself(hall, monkeypatch):
     hall.page.enter(0, Running(*holding.key, deadline=NEVER, started=clock.now))
     hall.attempts.look(hall.link)
     assert recorded(hall) == []
-    clock.now += LOOK_AFTER
+    clock.now += 2 * LOOK_AFTER
     hall.attempts.look(hall.link)
     hall.attempts.look(hall.link)
     assert recorded(hall) == [(Event.START, False)]

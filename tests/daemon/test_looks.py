@@ -6,6 +6,7 @@ import pytest
 
 from atp.daemon import claiming
 from atp.daemon.claiming import FIRST_WAIT, Claiming
+from atp.daemon.news import News
 from atp.daemon.pool import Pool
 from atp.daemon.processes import uptime
 from atp.store.values import Outlook
@@ -28,7 +29,9 @@ class Daemon:
 
     def __init__(self):
         self.claims, self.outlook = 0, Outlook()
-        self.attempts = SimpleNamespace(news=0, more_waits=True, take_freed=lambda: False)
+        self.attempts = SimpleNamespace(news=News())
+        self.attempts.news.call()
+        self.while_claiming = lambda: None
         self.timers = Timers()
         self.claiming = Claiming(
             SimpleNamespace(busy=False, submit=self._submit),
@@ -45,6 +48,7 @@ class Daemon:
 
     def _claim(self, *_, **__):
         self.claims += 1
+        self.while_claiming()
         return []
 
     def _outlook(self, *_, **__):
@@ -53,9 +57,9 @@ class Daemon:
     def turn(self):
         self.claiming.turn(claims=True)
 
-    def tell_news(self):
-        self.attempts.news += 1
-        self.attempts.more_waits = True
+    @property
+    def news(self):
+        return self.attempts.news
 
 
 @pytest.fixture
@@ -66,7 +70,7 @@ def daemon():
 def test_who_finds_nothing_looks_ever_later(daemon):
     waits = []
     for _ in range(4):
-        daemon.attempts.more_waits = True
+        daemon.news.call()
         daemon.turn()
         waits.append(daemon.timers.later_by["outlook"])
     assert waits == [FIRST_WAIT, 2 * FIRST_WAIT, 4 * FIRST_WAIT, 8 * FIRST_WAIT]
@@ -75,17 +79,27 @@ def test_who_finds_nothing_looks_ever_later(daemon):
 def test_who_hears_of_something_looks_soon_however_often_it_was_nothing(daemon):
     """G15: a limited attempt that ends is news each time, and a token comes soon."""
     for _ in range(4):
-        daemon.tell_news()
+        daemon.news.put_back()
         daemon.turn()
         assert daemon.timers.later_by["outlook"] == FIRST_WAIT
 
 
+def test_who_is_called_while_it_looks_looks_once_more(daemon):
+    """G15: what has come meanwhile, that claim may not have seen."""
+    daemon.while_claiming = daemon.news.call
+    daemon.turn()
+    daemon.while_claiming = lambda: None
+    for _ in range(3):
+        daemon.turn()
+    assert daemon.claims == 2
+
+
 def test_what_is_due_later_is_not_forgotten_for_a_claim_that_found_nothing(daemon, monkeypatch):
     """G15: when a rate has its next token is known."""
-    daemon.attempts.more_waits = False
+    daemon.news.more_waits = False
     daemon.outlook = Outlook(due=5.0)
     daemon.turn()
-    daemon.tell_news()
+    daemon.news.put_back()
     daemon.turn()
     assert daemon.claims == 1
     now = uptime()
@@ -102,6 +116,7 @@ def test_who_is_handed_one_and_has_no_worker_free_keeps_what_it_has_claimed():
     pool.put([claimed(1), claimed(2)])
     attempts = SimpleNamespace(
         stopping="",
+        news=News(),
         add_limited=lambda tasks: None,
         hand_back=lambda holdings, why: back.extend(holdings),
     )

@@ -27,13 +27,19 @@ def is_in(state, instance):
 
 
 def paused(atpd, record, kind, count=100, **settings):
-    """Start a daemon with one worker, and put what it runs on hold; return both."""
-    instance = getattr(tasks_pause, kind).enqueue(path=str(record), count=count)
+    """Start a daemon with one worker, and put what it runs on hold; return both.
+
+    It does not come to its end before, however long that takes.
+    """
+    may_end = Path(f"{record}.may_end")
+    kinds = {"steps": tasks_pause.steps, "deaf": tasks_pause.deaf}
+    instance = kinds[kind].enqueue(path=str(record), count=count, until=str(may_end))
     daemon = atpd(processes=1, settings=settings or None)
     record.wait_for("tick", 5)
     wait_for(lambda: is_in(State.RUNNING, instance))
     queue.pause(instance, by=JANE)
     wait_for(lambda: is_in(State.PAUSED, instance))
+    may_end.touch()
     return instance, daemon
 
 
