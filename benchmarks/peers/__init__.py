@@ -9,8 +9,8 @@ drain
     entered its handlers, so starting is not counted, until the store shows nothing
     unfinished. One no-op in 50 tells when it was called, so none can be missing.
 enqueue
-    Tasks a second that one client enqueues one by one, each committed; and eight at
-    the same time, on PostgreSQL.
+    Tasks a second that one client enqueues one by one, each committed: by turns of 500
+    among all that are compared. And eight clients at the same time, on PostgreSQL.
 bulk
     Tasks a second by the call that enqueues many, 1,000 a call, if there is one.
 latency

@@ -1,16 +1,15 @@
 """The run: every participant's figures in turn, and how ATP compares."""
 
-import sqlite3
-
-from django.db import DatabaseError
+from contextlib import ExitStack
 
 from ..core.database import ChoiceError
 from ..core.report import told
 from . import environments, explained
 from .catalogue import FIGURES, PEERS, POSTGRES, REDIS, SQLITE, atp
 from .failure import Failure
-from .figures import CLIENTS, FEWEST_TASKS, TAKEN, UNITS, Amounts
+from .figures import CLIENTS, FEWEST_TASKS, TAKEN, TAKEN_OF_ALL, UNITS, Amounts
 from .findings import Findings
+from .group import Group
 from .processes import Stage
 from .stores import Stores
 from .table import print_tables
@@ -45,8 +44,7 @@ def compare(options, report):
             for figure in figures:
                 # Nobody always comes behind the same other.
                 first = run % len(participants)
-                for participant in participants[first:] + participants[:first]:
-                    comparison.take(run, figure, participant)
+                comparison.take(run, figure, participants[first:] + participants[:first])
     findings.give(report)
     print_tables(findings)
 
@@ -73,24 +71,38 @@ class _Comparison:
             about = filter(None, [participant.versions, server, participant.settings])
             print(f"{participant.name}: {'; '.join(about)}", flush=True)
 
-    def take(self, run, figure, participant):
-        """Take a figure of a participant once, unless it has none or has failed."""
-        if not self._findings.wants(participant, figure):
-            return
-        try:
-            with self._stores.empty(participant.store) as store:
-                stage = Stage(participant, self._pythons[participant.key], store, self._directory)
-                stage.do("prepare")
-                found = TAKEN[figure](stage, self._amounts)
-        except (Failure, DatabaseError, sqlite3.Error, OSError) as error:
+    def take(self, run, figure, participants):
+        """Take a figure once of each, unless it has none or has failed."""
+        wanted = [each for each in participants if self._findings.wants(each, figure)]
+        for some in [wanted] if figure in TAKEN_OF_ALL else [[each] for each in wanted]:
+            group = Group(some)
+            found = self._found(figure, group)
+            for participant in some:
+                error = group.failed.get(participant.key)
+                said = self._keep(figure, participant, found.get(participant.key), error)
+                print(f"run {run + 1}: {figure:<8} {participant.name:<24} {said}", flush=True)
+
+    def _found(self, figure, group):
+        with ExitStack() as stack:
+            # All of them are empty before the first is prepared: some are the same.
+            stores = group.each(lambda each: stack.enter_context(self._stores.empty(each)))
+            stages = group.each(lambda each: self._stage(each, stores[each.key]))
+            group.each(lambda each: stages[each.key].do("prepare"))
+            if figure in TAKEN_OF_ALL:
+                return TAKEN_OF_ALL[figure](group, stages, self._amounts)
+            return group.each(lambda each: TAKEN[figure](stages[each.key], self._amounts))
+
+    def _stage(self, participant, store):
+        return Stage(participant, self._pythons[participant.key], store, self._directory)
+
+    def _keep(self, figure, participant, found, error):
+        """Keep what was found or why nothing was; return what is said of it."""
+        if error is not None:
             self._findings.fail(participant, str(error), figure)
-            said = f"failed: {error}"
-        else:
-            self._findings.add(participant, found)
-            said = ", ".join(
-                f"{told(found[value])} {UNITS[value]}" for value in _SAID if value in found
-            )
-        print(f"run {run + 1}: {figure:<8} {participant.name:<24} {said}", flush=True)
+            return f"failed: {error}"
+        self._findings.add(participant, found)
+        values = [value for value in _SAID if value in found]
+        return ", ".join(f"{told(found[value])} {UNITS[value]}" for value in values)
 
 
 def _chosen(kind, given, able):

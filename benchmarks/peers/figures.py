@@ -1,10 +1,10 @@
 """How the figures of a participant are taken: the same for all.
 
-Each function gives what one run of a participant on an empty store has found, by
-the names in :data:`UNITS`.
+What one run on an empty store has found is given by the names in :data:`UNITS`.
 """
 
 import time
+from collections import defaultdict
 from contextlib import ExitStack
 from dataclasses import dataclass
 
@@ -23,6 +23,8 @@ REST = 10
 # Seconds before the memory of workers is looked at that have nothing to do.
 IDLE_FOR = 1
 CLIENTS = 8
+# Tasks that one enqueues while the others wait for their turn.
+TURN = 500
 FEWEST_TASKS = HEAD * TELLS_EVERY
 
 _DELAYS = [
@@ -71,22 +73,40 @@ def drain(stage, amounts):
     return found
 
 
-def enqueue(stage, amounts):
-    """Tasks a second that are enqueued one by one."""
-    found = {"enqueue": _together(stage, 1, amounts.single)}
-    if stage.participant.store == POSTGRES:
-        found[f"enqueue, {CLIENTS} clients"] = _together(stage, CLIENTS, amounts.single)
-    return found
+def enqueue(group, stages, amounts):
+    """Tasks a second that are enqueued one by one.
+
+    With one client they take turns, which are so short that what slows the machine
+    down for a while slows all of them; with several each does all of it by itself.
+    """
+    group.each(lambda participant: stages[participant.key].store.settle())
+    turns = max(1, amounts.single // TURN)
+    seconds = defaultdict(float)
+    with ExitStack() as stack:
+        clients = group.each(
+            lambda participant: stack.enter_context(stages[participant.key].opened("enqueue", TURN))
+        )
+        for _ in range(turns):
+            measured = group.each(lambda participant: clients[participant.key].measured())
+            for key, (began, ended) in measured.items():
+                seconds[key] += ended - began
+        group.each(lambda participant: clients[participant.key].end())
+    many = group.each(lambda participant: _by_many(stages[participant.key], amounts.single))
+    return {key: {"enqueue": turns * TURN / seconds[key], **found} for key, found in many.items()}
+
+
+def _by_many(stage, count):
+    if stage.participant.store != POSTGRES:
+        return {}
+    return {f"enqueue, {CLIENTS} clients": _at_once(stage, CLIENTS, count)}
 
 
 def bulk(stage, amounts):
     """Tasks a second that one client enqueues by the bulk call, and rows written for each."""
     before = stage.store.written()
     with stage.client("bulk", amounts.tasks) as client:
-        client.answer()
-        client.start()
-        answer = client.answer()
-    found = {"bulk": amounts.tasks / (answer["ended"] - answer["began"])}
+        began, ended = client.measured()
+    found = {"bulk": amounts.tasks / (ended - began)}
     if before is not None:
         found["bulk, rows"] = (stage.store.written() - before) / amounts.tasks
     return found
@@ -112,10 +132,12 @@ def latency(stage, amounts):
     return {**found, "memory": memory / 2**20}
 
 
-TAKEN = {DRAIN: drain, ENQUEUE: enqueue, BULK: bulk, LATENCY: latency}
+# What is taken of one at a time, and of all at the same time.
+TAKEN = {DRAIN: drain, BULK: bulk, LATENCY: latency}
+TAKEN_OF_ALL = {ENQUEUE: enqueue}
 
 
-def _together(stage, clients, count):
+def _at_once(stage, clients, count):
     """Return how many tasks a second clients enqueue that begin at the same time."""
     each = count // clients
     with ExitStack() as stack:

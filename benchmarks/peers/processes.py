@@ -49,11 +49,17 @@ class Stage:
 
     @contextmanager
     def client(self, action, *count):
-        """Run a client until the end of the block. Raises Failure."""
+        """Run a client until the end of the block, where it has to end. Raises Failure."""
+        with self.opened(action, *count) as client:
+            yield client
+            client.end()
+
+    @contextmanager
+    def opened(self, action, *count):
+        """Run a client until the end of the block, however it is then."""
         client = _Client(self._start(action, *count), action)
         try:
             yield client
-            client.end()
         finally:
             client.process.terminate()
             client.process.close()
@@ -130,8 +136,16 @@ class _Client:
         """Let it begin what is measured."""
         self.process.write_line()
 
+    def measured(self):
+        """Let it do once what is measured; return when that began and ended. Raises Failure."""
+        self.answer()
+        self.start()
+        answer = self.answer()
+        return answer["began"], answer["ended"]
+
     def end(self):
-        """Wait until it has ended. Raises Failure."""
+        """Tell it that nothing more comes, and wait until it has ended. Raises Failure."""
+        self.process.end_lines()
         if self.process.wait(STOP_WITHIN) != 0:
             raise Failure(f"{self._action} failed", self.process.complaints)
 
@@ -181,6 +195,10 @@ class _Process:
         with suppress(BrokenPipeError):
             self._process.stdin.write(b"\n")
             self._process.stdin.flush()
+
+    def end_lines(self):
+        with suppress(BrokenPipeError):
+            self._process.stdin.close()
 
     def terminate(self):
         """Ask it to end; once, as some are not in order any more when they are asked again."""

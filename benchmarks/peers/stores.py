@@ -47,11 +47,15 @@ class Stores:
             raise
         return self._redis.told
 
-    def empty(self, kind):
-        """Return a context with an empty store of this kind."""
-        if kind == REDIS:
+    def empty(self, participant):
+        """Return a context with an empty store of a participant's kind.
+
+        Where there are several at a time, on Redis the next empties those before.
+        """
+        if participant.store == REDIS:
             return self._redis.emptied()
-        return {POSTGRES: _postgresql, SQLITE: _sqlite}[kind](self._directory)
+        make = {POSTGRES: _postgresql, SQLITE: _sqlite}[participant.store]
+        return make(self._directory, participant.key)
 
 
 class _PostgreSQL:
@@ -104,10 +108,10 @@ class _PostgreSQL:
 
 
 @contextmanager
-def _postgresql(directory):
+def _postgresql(directory, key):
     from django.db import connection
 
-    name = f"atp_peer_{os.getpid()}"
+    name = f"atp_peer_{os.getpid()}_{key.replace('-', '_')}"
     drop = f"DROP DATABASE IF EXISTS {name} WITH (FORCE)"
     with connection.cursor() as cursor:
         cursor.execute(drop)
@@ -138,8 +142,8 @@ class _SQLite:
 
 
 @contextmanager
-def _sqlite(directory):
-    folder = directory / "peer-sqlite"
+def _sqlite(directory, key):
+    folder = directory / f"peer-sqlite-{key}"
     folder.mkdir()
     try:
         yield _SQLite(folder / "queue.sqlite3")

@@ -1,8 +1,9 @@
 """One process of a peer: ``python -m benchmarks.peers.drivers NAME ACTION [COUNT]``.
 
 It answers in lines of JSON on its standard output. An action that is measured
-says ``{"ready": true}`` first, and begins when it reads a line. Times are of
-CLOCK_MONOTONIC, which is the same for all processes, in seconds.
+says ``{"ready": true}`` first, and begins when it reads a line; ``enqueue`` does so
+again and again until there are no more lines. Times are of CLOCK_MONOTONIC, which is
+the same for all processes, in seconds.
 """
 
 import asyncio
@@ -37,9 +38,10 @@ class _Answers:
         print(json.dumps(values), file=self._file, flush=True)
 
     async def wait_for_start(self):
+        """Return whether there is one."""
         self.give(ready=True)
         # In a thread: connections may have work to do meanwhile.
-        await asyncio.to_thread(sys.stdin.readline)
+        return bool(await asyncio.to_thread(sys.stdin.readline))
 
 
 async def prepare(driver, answers):
@@ -55,14 +57,14 @@ async def fill(driver, answers, count):
 
 
 async def enqueue(driver, answers, count):
-    """One by one, each committed."""
+    """One by one, each committed; so many for each line."""
     await driver.connect()
     await driver.enqueue(0)
-    await answers.wait_for_start()
-    began = time.monotonic()
-    for number in range(1, count + 1):
-        await driver.enqueue(number)
-    answers.give(began=began, ended=time.monotonic())
+    while await answers.wait_for_start():
+        began = time.monotonic()
+        for number in range(1, count + 1):
+            await driver.enqueue(number)
+        answers.give(began=began, ended=time.monotonic())
     await driver.disconnect()
 
 
