@@ -19,6 +19,10 @@ MAX_PACKET = 32 * 1024
 MAX_DESCRIPTORS = 4
 _INLINE, _FILE = b"\x00", b"\x01"
 _BUFFER = 1024 * 1024
+# What every receipt asks for, worked out once.
+_SPACE = socket.CMSG_SPACE(MAX_DESCRIPTORS * array.array("i").itemsize)
+_WAITING = getattr(socket, "MSG_CMSG_CLOEXEC", 0)
+_AT_ONCE = _WAITING | socket.MSG_DONTWAIT
 
 
 class Closed(Exception):
@@ -65,18 +69,19 @@ class Channel:
         data = pickle.dumps(message, protocol=pickle.HIGHEST_PROTOCOL)
         flags = 0 if wait else socket.MSG_DONTWAIT
         if len(data) <= MAX_PACKET:
-            self._send([_INLINE, data], descriptors, flags)
+            self._send(_INLINE + data, descriptors, flags)
             return
         with _spooled(data) as spooled:
-            self._send([_FILE], (*descriptors, spooled.fileno()), flags)
+            self._send(_FILE, (*descriptors, spooled.fileno()), flags)
 
     def _send(self, packet, descriptors, flags):
-        rights = []
-        if descriptors:
-            rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", descriptors))]
         try:
             with self._sending:
-                self._socket.sendmsg(packet, rights, flags)
+                if not descriptors:
+                    self._socket.send(packet, flags)
+                    return
+                rights = (socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", descriptors))
+                self._socket.sendmsg([packet], [rights], flags)
         except (BrokenPipeError, ConnectionResetError):
             raise Closed from None
 
@@ -85,17 +90,14 @@ class Channel:
 
         With ``wait=False`` it raises BlockingIOError where nothing has come yet.
         """
-        flags = getattr(socket, "MSG_CMSG_CLOEXEC", 0)
-        if not wait:
-            flags |= socket.MSG_DONTWAIT
-        space = socket.CMSG_SPACE(MAX_DESCRIPTORS * array.array("i").itemsize)
+        flags = _WAITING if wait else _AT_ONCE
         try:
-            packet, ancillary, _, _ = self._socket.recvmsg(MAX_PACKET + 1, space, flags)
+            packet, ancillary, _, _ = self._socket.recvmsg(MAX_PACKET + 1, _SPACE, flags)
         except ConnectionResetError:
             raise Closed from None
         if not packet:
             raise Closed
-        descriptors = _descriptors(ancillary)
+        descriptors = _descriptors(ancillary) if ancillary else []
         if packet[:1] == _INLINE:
             return pickle.loads(memoryview(packet)[1:]), descriptors  # noqa: S301 (our own fork)
         with os.fdopen(descriptors.pop(), "rb") as spooled:

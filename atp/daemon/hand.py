@@ -116,11 +116,14 @@ class Link:
 # than all the rest.
 _pickled = lru_cache(pickle.dumps)
 _unpickled = lru_cache(pickle.loads)
-_PARAMETERS = Claimed._fields.index("parameters")
+_PARAMETERS, _TIME = map(Claimed._fields.index, ("parameters", "time"))
 
 
 def packed(holdings):
-    """Return what is sent to a worker of these: serial numbers and plain values."""
+    """Return what is sent to a worker of these: serial numbers and plain values.
+
+    When they were claimed stays here: of all values that takes longest to read.
+    """
     tasks, last, pickled = [], None, b""
     for holding in holdings:
         values = list(holding.claimed)
@@ -128,12 +131,16 @@ def packed(holdings):
             last = values[_PARAMETERS]
             pickled = _pickled(last)
         values[_PARAMETERS] = pickled
+        values[_TIME] = None
         tasks.append((holding.serial, values))
     return tasks
 
 
 def unpacked(tasks):
-    """Yield the serial number and the :class:`Claimed` of each that :func:`packed` has given."""
+    """Yield the serial number and the :class:`Claimed` of each that :func:`packed` has given.
+
+    Its ``time`` is None.
+    """
     for serial, values in tasks:
         values[_PARAMETERS] = _unpickled(values[_PARAMETERS])
         yield serial, Claimed._make(values)

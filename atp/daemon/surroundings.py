@@ -9,8 +9,7 @@ from .interruption import SIGNAL
 
 # As they are below the enums that the module signal makes of the answers: they are
 # asked after each task.
-_getsignal, _setitimer = _signal.getsignal, _signal.setitimer
-_sigmask = _signal.pthread_sigmask
+_getsignal, _sigmask = _signal.getsignal, _signal.pthread_sigmask
 # The environment as Python keeps it, in bytes: quicker to compare.
 _RAW = os.environ._data
 
@@ -31,7 +30,7 @@ class Surroundings:
 
     def __init__(self):
         self._pid = os.getpid()
-        self._directory = os.getcwd()
+        self._directory = os.getcwdb()
         self._umask = os.umask(0o077)
         os.umask(self._umask)
         self._raw = dict(_RAW)
@@ -44,10 +43,10 @@ class Surroundings:
         """Put everything back; in a copy of the process, end it."""
         if os.getpid() != self._pid:
             os._exit(0)
-        _setitimer(signal.ITIMER_REAL, 0)
+        signal.alarm(0)  # the timer of setitimer() is the same
         os.umask(self._umask)
         try:
-            if os.getcwd() != self._directory:
+            if os.getcwdb() != self._directory:
                 os.chdir(self._directory)
         except OSError:
             pass

@@ -28,8 +28,8 @@ from .transactions import Transaction
 logger = logging.getLogger("atp.worker")
 
 # While there is more in hand, the dispatcher is called no more often than this, in
-# seconds: to wake it costs both a moment, and it looks by itself now and then.
-CALL_AFTER = 0.02
+# seconds: to wake it costs both a moment, and it looks by itself more often than that.
+CALL_AFTER = 0.1
 # To begin a transaction may take so much longer than the time-out, in seconds: on SQLite
 # it waits for its turn.
 BEGIN_WITHIN = 60.0

@@ -117,7 +117,8 @@ class Claimed(NamedTuple):
     restarts: int
     lost: int
     parameters: Parameters
-    time: datetime
+    # None in a worker.
+    time: datetime | None
     # Whether it counts for a limit: then its end makes room for another.
     limited: bool = False
 

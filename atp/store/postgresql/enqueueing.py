@@ -81,9 +81,9 @@ class Enqueueing(ORMEnqueueing):
             return []
         if not inline:
             self.tell()
-        key, type_id, epoch, _ = row
-        created = datetime.fromtimestamp(epoch, UTC)
-        return [self._instance_of(key, uuid, request, type_id, created)]
+        key, type_id, epoch = row[0].split()
+        created = datetime.fromtimestamp(float(epoch), UTC)
+        return [self._instance_of(int(key), uuid, request, int(type_id), created)]
 
     def _may_hand(self, request):
         """Whether to look for an idle daemon to hand it to; of many in a row nobody is idle."""

@@ -16,6 +16,8 @@ from zlib import crc32
 
 from django.db import DatabaseError, transaction
 
+from .literals import literal
+
 # So often a statement is executed on a connection before it is prepared: a
 # connection of a web request may not live longer.
 THRESHOLD = 3
@@ -61,14 +63,17 @@ class Statement:
         numbered = _PARAMETER.sub(lambda found: f"${self.names.index(found[1]) + 1}", self.text)
         return f"PREPARE {self.name} AS {numbered}"
 
-    @cached_property
-    def execute(self):
-        places = ", ".join(["%s"] * len(self.names))
-        return f"EXECUTE {self.name} ({places})" if places else f"EXECUTE {self.name}"
-
-    def values(self, parameters):
-        """Return what EXECUTE is given, which is read faster in order than by name."""
-        return [parameters[name] for name in self.names]
+    def execute(self, parameters):
+        """Return the words of EXECUTE, and the values that the driver has to put there."""
+        if not self.names:
+            return f"EXECUTE {self.name}", None
+        values = [parameters[name] for name in self.names]
+        said = [literal(value) for value in values]
+        if None in said:
+            said = ["%s"] * len(values)
+        else:
+            values = None
+        return f"EXECUTE {self.name} ({', '.join(said)})", values
 
 
 @cache
@@ -80,7 +85,7 @@ def statement(name, fixed=frozenset()):
     parameter that is NULL are left out.
     """
     text = files(__package__).joinpath("sql", f"{name}.sql").read_text()
-    literals = {parameter: _literal(value) for parameter, value in fixed}
+    literals = {parameter: literal(value) for parameter, value in fixed}
     without = {parameter for parameter, value in fixed if value is None}
     lines = (_line(line, without) for line in text.splitlines())
     text = "\n".join(line for line in lines if line)
@@ -97,16 +102,6 @@ def _line(line, without):
     if condition and condition[1] in without:
         return ""
     return line.partition("--")[0].rstrip()
-
-
-def _literal(value):
-    """Return what stands for a value; of texts, those without anything to quote are enough."""
-    if value is None:
-        return "NULL"
-    if isinstance(value, str):
-        assert value.isalnum() or not value
-        return f"'{value}'"
-    return str(value).lower()
 
 
 class _Session:
@@ -145,7 +140,7 @@ def execute(cursor, name, parameters, *, prepared=True, fixed=frozenset()):
         return
     if prepared and _is_prepared(cursor, wanted):
         try:
-            cursor.execute(wanted.execute, wanted.values(parameters))
+            cursor.execute(*wanted.execute(parameters))
             return
         except (DatabaseError, cursor.db.Database.DatabaseError) as error:
             if not _is_unknown(error):

@@ -85,8 +85,8 @@ queued AS (
     FROM made LEFT JOIN taker ON true
 )
 SELECT
-    made.id, made.type_id, date_part('epoch', made.created),
-    CASE
+    made.id::text || ' ' || made.type_id::text || ' ' || date_part('epoch', made.created)::text
+    || CASE
         WHEN taker.id IS NOT NULL THEN (
             SELECT pg_notify(taker.channel, json_build_array(
                 taker.uuid, extract(epoch FROM made.created), made.id, %(uuid)s::uuid, 1,
@@ -96,10 +96,11 @@ SELECT
                     extract(epoch FROM backoff), extract(epoch FROM backoff_max), max_restarts,
                     max_memory, 1
                 )::text
-            )::text)
+            )::text)::text
             FROM atp_type WHERE id = made.type_id
         )
         WHEN EXISTS (SELECT FROM atp_daemon WHERE idle AND lease_until > clock_timestamp())
-        THEN pg_notify('atp_wake', '')
+        THEN pg_notify('atp_wake', '')::text
+        ELSE ''
     END
 FROM made LEFT JOIN taker ON true
