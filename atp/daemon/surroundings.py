@@ -1,6 +1,7 @@
 """What a handler may change of its process, and the next one should not find changed."""
 
 import _signal
+import contextlib
 import os
 import signal
 import sys
@@ -45,11 +46,9 @@ class Surroundings:
             os._exit(0)
         signal.alarm(0)  # the timer of setitimer() is the same
         os.umask(self._umask)
-        try:
-            if os.getcwdb() != self._directory:
+        if not self._is_in_directory():
+            with contextlib.suppress(OSError):
                 os.chdir(self._directory)
-        except OSError:
-            pass
         for number, handler in self._handlers:
             if _getsignal(number) is not handler and handler is not None:
                 signal.signal(number, handler)
@@ -61,6 +60,12 @@ class Surroundings:
             sys.stdout, sys.stderr = self._stdout, self._stderr
         if sys.getrecursionlimit() != self._recursion:
             sys.setrecursionlimit(self._recursion)
+
+    def _is_in_directory(self):
+        try:
+            return os.getcwdb() == self._directory
+        except OSError:  # that in which it is has been removed
+            return False
 
     def _restore_environment(self):
         for name, value in self._raw.items():

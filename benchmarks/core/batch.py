@@ -104,12 +104,17 @@ def wait_until(is_over, left, fleet, every):
         time.sleep(every)
 
 
-def settle(batch, fleet):
+def settle(batch, fleet, least=0.0):
     """Wait until the database has no Task of the batch; return how it :class:`Settled`.
 
-    If the answer to the commit came later than the first claim, that is the
+    For ``least`` seconds nobody looks: each look takes from the processors that the
+    daemons have. If the answer to the commit came later than the first claim, that is the
     beginning. Raises BatchError or DaemonError as :func:`wait_until`.
     """
+    early = time.monotonic() + least
+    while (left := early - time.monotonic()) > 0:
+        fleet.check()
+        time.sleep(min(left, 1.0))
     wait_until(lambda: not _has_tasks(batch), lambda: _left(batch), fleet, LOOK_EVERY)
     ended, claimed = clock(), _first_claim(batch)
     return Settled(began=min(batch.committed, claimed), claimed=claimed, ended=ended)

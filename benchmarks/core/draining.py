@@ -11,6 +11,8 @@ from .told import listening
 
 # In milliseconds.
 LONGEST_WARM_UP = 1_000
+# Where handlers sleep, nobody looks whether all is done before this share of the least time.
+NEARLY = 0.95
 
 
 def add_arguments(add):
@@ -59,6 +61,11 @@ class Load:
         return [task_type.identifier for task_type in self.types]
 
     @property
+    def least(self):
+        """How long its handlers sleep in all, divided among the workers, in seconds."""
+        return self.tasks * self.milliseconds / 1000 / self.workers
+
+    @property
     def calls(self):
         """What :func:`.batch.enqueue` takes."""
         more = {"milliseconds": self.milliseconds} if self.milliseconds else {}
@@ -104,7 +111,7 @@ def drain(load, fleet, told=None):
     if told:
         told.forget()
     enqueued = batch.enqueue(load.calls)
-    settled = batch.settle(enqueued, fleet)
+    settled = batch.settle(enqueued, fleet, least=NEARLY * load.least)
     batch.verify(enqueued)
     slept = sum(value for _, value in told.pairs()) if told else 0.0
     busy = slept / (settled.seconds * load.workers)

@@ -9,7 +9,7 @@ from .catalogue import FIGURES, PEERS, POSTGRES, REDIS, SQLITE, atp
 from .failure import Failure
 from .figures import CLIENTS, FEWEST_TASKS, TAKEN, TAKEN_OF_ALL, UNITS, Amounts
 from .findings import Findings
-from .group import Group
+from .group import FAILURES, Group
 from .processes import Stage
 from .stores import Stores
 from .table import print_tables
@@ -76,7 +76,11 @@ class _Comparison:
         wanted = [each for each in participants if self._findings.wants(each, figure)]
         for some in [wanted] if figure in TAKEN_OF_ALL else [[each] for each in wanted]:
             group = Group(some)
-            found = self._found(figure, group)
+            try:
+                found = self._found(figure, group)
+            except FAILURES as error:  # what was left could not be removed
+                group.fail(error)
+                found = {}
             for participant in some:
                 error = group.failed.get(participant.key)
                 said = self._keep(figure, participant, found.get(participant.key), error)

@@ -87,6 +87,9 @@ def enqueue(group, stages, amounts):
             lambda participant: stack.enter_context(stages[participant.key].opened("enqueue", TURN))
         )
         for _ in range(turns):
+            # Not before all are there, and have nothing to do.
+            group.each(lambda participant: clients[participant.key].answer())
+            group.shuffle()
             measured = group.each(lambda participant: clients[participant.key].measured())
             for key, (began, ended) in measured.items():
                 seconds[key] += ended - began
@@ -105,6 +108,7 @@ def bulk(stage, amounts):
     """Tasks a second that one client enqueues by the bulk call, and rows written for each."""
     before = stage.store.written()
     with stage.client("bulk", amounts.tasks) as client:
+        client.answer()
         began, ended = client.measured()
     found = {"bulk": amounts.tasks / (ended - began)}
     if before is not None:

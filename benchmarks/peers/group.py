@@ -1,5 +1,6 @@
 """Participants of which a figure is taken, and what became of them."""
 
+import random
 import sqlite3
 
 from django.db import DatabaseError
@@ -16,6 +17,15 @@ class Group:
     def __init__(self, participants):
         self._sound = list(participants)
         self.failed = {}
+
+    def fail(self, error):
+        """None takes part any more; those that did fail with this."""
+        self.failed |= {participant.key: error for participant in self._sound}
+        self._sound.clear()
+
+    def shuffle(self):
+        """Have the next turn in another order, so that none always comes behind the same."""
+        random.shuffle(self._sound)
 
     def each(self, do):
         """Do something for each in turn; return what came of it, by their keys."""

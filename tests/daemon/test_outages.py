@@ -136,10 +136,11 @@ def test_database_file_that_is_replaced(atpd, record, tmp_path):
         )
         old.backup(copy)
     connection.close()
+    other = shutil.copy(tmp_path / "copy", f"{name}.copy")
     for suffix in ("-wal", "-shm"):
         Path(f"{name}{suffix}").unlink(missing_ok=True)
     # At no time is there none: the daemon would make one that is empty.
-    os.replace(shutil.copy(tmp_path / "copy", f"{name}.copy"), name)
+    os.replace(other, name)
     instance = types.note.enqueue(path=str(record))
     daemon.wait_for_fact("lease_lost")
     assert instance.wait(20).state == State.FINISHED

@@ -27,6 +27,17 @@ def test_environment(surroundings):
     assert os.environ.pop("ATP_TEST_ADDED") == "new"
 
 
+def test_a_directory_that_is_gone(surroundings, tmp_path):
+    """A handler may remove the one in which it leaves the process."""
+    before = os.getcwd()
+    own = tmp_path / "own"
+    own.mkdir()
+    os.chdir(own)
+    own.rmdir()
+    surroundings.restore()
+    assert os.getcwd() == before
+
+
 def test_signals_streams_and_recursion(surroundings):
     mask, limit = signal.pthread_sigmask(signal.SIG_BLOCK, ()), sys.getrecursionlimit()
     streams = sys.stdout, sys.stderr

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from atp import codec
 from atp.models import Instance
-from atp.store.postgresql import PostgreSQLStore
+from atp.store.postgresql import PostgreSQLStore, enqueueing
 from atp.store.postgresql.literals import literal
 from atp.store.postgresql.statements import THRESHOLD
 from atp.store.values import Request
@@ -82,11 +82,14 @@ def test_nothing_ends_it(text):
 
 
 @pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize("apart", [0.0, float("inf")])
 @pytest.mark.parametrize("text", ODD)
-def test_what_is_enqueued_arrives_as_it_was(transactional_db, tmp_path, text):
+def test_what_is_enqueued_arrives_as_it_was(transactional_db, tmp_path, monkeypatch, text, apart):
     """G13: also by what was prepared, to which values are given in other words."""
     if connection.vendor != "postgresql":
         pytest.skip("that of PostgreSQL")
+    monkeypatch.setattr(enqueueing, "APART", apart)
+    connection.close()  # what was prepared before is gone
     inputs = codec.encode({"text": text})
     usual = Request(inputs=inputs)
     with World(PostgreSQLStore("default"), tmp_path) as world:
@@ -94,3 +97,32 @@ def test_what_is_enqueued_arrives_as_it_was(transactional_db, tmp_path, text):
             [made] = world.store.enqueue(registration(ONE), [request])
             found = Instance.objects.get(pk=made.pk)
             assert (found.inputs.value, found.created_by) == ({"text": text}, request.created_by)
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT name FROM pg_prepared_statements WHERE name LIKE 'atp_enqueue%'")
+        names = {name.removeprefix("atp_").rpartition("_")[0] for (name,) in cursor.fetchall()}
+    assert names == {"enqueue_one" if apart else "enqueue_handing"}
+    connection.close()
+
+
+@pytest.mark.django_db(transaction=True)
+def test_who_traces_sees_no_inputs_in_a_statement(transactional_db, tmp_path, monkeypatch):
+    """They are its parameters, as they are of any statement of Django."""
+    if connection.vendor != "postgresql":
+        pytest.skip("that of PostgreSQL")
+    monkeypatch.setattr(enqueueing, "APART", float("inf"))
+    seen = []
+
+    def see(execute, sql, parameters, many, context):
+        seen.append((sql, parameters))
+        return execute(sql, parameters, many, context)
+
+    request = Request(inputs=codec.encode({"text": "a secret"}))
+    with World(PostgreSQLStore("default"), tmp_path) as world, connection.execute_wrapper(see):
+        for _ in range(THRESHOLD + 2):
+            world.store.enqueue(registration(ONE), [request])
+    executed = [(sql, parameters) for sql, parameters in seen if sql.startswith("EXECUTE atp_enq")]
+    assert executed
+    for sql, parameters in executed:
+        assert "secret" not in sql
+        assert request.inputs.data in parameters
+    connection.close()

@@ -26,10 +26,10 @@ def cursor_of(connection):
     What the database refuses leaves the context as Django's exception. Inside, it may
     still be the driver's.
     """
-    return connection.cursor() if _is_watched(connection) else _Bare(connection)
+    return connection.cursor() if _is_watched(connection) else Bare(connection)
 
 
-class _Bare:
+class Bare:
     """The driver's cursor; as much is checked before as by Django."""
 
     __slots__ = ("_cursor", "db")

@@ -16,6 +16,7 @@ from zlib import crc32
 
 from django.db import DatabaseError, transaction
 
+from .cursors import Bare
 from .literals import literal
 
 # So often a statement is executed on a connection before it is prepared: a
@@ -63,17 +64,18 @@ class Statement:
         numbered = _PARAMETER.sub(lambda found: f"${self.names.index(found[1]) + 1}", self.text)
         return f"PREPARE {self.name} AS {numbered}"
 
-    def execute(self, parameters):
-        """Return the words of EXECUTE, and the values that the driver has to put there."""
+    def execute(self, parameters, *, write=False):
+        """Return the words of EXECUTE, and the values that the driver has to put there.
+
+        With ``write`` the words say the values too, if all can be written down.
+        """
         if not self.names:
             return f"EXECUTE {self.name}", None
         values = [parameters[name] for name in self.names]
-        said = [literal(value) for value in values]
+        said = [literal(value) for value in values] if write else [None]
         if None in said:
-            said = ["%s"] * len(values)
-        else:
-            values = None
-        return f"EXECUTE {self.name} ({', '.join(said)})", values
+            return f"EXECUTE {self.name} ({', '.join(['%s'] * len(values))})", values
+        return f"EXECUTE {self.name} ({', '.join(said)})", None
 
 
 @cache
@@ -86,6 +88,7 @@ def statement(name, fixed=frozenset()):
     """
     text = files(__package__).joinpath("sql", f"{name}.sql").read_text()
     literals = {parameter: literal(value) for parameter, value in fixed}
+    assert None not in literals.values(), fixed
     without = {parameter for parameter, value in fixed if value is None}
     lines = (_line(line, without) for line in text.splitlines())
     text = "\n".join(line for line in lines if line)
@@ -140,7 +143,8 @@ def execute(cursor, name, parameters, *, prepared=True, fixed=frozenset()):
         return
     if prepared and _is_prepared(cursor, wanted):
         try:
-            cursor.execute(*wanted.execute(parameters))
+            # Who looks sees what is executed, and no inputs in it.
+            cursor.execute(*wanted.execute(parameters, write=type(cursor) is Bare))
             return
         except (DatabaseError, cursor.db.Database.DatabaseError) as error:
             if not _is_unknown(error):
