@@ -23,7 +23,7 @@ REST = 10
 # Seconds before the memory of workers is looked at that have nothing to do.
 IDLE_FOR = 1
 CLIENTS = 8
-# Tasks that one enqueues while the others wait for their turn.
+# Tasks, at most, that one enqueues while the others wait for their turn.
 TURN = 500
 FEWEST_TASKS = HEAD * TELLS_EVERY
 
@@ -80,11 +80,12 @@ def enqueue(group, stages, amounts):
     down for a while slows all of them; with several each does all of it by itself.
     """
     group.each(lambda participant: stages[participant.key].store.settle())
-    turns = max(1, amounts.single // TURN)
+    turn = min(TURN, amounts.single)
+    turns = amounts.single // turn
     seconds = defaultdict(float)
     with ExitStack() as stack:
         clients = group.each(
-            lambda participant: stack.enter_context(stages[participant.key].opened("enqueue", TURN))
+            lambda participant: stack.enter_context(stages[participant.key].opened("enqueue", turn))
         )
         for _ in range(turns):
             # Not before all are there, and have nothing to do.
@@ -95,7 +96,7 @@ def enqueue(group, stages, amounts):
                 seconds[key] += ended - began
         group.each(lambda participant: clients[participant.key].end())
     many = group.each(lambda participant: _by_many(stages[participant.key], amounts.single))
-    return {key: {"enqueue": turns * TURN / seconds[key], **found} for key, found in many.items()}
+    return {key: {"enqueue": turns * turn / seconds[key], **found} for key, found in many.items()}
 
 
 def _by_many(stage, count):

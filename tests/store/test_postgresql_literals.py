@@ -12,7 +12,10 @@ from atp.store.postgresql.literals import literal
 from atp.store.postgresql.statements import THRESHOLD
 from atp.store.values import Request
 
+from .test_postgresql_statements import prepared
 from .world import ONE, World, registration
+
+needs_postgres = pytest.mark.skipif(connection.vendor != "postgresql", reason="that of PostgreSQL")
 
 ODD = [
     "",
@@ -39,12 +42,11 @@ ODD = [
 
 @pytest.fixture
 def cursor(db):
-    if connection.vendor != "postgresql":
-        pytest.skip("that of PostgreSQL")
     with connection.cursor() as cursor:
         yield cursor
 
 
+@needs_postgres
 @pytest.mark.parametrize("backslashes", ["on", "off"])
 @pytest.mark.parametrize("text", ODD)
 def test_a_text_is_read_as_it_is(cursor, text, backslashes):
@@ -58,6 +60,7 @@ def test_a_text_is_read_as_it_is(cursor, text, backslashes):
     assert cursor.fetchone() == (text,)
 
 
+@needs_postgres
 @pytest.mark.parametrize("value", [None, True, False, 0, 1, -1, 2**63 - 1])
 def test_so_is_another_value(cursor, value):
     kind = "bool" if isinstance(value, bool) else "bigint"
@@ -81,13 +84,12 @@ def test_nothing_ends_it(text):
         assert not set(text) & set("'\\")
 
 
+@needs_postgres
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.parametrize("apart", [0.0, float("inf")])
 @pytest.mark.parametrize("text", ODD)
 def test_what_is_enqueued_arrives_as_it_was(transactional_db, tmp_path, monkeypatch, text, apart):
     """G13: also by what was prepared, to which values are given in other words."""
-    if connection.vendor != "postgresql":
-        pytest.skip("that of PostgreSQL")
     monkeypatch.setattr(enqueueing, "APART", apart)
     connection.close()  # what was prepared before is gone
     inputs = codec.encode({"text": text})
@@ -97,18 +99,14 @@ def test_what_is_enqueued_arrives_as_it_was(transactional_db, tmp_path, monkeypa
             [made] = world.store.enqueue(registration(ONE), [request])
             found = Instance.objects.get(pk=made.pk)
             assert (found.inputs.value, found.created_by) == ({"text": text}, request.created_by)
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT name FROM pg_prepared_statements WHERE name LIKE 'atp_enqueue%'")
-        names = {name.removeprefix("atp_").rpartition("_")[0] for (name,) in cursor.fetchall()}
-    assert names == {"enqueue_one" if apart else "enqueue_handing"}
+    assert prepared() == {"enqueue_one" if apart else "enqueue_handing"}
     connection.close()
 
 
+@needs_postgres
 @pytest.mark.django_db(transaction=True)
 def test_who_traces_sees_no_inputs_in_a_statement(transactional_db, tmp_path, monkeypatch):
     """They are its parameters, as they are of any statement of Django."""
-    if connection.vendor != "postgresql":
-        pytest.skip("that of PostgreSQL")
     monkeypatch.setattr(enqueueing, "APART", float("inf"))
     seen = []
 
