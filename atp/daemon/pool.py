@@ -116,10 +116,7 @@ class Pool:
 
     def is_low(self):
         """Whether some worker has little left to do, and nothing is there for it."""
-        if self.waiting:
-            return False
-        now = uptime()
-        return any(self._load(link, now) < LOW for link in self.links.values())
+        return not self.waiting and bool(self._low())
 
     def has_free(self):
         """Whether some worker has nothing, and nothing is there for it."""
@@ -127,9 +124,12 @@ class Pool:
 
     def free(self):
         """How many workers have nothing, or soon will, and nothing is there for them."""
+        return max(0, len(self._low()) - len(self.waiting))
+
+    def _low(self):
+        """The workers that have little left to do."""
         now = uptime()
-        low = sum(self._load(link, now) < LOW for link in self.links.values())
-        return max(0, low - len(self.waiting))
+        return [link for link in self.links.values() if self._load(link, now) < LOW]
 
     def put(self, claimed):
         """Take Tasks that have just been claimed."""
@@ -170,7 +170,7 @@ class Pool:
     # Handing out
 
     def hand_out(self):
-        """Give waiting Tasks to workers.
+        """Give waiting Tasks to workers that have little left to do, each for a while.
 
         Returns those that were only reserved for a worker: an Instance that was
         lost before runs alone, and only after its start is recorded; so does one of a
@@ -178,9 +178,11 @@ class Pool:
         """
         reserved = []
         given = defaultdict(list)
+        # Whoever has more is given more at once later: each message costs its reader time.
+        low = self._low() if self.waiting else ()
         while self.waiting:
             holding = self.waiting[0]
-            link = self._next_link(holding)
+            link = self._next_link(holding, low)
             if link is None:
                 break
             if holding.alone and not holding.start_known:
@@ -192,11 +194,11 @@ class Pool:
             self._send(link, piece)
         return reserved
 
-    def _next_link(self, holding):
-        """The worker that would start this first; None if none would soon."""
+    def _next_link(self, holding, links):
+        """The one of these that would start this first; None if none would soon."""
         now = uptime()
         best, least = None, AHEAD
-        for link in self.links.values():
+        for link in links:
             load = self._load(link, now)
             if load < least and self._fits(link, load, holding):
                 best, least = link, load

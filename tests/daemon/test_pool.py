@@ -102,10 +102,27 @@ def test_a_worker_that_soon_is_free_gets_the_next(pool, clock):
     pool.hand_out()
     assert hands(pool) == [[0], [1]]
     assert not pool.wanted()
-    clock.now += 0.02
+    clock.now += 0.04
     pool.hand_out()
     assert hands(pool) == [[0, 2], [1]]
-    assert pool._load(link, clock.now) == pytest.approx(0.14)
+    assert pool._load(link, clock.now) == pytest.approx(0.12)
+
+
+def test_a_worker_is_given_what_it_needs_at_once(pool, clock):
+    """Each message costs it time: it has few left before it is sent more (G15)."""
+    learn(pool, clock, "short", 0.010)
+    pool.put([claimed(n) for n in range(24)])
+    pool.hand_out()
+    assert [len(hand) for hand in hands(pool)] == [5, 5]
+    link, sent = start(pool, clock, 0), []
+    while pool.waiting:
+        clock.now += 0.010
+        pool.ended(link, link.first.key, 0.010)
+        start(pool, clock, 0)
+        before = len(link.hand)
+        pool.hand_out()
+        sent.append(len(link.hand) - before)
+    assert sent == [0, 0, 3, 0, 0, 3, 0, 0, 3, 0, 0, 3, 0, 0, 2]
 
 
 def test_nothing_is_put_behind_a_task_that_has_become_long(pool, clock):
