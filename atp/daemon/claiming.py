@@ -53,7 +53,7 @@ class Claiming:
 
     def _claim(self, wanted):
         daemon, types = self._identity.current, self._identity.types
-        news, calls, free = self._news.count, self._news.calls, self._pool.free()
+        news, calls, free, began = self._news.count, self._news.calls, self._pool.free(), uptime()
         if self.found_nothing():
             # What has come starts at once; the next look is for what came with it.
             wanted = 1
@@ -83,14 +83,14 @@ class Claiming:
                 self._wait = min(2 * self._wait, settings.POLL_EVERY)
             else:
                 self._wait = FIRST_WAIT
-                self._take(tasks)
+                self._take(tasks, uptime() - began)
 
         self._thread.submit(CLAIMING, claim, claimed)
 
-    def _take(self, tasks):
+    def _take(self, tasks, took=None):
         journal.claimed(count=len(tasks))
         self._attempts.add_limited(tasks)
-        self._pool.put(tasks)
+        self._pool.put(tasks, took)
         if self._attempts.stopping:
             self._attempts.hand_back_unstarted(self._attempts.stopping)
 

@@ -1,11 +1,12 @@
-"""How long tasks take lately, and so how many a worker may be given ahead."""
+"""How long tasks and claims take lately, and so how many a worker may be given ahead."""
 
 # A worker is given tasks for as long as what it has in hand is expected to be
 # done within this, in seconds: nothing waits behind others for longer.
 AHEAD = 0.05
-# When less than this is left of it, more is claimed. What is claimed at once
-# is the more, and cheaper, the longer that is put off.
-LOW = 0.6 * AHEAD
+# More is claimed, and handed out, when less is left of it than a claim may take. What
+# is claimed at once is the more, and cheaper, the longer that is put off. At most, and
+# beyond twice what claims took lately, in seconds.
+LOW, MARGIN = 0.6 * AHEAD, 0.005
 MAX_AHEAD = 512
 # What is expected of a Type that has not been seen to run: nothing is put behind it.
 UNKNOWN = 1e6
@@ -15,11 +16,21 @@ _SHORTEST = 1e-5
 
 
 class Pace:
-    """Moving means of run times, in seconds: per Type, and over all of them."""
+    """Moving means in seconds: run times, per Type and over all of them; and claims."""
 
     def __init__(self):
         self._by_type = {}
         self._overall = None
+        self._claim = None
+
+    @property
+    def low(self):
+        """When less work than this is left in a hand, more is wanted, in seconds."""
+        return LOW if self._claim is None else min(LOW, MARGIN + 2 * self._claim)
+
+    def measure_claim(self, seconds):
+        """A claim took so long, until it could be handed out; a long one counts for itself."""
+        self._claim = max(seconds, _mean(self._claim, seconds))
 
     def measure(self, type, seconds):
         """Tasks of this Type have taken so long, each."""

@@ -5,7 +5,7 @@ from collections import defaultdict, deque
 from . import journal
 from .channel import Closed
 from .hand import Holding, packed
-from .pace import AHEAD, LOW, MAX_AHEAD, Pace
+from .pace import AHEAD, MAX_AHEAD, Pace
 from .processes import uptime
 
 # A claimed Task that no worker could start for this long is handed back, so
@@ -116,7 +116,7 @@ class Pool:
 
     def is_low(self):
         """Whether some worker has little left to do, and nothing is there for it."""
-        return not self.waiting and bool(self._low())
+        return not self.waiting and any(self._low())
 
     def has_free(self):
         """Whether some worker has nothing, and nothing is there for it."""
@@ -124,15 +124,17 @@ class Pool:
 
     def free(self):
         """How many workers have nothing, or soon will, and nothing is there for them."""
-        return max(0, len(self._low()) - len(self.waiting))
+        return max(0, sum(self._low()) - len(self.waiting))
 
     def _low(self):
-        """The workers that have little left to do."""
-        now = uptime()
-        return [link for link in self.links.values() if self._load(link, now) < LOW]
+        """Tell of each worker whether it has little left to do."""
+        now, low = uptime(), self._pace.low
+        return [self._load(link, now) < low for link in self.links.values()]
 
-    def put(self, claimed):
-        """Take Tasks that have just been claimed."""
+    def put(self, claimed, took=None):
+        """Take Tasks that have just been claimed; that ``took`` so many seconds."""
+        if took is not None:
+            self._pace.measure_claim(took)
         now = uptime()
         first = self._put
         self._put += len(claimed)
@@ -170,19 +172,19 @@ class Pool:
     # Handing out
 
     def hand_out(self):
-        """Give waiting Tasks to workers that have little left to do, each for a while.
+        """Give waiting Tasks to all workers when one of them has little left to do.
 
+        Each gets enough for a while: a message costs its reader time, and so does a claim.
         Returns those that were only reserved for a worker: an Instance that was
         lost before runs alone, and only after its start is recorded; so does one of a
         transactional Type, whose worker records its end.
         """
         reserved = []
         given = defaultdict(list)
-        # Whoever has more is given more at once later: each message costs its reader time.
-        low = self._low() if self.waiting else ()
-        while self.waiting:
+        is_low = self.waiting and any(self._low())
+        while self.waiting and is_low:
             holding = self.waiting[0]
-            link = self._next_link(holding, low)
+            link = self._next_link(holding)
             if link is None:
                 break
             if holding.alone and not holding.start_known:
@@ -194,11 +196,11 @@ class Pool:
             self._send(link, piece)
         return reserved
 
-    def _next_link(self, holding, links):
-        """The one of these that would start this first; None if none would soon."""
+    def _next_link(self, holding):
+        """The worker that would start this first; None if none would soon."""
         now = uptime()
         best, least = None, AHEAD
-        for link in links:
+        for link in self.links.values():
             load = self._load(link, now)
             if load < least and self._fits(link, load, holding):
                 best, least = link, load
@@ -288,7 +290,7 @@ class Pool:
                 continue
             if not first.start_known or len(link.hand) > 1:
                 most = min(most, LOOK_AFTER)
-            until_low = self._load(link, now) - LOW
+            until_low = self._load(link, now) - self._pace.low
             if until_low > 0:
                 most = min(most, until_low)
         return min(most, AHEAD) if self.waiting else most

@@ -108,21 +108,41 @@ def test_a_worker_that_soon_is_free_gets_the_next(pool, clock):
     assert pool._load(link, clock.now) == pytest.approx(0.12)
 
 
-def test_a_worker_is_given_what_it_needs_at_once(pool, clock):
-    """Each message costs it time: it has few left before it is sent more (G15)."""
+def test_all_are_given_enough_when_one_has_little_left(pool, clock):
+    """Each message costs its reader time, and so does a claim (G15)."""
     learn(pool, clock, "short", 0.010)
     pool.put([claimed(n) for n in range(24)])
     pool.hand_out()
-    assert [len(hand) for hand in hands(pool)] == [5, 5]
-    link, sent = start(pool, clock, 0), []
-    while pool.waiting:
+    links, sent = [start(pool, clock, slot) for slot in range(2)], []
+    for _ in range(6):
         clock.now += 0.010
-        pool.ended(link, link.first.key, 0.010)
-        start(pool, clock, 0)
-        before = len(link.hand)
+        for slot, link in enumerate(links):
+            pool.ended(link, link.first.key, 0.010)
+            start(pool, clock, slot)
+        before = sum(map(len, hands(pool)))
         pool.hand_out()
-        sent.append(len(link.hand) - before)
-    assert sent == [0, 0, 3, 0, 0, 3, 0, 0, 3, 0, 0, 3, 0, 0, 2]
+        sent.append(sum(map(len, hands(pool))) - before)
+    assert sent == [0, 0, 2 * 3, 0, 0, 2 * 3]
+
+
+@pytest.mark.parametrize(
+    ("took", "left"),
+    [(0.002, 0.009), (0.010, 0.025), (0.5, 0.030)],
+)
+def test_more_is_claimed_as_early_as_a_claim_takes_long(pool, clock, took, left):
+    """So that no worker waits for one, and each brings as much as it can (G15)."""
+    learn(pool, clock, "short", 0.001)
+    pool.put([claimed(n) for n in range(100)], took)
+    pool.hand_out()
+    assert pool.take_all_waiting() == []
+    for slot in range(2):
+        start(pool, clock, slot)
+    load = pool._load(pool.links[0], clock.now)
+    clock.now += load - left - 0.0005
+    assert not pool.is_low()
+    assert pool.pause(60) == pytest.approx(0.0005)
+    clock.now += 0.001
+    assert pool.is_low()
 
 
 def test_nothing_is_put_behind_a_task_that_has_become_long(pool, clock):
