@@ -8,7 +8,7 @@ from django.db import DatabaseError, connection, transaction
 from atp.conf import settings
 from atp.models import Instance
 from atp.states import Event, State
-from atp.store.postgresql import PostgreSQLStore, enqueueing, statements
+from atp.store.postgresql import PostgreSQLStore, enqueueing, sessions
 from atp.store.postgresql.statements import FEW, THRESHOLD
 
 from .world import World
@@ -93,7 +93,7 @@ def test_many_are_planned_as_many(world):
 def test_plans_are_made_anew_after_a_while(world, monkeypatch):
     """What was planned for an empty table is not kept for a full one."""
     often(world.enqueue)
-    monkeypatch.setattr(statements, "KEEP", 0.0)
+    monkeypatch.setattr(sessions, "KEEP", 0.0)
     often(world.enqueue)
     often(world.host().claim)
     assert {"enqueue_one", "claim"} <= prepared()

@@ -7,7 +7,6 @@ Where nobody looks, the driver's is taken as it is.
 
 import os
 from asyncio import _get_running_loop
-from functools import lru_cache
 from operator import attrgetter
 from pathlib import Path
 from threading import get_ident
@@ -19,23 +18,27 @@ from django.conf import settings as project
 from django.db.backends.postgresql.base import DatabaseWrapper
 from django.db.backends.utils import CursorWrapper
 
+from .sessions import session_of
 
-def cursor_of(connection):
+
+def cursor_of(connection, *, again=False):
     """Return a cursor for statements of this store, as a context.
 
     What the database refuses leaves the context as Django's exception. Inside, it may
-    still be the driver's.
+    still be the driver's. With ``again`` the driver's is kept for the next such, and with
+    it what it was answered last: for what is short and often.
     """
-    return connection.cursor() if _is_watched(connection) else Bare(connection)
+    return connection.cursor() if _is_watched(connection) else Bare(connection, again)
 
 
 class Bare:
     """The driver's cursor; as much is checked before as by Django."""
 
-    __slots__ = ("_cursor", "db")
+    __slots__ = ("_again", "_cursor", "db", "session")
 
-    def __init__(self, connection):
+    def __init__(self, connection, again=False):
         self.db = connection
+        self._again = again
 
     def __enter__(self):
         connection = self.db
@@ -47,16 +50,21 @@ class Bare:
             connection.validate_thread_sharing()
         if connection.needs_rollback:
             connection.validate_no_broken_transaction()
-        try:
-            self._cursor = connection.connection.cursor()
-        except connection.Database.Error as error:
-            self.__exit__(type(error), error, error.__traceback__)
+        self.session = session_of(connection)
+        self._cursor = self.session.take_cursor() if self._again else None
+        if self._cursor is None:
+            try:
+                self._cursor = connection.connection.cursor()
+            except connection.Database.Error as error:
+                self.__exit__(type(error), error, error.__traceback__)
         return self
 
     def __exit__(self, kind, error, traceback):
-        # The cursor goes with this object, and what it holds with it.
         if kind is not None:
             self.db.wrap_database_errors.__exit__(kind, error, traceback)
+        elif self._again:
+            self.session.keep_cursor(self._cursor)
+        # Else it goes with this object, and what it holds with it.
 
     def execute(self, sql, parameters=None):
         self._cursor.execute(sql, parameters)
@@ -82,10 +90,10 @@ def _is_watched(connection):
     """
     return (
         type(connection) is not DatabaseWrapper
-        or (connection.force_debug_cursor or project.DEBUG)
+        or (connection.force_debug_cursor or (_ASKED.get("DEBUG", True) and project.DEBUG))
         or bool(connection.execute_wrappers)
         or not vars(connection).keys().isdisjoint(_FROM_CONNECTION)
-        or not _are_of_django(*_of_connection(DatabaseWrapper), *_of_cursor(CursorWrapper))
+        or not _are_of_django(_of_connection(DatabaseWrapper), _of_cursor(CursorWrapper))
         or not apps.ready
         or (_get_running_loop() is not None and not os.environ.get("DJANGO_ALLOW_ASYNC_UNSAFE"))
     )
@@ -97,13 +105,25 @@ _of_connection = attrgetter(*_FROM_CONNECTION)
 _of_cursor = attrgetter("execute", "_execute", "_execute_with_wrappers")
 
 
-@lru_cache(maxsize=8)
+_FOLDER = str(Path(django.__file__).parent)
+# What has been asked of the project's settings since they were last changed: Django keeps
+# it there. To ask them takes ten times as long.
+_ASKED = vars(project)
+
+
 def _are_of_django(*functions):
     """Whether all are as they stand in Django's files."""
-    return all(
-        type(function) is FunctionType and function.__code__.co_filename.startswith(_FOLDER)
-        for function in functions
-    )
+    if functions not in _SEEN:
+        found = all(
+            type(function) is FunctionType and function.__code__.co_filename.startswith(_FOLDER)
+            for part in functions
+            for function in part
+        )
+        if not found:
+            return False
+        _SEEN[:] = [functions]
+    return True
 
 
-_FOLDER = str(Path(django.__file__).parent)
+# Those that were looked at last, and were.
+_SEEN = []

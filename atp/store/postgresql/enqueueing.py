@@ -74,7 +74,7 @@ class Enqueueing(ORMEnqueueing):
             seldom = [(name, None) for name in _SELDOM if parameters[name] is None]
             fixed = frozenset((("tell", inline), *seldom))
         name = "enqueue_handing" if inline and self._may_hand(request) else "enqueue_one"
-        with cursor_of(connection) as cursor:
+        with cursor_of(connection, again=True) as cursor:
             execute(cursor, name, parameters, fixed=fixed)
             row = cursor.fetchone()
         if row is None:

@@ -6,26 +6,22 @@ plan kept for a while. For many it is planned each time, for as many as they are
 """
 
 import re
-import time
-from collections import Counter
 from dataclasses import dataclass
 from functools import cache, cached_property
 from importlib.resources import files
-from weakref import WeakKeyDictionary
 from zlib import crc32
 
 from django.db import DatabaseError, transaction
 
 from .cursors import Bare
 from .literals import literal
+from .sessions import session_of
 
 # So often a statement is executed on a connection before it is prepared: a
 # connection of a web request may not live longer.
 THRESHOLD = 3
 # For so many rows at most, the plan for any number of rows does.
 FEW = 16
-# A kept plan is thrown away after this, in seconds: the tables may have grown.
-KEEP = 60.0
 
 # These come from daemons only, whose sessions have a way of planning of their own: all
 # that they ask is a walk along indexes. What the server believes of a table that is
@@ -107,29 +103,6 @@ def _line(line, without):
     return line.partition("--")[0].rstrip()
 
 
-class _Session:
-    """What is known of one connection to the server."""
-
-    def __init__(self):
-        self.uses = Counter()
-        self.prepared = set()
-        self.keeps = None
-        self.plans_own_way = None
-        self.planned = time.monotonic()
-
-    def is_stale(self):
-        """Whether the plans are to be made anew; from now on they are new."""
-        now = time.monotonic()
-        if now - self.planned < KEEP:
-            return False
-        self.planned = now
-        return True
-
-
-# By the driver's connection, which goes with the session.
-_SESSIONS = WeakKeyDictionary()
-
-
 def execute(cursor, name, parameters, *, prepared=True, fixed=frozenset()):
     """Execute a statement with a cursor; ``prepared`` if it is for few rows.
 
@@ -157,11 +130,7 @@ def execute(cursor, name, parameters, *, prepared=True, fixed=frozenset()):
 
 
 def _session(cursor):
-    connection = cursor.db.connection
-    session = _SESSIONS.get(connection)
-    if session is None:
-        session = _SESSIONS[connection] = _Session()
-    return session
+    return cursor.session if type(cursor) is Bare else session_of(cursor.db)
 
 
 def _plans_own_way(cursor):
