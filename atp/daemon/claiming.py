@@ -83,14 +83,15 @@ class Claiming:
                 self._wait = min(2 * self._wait, settings.POLL_EVERY)
             else:
                 self._wait = FIRST_WAIT
-                self._take(tasks, uptime() - began)
+                self._pool.claim_took(uptime() - began)
+                self._take(tasks)
 
         self._thread.submit(CLAIMING, claim, claimed)
 
-    def _take(self, tasks, took=None):
+    def _take(self, tasks):
         journal.claimed(count=len(tasks))
         self._attempts.add_limited(tasks)
-        self._pool.put(tasks, took)
+        self._pool.put(tasks)
         if self._attempts.stopping:
             self._attempts.hand_back_unstarted(self._attempts.stopping)
 

@@ -131,10 +131,12 @@ class Pool:
         now, low = uptime(), self._pace.low
         return [self._load(link, now) < low for link in self.links.values()]
 
-    def put(self, claimed, took=None):
-        """Take Tasks that have just been claimed; that ``took`` so many seconds."""
-        if took is not None:
-            self._pace.measure_claim(took)
+    def claim_took(self, seconds):
+        """Learn how long it takes from asking for Tasks until they can be handed out."""
+        self._pace.measure_claim(seconds)
+
+    def put(self, claimed):
+        """Take Tasks that have just been claimed."""
         now = uptime()
         first = self._put
         self._put += len(claimed)
@@ -179,10 +181,11 @@ class Pool:
         lost before runs alone, and only after its start is recorded; so does one of a
         transactional Type, whose worker records its end.
         """
+        if not self.waiting or not any(self._low()):
+            return []
         reserved = []
         given = defaultdict(list)
-        is_low = self.waiting and any(self._low())
-        while self.waiting and is_low:
+        while self.waiting:
             holding = self.waiting[0]
             link = self._next_link(holding)
             if link is None:

@@ -132,7 +132,8 @@ def test_all_are_given_enough_when_one_has_little_left(pool, clock):
 def test_more_is_claimed_as_early_as_a_claim_takes_long(pool, clock, took, left):
     """So that no worker waits for one, and each brings as much as it can (G15)."""
     learn(pool, clock, "short", 0.001)
-    pool.put([claimed(n) for n in range(100)], took)
+    pool.claim_took(took)
+    pool.put([claimed(n) for n in range(100)])
     pool.hand_out()
     assert pool.take_all_waiting() == []
     for slot in range(2):

@@ -208,7 +208,7 @@ def test_one_that_the_database_refused_is_not_kept():
     assert drivers() is not kept
 
 
-def test_a_driver_that_is_traced_makes_another(monkeypatch):
+def test_a_driver_that_is_traced_makes_another():
     kept = drivers()
 
     class Traced(own().connection.cursor_factory or type(kept)):
