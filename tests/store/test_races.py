@@ -7,7 +7,7 @@ from django.db import connection, transaction
 
 from atp.codec import Payload
 from atp.exceptions import DuplicateIdentifier, GateChanged, LeaseLost, TypeInUse
-from atp.models import Gate, Instance, LogRecord, Task
+from atp.models import Daemon, Gate, Instance, LogRecord, Task
 from atp.states import Event, Reason, State
 from atp.store.values import Change, Request
 
@@ -303,6 +303,21 @@ def test_a_claim_does_not_wait_for_rows_that_another_holds(world):
     with transaction.atomic():
         assert len(first.claim(2)) == 2
         assert len(Thread(second.claim).result()) == 2
+
+
+@needs_row_locks
+@pytest.mark.parametrize("limit", [1, 3])
+def test_a_claim_takes_what_was_handed_back_since_it_began(world, limit):
+    """G9: it is not seen where it is now, and must not be left for the next look."""
+    keys = world.enqueue(2)
+    host = world.host()
+    with transaction.atomic():
+        # The claim has begun, and waits for its daemon's row.
+        Daemon.objects.select_for_update().get(uuid=host.uuid)
+        claim = Thread(lambda: host.claim(limit))
+        wait_for(somebody_waits_for_a_lock)
+        Thread(lambda: Task.objects.filter(pk=keys[0]).update(request="")).result()
+    assert [task.instance for task in claim.result()] == keys[:limit]
 
 
 @needs_row_locks

@@ -2,6 +2,7 @@
 
 import json
 import time
+from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from ...exceptions import LeaseLost
@@ -13,9 +14,15 @@ from .cursors import cursor_of
 from .parameters import parameters_of
 from .statements import FEW, execute
 
-# The columns of a claimed Task in a row; those before are of the claim, those behind too.
-_OWN = slice(3, 14)
-_PARAMETERS, _DUE, _LOOKED, _STEPS, _CUT, _LIMITED = range(14, 20)
+# The columns of a row: whose turn it came in, when it was due, its Type; and what is of the
+# claimed Task.
+_PLACE, _DUE, _TYPE, _INSTANCE = range(4)
+_OWN = slice(_INSTANCE, 14)
+_PRIORITY = _INSTANCE + Claimed._fields.index("priority")
+# In the row of the claim itself: where others have their inputs.
+_SAID = _INSTANCE + Claimed._fields.index("data")
+# Behind what is claimed by claim_first.sql: when it was, and the Type's parameters.
+_AT, _PARAMETERS = 14, 15
 # To find what is due took so long, in seconds, that much was stepped over that is gone. For
 # so many times as long, and no longer than that, the next claims begin where this one
 # ended.
@@ -27,6 +34,41 @@ MANY, SLOW_OF_MANY = 100, 0.001
 EACH = 20e-6
 # What a time may lose on its way here and back, in seconds.
 _ROUNDING = 2e-6
+
+
+@dataclass(kw_only=True)
+class Look:
+    """What a claim has found, and what it says of itself; ``rows`` are in claiming order."""
+
+    now: float
+    rows: list
+    name: str
+    late: bool | None
+    # Parameters by the key of their Type, as text.
+    types: dict
+    # How long it took to find what is due, in seconds; None if nothing is.
+    looked: float | None
+    steps: int
+    cut: list | None
+    limited: list | None
+    # How many were locked and not claimed, as they had just been handed back.
+    missed: int
+
+    @classmethod
+    def of(cls, rows):
+        said, *rows = rows
+        rows.sort(key=_order)
+        return cls(now=said[_DUE], rows=rows, **json.loads(said[_SAID]))
+
+    def add(self, other):
+        """Take what another has found as well."""
+        self.rows += other.rows
+        self.types |= other.types
+
+
+def _order(row):
+    """By the lane's place, then as they are claimed in a lane."""
+    return row[_PLACE], -row[_PRIORITY], row[_DUE], row[_INSTANCE]
 
 
 class Claims(ORMClaims):
@@ -42,25 +84,22 @@ class Claims(ORMClaims):
             claimed = self._first(daemon, types)
             if claimed:
                 return claimed
-        rows = self._rows(daemon, types, limit, ends)
-        found = sum(row[3] is not None for row in rows)
-        if ends and found < limit:
+        look = self._look(daemon, types, limit, ends)
+        if ends and len(look.rows) < limit:
             # What is missing may lie before.
-            ends = {}
-            more = self._rows(daemon, types, limit - found, ends)
-            rows = [row for row in (*rows, *more) if row[3] is not None] or more
-        if not rows:
-            raise LeaseLost("The daemon's row is gone, or its lease has run out.")
-        _, name, late, instance, *_ = rows[0]
-        self._limited = json.loads(rows[0][_LIMITED] or "[]")
-        if late:
-            self.miss(who=name)
-        cut = json.loads(rows[0][_CUT] or "[]")
+            ends, early = {}, look
+            look = self._look(daemon, types, limit - len(early.rows), ends)
+            early.add(look)
+            look.rows, look.types = early.rows, early.types
+        self._limited = look.limited or []
+        if look.late:
+            self.miss(who=look.name)
+        cut = look.cut or []
         if not ends and not cut:
             self._ends = {}
-        claimed = [] if instance is None else self._claimed(rows)
+        claimed = self._claimed(look.rows, look.now, look.types)
         if not ends:
-            self._look_again(rows, is_cut=bool(cut))
+            self._look_again(look)
         self.rotation.skip(cut)
         return claimed
 
@@ -70,40 +109,40 @@ class Claims(ORMClaims):
         with cursor_of(self.connection) as cursor:
             parameters = {"daemon": str(daemon), "types": types, "afters": afters}
             execute(cursor, "claim_first", parameters)
-            rows = cursor.fetchall()
-        return self._claimed(rows) if rows else []
+            row = cursor.fetchone()
+        return self._claimed([row], row[_AT], {row[_TYPE]: row[_PARAMETERS]}) if row else []
 
     def _take_limited(self, daemon, type, rooms, wanted):
         caps = {lane: rooms.lanes[lane] for lane in self.rotation.turned(rooms.open_lanes)}
-        rows = self._rows(daemon, [type], wanted, walks=rooms.whole, caps=caps)
-        if not rows:
-            raise LeaseLost("The daemon's row is gone, or its lease has run out.")
-        claimed = [] if rows[0][3] is None else self._claimed(rows, apart=True)
-        self.rotation.skip(json.loads(rows[0][_CUT] or "[]"), apart=True)
+        look = self._look(daemon, [type], wanted, walks=rooms.whole, caps=caps)
+        claimed = self._claimed(look.rows, look.now, look.types, apart=True)
+        self.rotation.skip(look.cut or [], apart=True)
         return claimed
 
-    def _look_again(self, rows, *, is_cut):
+    def _look_again(self, look):
         """Decide where the claims of the next moment begin: a look at everything was slow.
 
         Or there was too much to look at all.
         """
-        looked, is_long = rows[0][_LOOKED] or 0.0, rows[0][_STEPS] >= MANY
+        looked, is_long = look.looked or 0.0, look.steps >= MANY
         each = looked / max(1, len(self._ends))
-        if is_cut and self._ends:
+        is_slow = looked > (SLOW_OF_MANY if is_long else SLOW)
+        if look.cut and self._ends:
             self._from_the_end_until = time.monotonic() + AGAIN
             self._looks_between = False
-        elif looked > (SLOW_OF_MANY if is_long else SLOW) and each > EACH and len(rows) > FEW:
+        elif is_slow and each > EACH and len(look.rows) > FEW:
             self._from_the_end_until = time.monotonic() + min(AGAIN, TIMES * looked)
             self._looks_between = not is_long
         else:
             self._from_the_end_until = 0.0
 
-    def _claimed(self, rows, *, apart=False):
-        now = datetime.fromtimestamp(rows[0][0], UTC)
-        read = {text: parameters_of(text) for text in {row[_PARAMETERS] for row in rows}}
+    def _claimed(self, rows, now, types, *, apart=False):
+        """Return what was claimed, of these rows, and remember it."""
+        now = datetime.fromtimestamp(now, UTC)
+        read = {int(key): parameters_of(text) for key, text in types.items()}
         lanes, ends = {}, {}
         for row in rows:
-            task = Claimed(*row[_OWN], read[row[_PARAMETERS]][0], now)
+            task = Claimed(*row[_OWN], read[row[_TYPE]][0], now)
             lane = task.type, task.collection
             lanes.setdefault(lane, []).append(task)
             ends[lane] = task.priority, row[_DUE] - _ROUNDING
@@ -119,8 +158,22 @@ class Claims(ORMClaims):
         )
         return self.rotation.dealt(lanes)
 
-    def _rows(self, daemon, types, limit, ends=None, *, walks=None, caps=None):
-        """Execute the statement. ``ends`` are where known lanes ended, ``caps`` their limits."""
+    def _look(self, daemon, types, limit, ends=None, *, walks=None, caps=None):
+        """Claim what there is: see :class:`Look`.
+
+        ``ends`` are where known lanes ended, ``caps`` their limits. Raises LeaseLost.
+        """
+        rows = self._rows(daemon, types, limit, ends, walks, caps)
+        if not rows:
+            raise LeaseLost("The daemon's row is gone, or its lease has run out.")
+        look = Look.of(rows)
+        if look.missed and caps is None:
+            # Of a lane with a limit it might be too many: what was missed there waits.
+            look.add(self._look(daemon, types, look.missed, ends, walks=walks))
+            look.rows.sort(key=_order)
+        return look
+
+    def _rows(self, daemon, types, limit, ends, walks, caps):
         known = {}
         if ends:
             known = {(type, ""): (None, None) for type in types} | ends

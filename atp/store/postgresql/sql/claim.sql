@@ -202,7 +202,7 @@ entitled AS MATERIALIZED (
     SELECT type_id,
         ceil(%(limit)s::int * until - 1e-6) - ceil(%(limit)s::int * (until - part) - 1e-6)
             AS share,
-        extract(epoch FROM clock_timestamp() - (SELECT now FROM daemon))::float8 AS looked,
+        date_part('epoch', clock_timestamp() - (SELECT now FROM daemon)) AS looked,
         (
             SELECT json_build_array(
                 identifier, extract(epoch FROM timeout), max_retries, extract(epoch FROM backoff),
@@ -213,7 +213,7 @@ entitled AS MATERIALIZED (
     FROM weighed
 ),
 lane AS MATERIALIZED (
-    SELECT ready.type_id, collection, place, cap, priorities, dues, looked, parameters,
+    SELECT ready.type_id, collection, place, cap, priorities, dues,
         least(cap, (
             ceil(share * row_number() OVER own / count(*) OVER lanes - 1e-6)
             - ceil(share * (row_number() OVER own - 1) / count(*) OVER lanes - 1e-6)
@@ -226,10 +226,10 @@ lane AS MATERIALIZED (
 shared AS MATERIALIZED (
     SELECT found.*
     FROM (SELECT * FROM lane WHERE share > 0 ORDER BY place) lane CROSS JOIN LATERAL (
-        SELECT task.instance_id, lane.type_id, lane.place, task.due_at, lane.looked, lane.parameters
+        SELECT task.row, task.instance_id, lane.type_id, lane.place
         FROM unnest(lane.priorities, lane.dues) AS level (priority, due)
         CROSS JOIN LATERAL (
-            SELECT instance_id, due_at FROM atp_task
+            SELECT ctid AS row, instance_id FROM atp_task
             WHERE type_id = lane.type_id AND daemon_id IS NULL
               AND collection = lane.collection AND priority = level.priority
               AND due_at BETWEEN level.due AND (SELECT now FROM daemon)
@@ -264,11 +264,11 @@ own AS MATERIALIZED (
         WHERE (SELECT number FROM lacking) > 0
         GROUP BY type_id
     ) lacks CROSS JOIN LATERAL (
-        SELECT task.instance_id, lane.type_id, lane.place, task.due_at, lane.looked, lane.parameters
+        SELECT task.row, task.instance_id, lane.type_id, lane.place
         FROM (SELECT * FROM more WHERE type_id = lacks.type_id ORDER BY place) lane
         CROSS JOIN LATERAL unnest(lane.priorities, lane.dues) AS level (priority, due)
         CROSS JOIN LATERAL (
-            SELECT instance_id, due_at FROM atp_task
+            SELECT ctid AS row, instance_id FROM atp_task
             WHERE type_id = lane.type_id AND daemon_id IS NULL
               AND collection = lane.collection AND priority = level.priority
               AND due_at BETWEEN level.due AND (SELECT now FROM daemon)
@@ -288,10 +288,10 @@ left_over AS MATERIALIZED (
 further AS MATERIALIZED (
     SELECT found.*
     FROM more AS lane CROSS JOIN LATERAL (
-        SELECT task.instance_id, lane.type_id, lane.place, task.due_at, lane.looked, lane.parameters
+        SELECT task.row, task.instance_id, lane.type_id, lane.place
         FROM unnest(lane.priorities, lane.dues) AS level (priority, due)
         CROSS JOIN LATERAL (
-            SELECT instance_id, due_at FROM atp_task
+            SELECT ctid AS row, instance_id FROM atp_task
             WHERE type_id = lane.type_id AND daemon_id IS NULL
               AND collection = lane.collection AND priority = level.priority
               AND due_at BETWEEN level.due AND (SELECT now FROM daemon)
@@ -307,16 +307,18 @@ further AS MATERIALIZED (
     WHERE (SELECT number FROM left_over) > 0
     LIMIT (SELECT number FROM left_over)
 ),
-picked AS MATERIALIZED (
-    SELECT * FROM shared UNION ALL SELECT * FROM own UNION ALL SELECT * FROM further
-),
 taken AS (
+    -- What is locked stays where it is, so it is found there. What has come there after this
+    -- statement began, as it was handed back just then, is not seen, and waits for the next.
     UPDATE atp_task task
     SET daemon_id = daemon.id, attempt = task.attempt + 1, request = ''
-    FROM picked, daemon
-    WHERE task.instance_id = ANY (ARRAY[picked.instance_id])
-    RETURNING task.instance_id, task.attempt, picked.place, picked.due_at, picked.looked,
-        picked.parameters
+    FROM daemon, (
+        SELECT row, place FROM shared
+        UNION ALL SELECT row, place FROM own
+        UNION ALL SELECT row, place FROM further
+    ) picked
+    WHERE task.ctid = picked.row
+    RETURNING task.instance_id, task.attempt, task.due_at, picked.place
 ),
 moved AS (
     -- A Task that waits is that of an ACCEPTED Instance. Its state is not asked
@@ -328,7 +330,7 @@ moved AS (
     WHERE instance.id = ANY (ARRAY[taken.instance_id])
     RETURNING instance.id, instance.uuid, instance.attempt, instance.identifier,
         instance.collection, instance.priority, instance.retries, instance.restarts,
-        instance.lost, taken.place, taken.due_at, taken.looked, taken.parameters
+        instance.lost, instance.type_id, taken.place, taken.due_at
 ),
 logged AS (
     INSERT INTO atp_logrecord
@@ -336,32 +338,45 @@ logged AS (
     SELECT moved.id, '', daemon.now, 'claim', 'SCHEDULED', moved.attempt, 20, daemon.name, ''
     FROM moved, daemon
 )
+-- The first row is of the claim itself: when it was, and, in place of inputs, what else
+-- there is to say of it. Its place is before all others.
 SELECT
-    extract(epoch FROM daemon.now)::float8, daemon.name,
-    (
-        SELECT start_before <= daemon.now FROM atp_task
-        WHERE daemon_id IS NULL AND start_before IS NOT NULL
-        ORDER BY start_before LIMIT 1
-    ) AS late,
-    moved.id, moved.uuid::text, moved.attempt, inputs.format, inputs.data, moved.identifier,
-    moved.collection, moved.priority, moved.retries, moved.restarts, moved.lost, moved.parameters,
-    extract(epoch FROM moved.due_at)::float8, moved.looked,
-    -- How far it looked, where it looked at everything.
-    CASE WHEN (SELECT count(*) FROM found) < %(limit)s::int
-        THEN (SELECT count(*) FROM level) ELSE 0
-    END AS steps,
-    -- Where it ended, if that was before it had looked at everything.
-    CASE WHEN (SELECT count(*) FROM found) < %(limit)s::int THEN (
-        SELECT json_agg(json_build_array(identifier, collection))::text
-        FROM level JOIN served ON served.id = level.type_id
-        WHERE level.steps = %(most)s::int AND way = 'all'
-    ) END AS cut,
-    (
-        SELECT json_agg(identifier)::text FROM atp_type
-        WHERE id = ANY (ARRAY(SELECT DISTINCT type_id FROM closed WHERE is_limit))
-    ) AS limited
+    0 AS place, date_part('epoch', daemon.now) AS due, NULL::bigint AS type,
+    NULL::bigint AS id, NULL::text AS uuid, NULL::int AS attempt, NULL::text AS format,
+    json_build_object(
+        'name', daemon.name,
+        'late', (
+            SELECT start_before <= daemon.now FROM atp_task
+            WHERE daemon_id IS NULL AND start_before IS NOT NULL
+            ORDER BY start_before LIMIT 1
+        ),
+        'types', coalesce((SELECT json_object_agg(type_id, parameters) FROM entitled), '{}'),
+        -- How long it took to find what is due.
+        'looked', (SELECT max(looked) FROM entitled),
+        -- How far it looked, where it looked at everything.
+        'steps', CASE WHEN (SELECT count(*) FROM found) < %(limit)s::int
+            THEN (SELECT count(*) FROM level) ELSE 0
+        END,
+        -- Where it ended, if that was before it had looked at everything.
+        'cut', CASE WHEN (SELECT count(*) FROM found) < %(limit)s::int THEN (
+            SELECT json_agg(json_build_array(identifier, collection))
+            FROM level JOIN served ON served.id = level.type_id
+            WHERE level.steps = %(most)s::int AND way = 'all'
+        ) END,
+        'limited', (
+            SELECT json_agg(identifier) FROM atp_type
+            WHERE id = ANY (ARRAY(SELECT DISTINCT type_id FROM closed WHERE is_limit))
+        ),
+        -- What was locked and has not been claimed after all.
+        'missed', (SELECT count(*) FROM shared) + (SELECT count(*) FROM own)
+            + (SELECT count(*) FROM further) - (SELECT count(*) FROM taken)
+    )::text AS data,
+    NULL::text AS identifier, NULL::text AS collection, NULL::smallint AS priority,
+    NULL::int AS retries, NULL::int AS restarts, NULL::int AS lost
 FROM daemon
-LEFT JOIN (
-    moved JOIN atp_inputs inputs ON inputs.instance_id = ANY (ARRAY[moved.id])
-) ON true
-ORDER BY moved.place, moved.priority DESC, moved.due_at, moved.id
+UNION ALL
+SELECT
+    moved.place, date_part('epoch', moved.due_at), moved.type_id,
+    moved.id, moved.uuid::text, moved.attempt, inputs.format, inputs.data, moved.identifier,
+    moved.collection, moved.priority, moved.retries, moved.restarts, moved.lost
+FROM moved JOIN atp_inputs inputs ON inputs.instance_id = ANY (ARRAY[moved.id])

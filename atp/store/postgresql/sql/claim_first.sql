@@ -38,9 +38,9 @@ first AS MATERIALIZED (
     LIMIT 1
 ),
 picked AS MATERIALIZED (
-    SELECT task.instance_id, first.type_id, first.due_at
+    SELECT task.row
     FROM daemon, first CROSS JOIN LATERAL (
-        SELECT instance_id FROM atp_task
+        SELECT ctid AS row FROM atp_task
         WHERE instance_id = first.instance_id AND daemon_id IS NULL
           AND due_at = first.due_at AND start_before IS NOT DISTINCT FROM first.start_before
           AND type_id = first.type_id
@@ -58,8 +58,8 @@ taken AS (
     UPDATE atp_task task
     SET daemon_id = daemon.id, attempt = task.attempt + 1, request = ''
     FROM picked, daemon
-    WHERE task.instance_id = ANY (ARRAY[picked.instance_id])
-    RETURNING task.instance_id, task.attempt, picked.type_id, picked.due_at
+    WHERE task.ctid = picked.row
+    RETURNING task.instance_id, task.attempt, task.due_at
 ),
 moved AS (
     -- A Task that waits is that of an ACCEPTED Instance: see claim.sql.
@@ -69,7 +69,7 @@ moved AS (
     WHERE instance.id = ANY (ARRAY[taken.instance_id])
     RETURNING instance.id, instance.uuid, instance.attempt, instance.identifier,
         instance.collection, instance.priority, instance.retries, instance.restarts,
-        instance.lost, taken.type_id, taken.due_at
+        instance.lost, instance.type_id, taken.due_at
 ),
 logged AS (
     INSERT INTO atp_logrecord
@@ -78,9 +78,10 @@ logged AS (
     FROM moved, daemon
 )
 SELECT
-    extract(epoch FROM daemon.now)::float8, daemon.name, NULL AS late,
+    1 AS place, date_part('epoch', moved.due_at), moved.type_id,
     moved.id, moved.uuid::text, moved.attempt, inputs.format, inputs.data, moved.identifier,
     moved.collection, moved.priority, moved.retries, moved.restarts, moved.lost,
+    date_part('epoch', daemon.now),
     (
         SELECT json_build_array(
             identifier, extract(epoch FROM timeout), max_retries, extract(epoch FROM backoff),
@@ -89,6 +90,5 @@ SELECT
             ), 1)
         )::text
         FROM atp_type WHERE id = moved.type_id
-    ) AS parameters,
-    extract(epoch FROM moved.due_at)::float8
+    )
 FROM daemon, moved JOIN atp_inputs inputs ON inputs.instance_id = ANY (ARRAY[moved.id])
