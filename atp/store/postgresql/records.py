@@ -58,6 +58,7 @@ class Records(ORMRecords):
                     "finish",
                     _finish_parameters(finished, daemon),
                     prepared=len(finished) <= FEW,
+                    fixed=_responds(finished),
                 )
                 written, is_all, _ = cursor.fetchone()
         except DataError:
@@ -87,10 +88,20 @@ def _is_finish(changes):
     )
 
 
+_SILENT = frozenset({(name, None) for name in ("content_types", "data", "files", "sizes")})
+
+
+def _responds(finished):
+    """Return what the statement says itself: without any Response it has no columns for them."""
+    some = any(change.response is not None for change in finished.values())
+    return frozenset() if some else _SILENT
+
+
 def _finish_parameters(finished, daemon):
     changes = finished.values()
     return {
         "daemon": str(daemon),
+        "given": len(finished),
         "instances": array(list(finished)),
         "attempts": array([change.attempt for change in changes]),
         "began": array([_epoch(change.started) for change in changes]),

@@ -7,15 +7,18 @@
 -- whole statement fails, by a division by zero. The answer are the keys of those
 -- that were written, if they are not all. For "= ANY (ARRAY[key])" see claim.sql.
 WITH
-source AS MATERIALIZED (
-    SELECT * FROM unnest(
-        %(instances)s::bigint[], %(attempts)s::int[], %(began)s::float8[], %(ended)s::float8[],
-        %(whos)s::text[], %(content_types)s::text[], %(data)s::bytea[], %(files)s::text[],
-        %(sizes)s::bigint[]
-    ) AS source (id, number, began, ended, who, content_type, data, file, size)
-),
 deleted AS (
-    DELETE FROM atp_task task USING source
+    DELETE FROM atp_task task
+    USING unnest(
+        %(instances)s::bigint[], %(attempts)s::int[], %(began)s::float8[], %(ended)s::float8[],
+        %(content_types)s::text[], %(data)s::bytea[], %(files)s::text[], -- only with sizes
+        %(sizes)s::bigint[], -- only with sizes
+        %(whos)s::text[]
+    ) AS source (
+        id, number, began, ended,
+        content_type, data, file, size, -- only with sizes
+        who
+    )
     WHERE task.instance_id = ANY (ARRAY[source.id])
       AND task.attempt = ANY (ARRAY[source.number])
       -- By its key alone: the index of what a daemon holds is long in what it held.
@@ -33,13 +36,13 @@ moved AS (
       AND instance.state = CASE WHEN began IS NULL THEN 'RUNNING' ELSE 'SCHEDULED' END
     RETURNING deleted.*
 ),
-responded AS (
-    INSERT INTO atp_response (instance_id, content_type, data, file, size, files)
-    SELECT id, content_type, data, file, size, '[]' FROM moved WHERE size IS NOT NULL
-    ON CONFLICT (instance_id) DO UPDATE
-    SET content_type = excluded.content_type, data = excluded.data,
-        file = excluded.file, size = excluded.size
-),
+responded AS ( -- only with sizes
+    INSERT INTO atp_response (instance_id, content_type, data, file, size, files) -- only with sizes
+    SELECT id, content_type, data, file, size, '[]' FROM moved WHERE size IS NOT NULL -- only with sizes
+    ON CONFLICT (instance_id) DO UPDATE -- only with sizes
+    SET content_type = excluded.content_type, data = excluded.data, -- only with sizes
+        file = excluded.file, size = excluded.size -- only with sizes
+), -- only with sizes
 logged AS (
     INSERT INTO atp_logrecord
         (instance_id, subject, time, event, state, attempt, level, who, message)
@@ -51,11 +54,10 @@ logged AS (
 ),
 counted AS (
     SELECT
-        (SELECT count(*) FROM source) AS given, (SELECT count(*) FROM deleted) AS deleted,
-        (SELECT count(*) FROM moved) AS moved
+        (SELECT count(*) FROM deleted) AS deleted, (SELECT count(*) FROM moved) AS moved
 )
 SELECT
-    CASE WHEN moved < given THEN (SELECT array_agg(id) FROM moved) END AS written,
-    moved = given AS is_all,
+    CASE WHEN moved < %(given)s THEN (SELECT array_agg(id) FROM moved) END AS written,
+    moved = %(given)s AS is_all,
     1 / (CASE WHEN moved = deleted THEN 1 ELSE 0 END) AS consistent
 FROM counted
