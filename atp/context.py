@@ -66,18 +66,20 @@ class Context:
     to the daemon; ``interruption()`` returns why it should stop, or None.
     """
 
+    # As they are until the handler does something: one is made for every attempt.
+    _scratch = None
+    _progress_sent = 0.0
+    _unsent_progress = None
+    _records = 0
+    _files = 0
+    _is_over = False
+
     def __init__(self, claimed, *, report, interruption, scratch_root, halting=None):
         self._claimed = claimed
         self._report = report
         self._interruption = interruption
         self._halting = halting
         self._scratch_root = scratch_root
-        self._scratch = None
-        self._progress_sent = 0.0
-        self._unsent_progress = None
-        self._records = 0
-        self._files = 0
-        self._is_over = False
 
     @property
     def uuid(self):

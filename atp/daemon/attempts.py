@@ -83,7 +83,8 @@ class Attempts:
 
     def _time(self, holding, host_time):
         """A time of this host as the database would tell it, and never before the claim."""
-        return max(self._identity.time(host_time), holding.claimed.time)
+        time, claimed = self._identity.time(host_time), holding.claimed.time
+        return time if time > claimed else claimed
 
     def _change(self, holding, event, link=None, **facts):
         facts = {"time": self._time(holding, time.time()), "who": self._who(link)} | facts
@@ -113,14 +114,13 @@ class Attempts:
             if kind == "retiring":
                 journal.worker_retired(worker=link.slot, pid=link.pid, why=values[0])
             elif kind == "ended":
-                self._ended(link, *values)
+                self._ended(link, values, self._who(link))
             elif kind != "look":
                 key, at, *rest = values
                 getattr(self, f"_on_{kind}")(link, key, at, *rest)
         who = self._who(link)
         for record in link.ring.read(until):
-            instance, attempt, *facts = pickle.loads(record)  # noqa: S301 (our own fork)
-            self._ended(link, instance, attempt, *facts, who=who)
+            self._ended(link, pickle.loads(record), who)  # noqa: S301 (our own fork)
 
     def look(self, link):
         """See what a worker is running, and that it still is ours to run."""
@@ -143,8 +143,9 @@ class Attempts:
         holding.start_known = True
         self._change(holding, Event.START, link, time=self._host_time(holding, at))
 
-    def _ended(self, link, instance, attempt, started, ended, outcome, *, who=None):
+    def _ended(self, link, told, who):
         """An attempt has ended; no outcome means that it finished and returned nothing."""
+        instance, attempt, started, ended, outcome = told
         key = instance, attempt
         holding = self._pool.ended(link, key, ended - started)
         self.news.free()
@@ -168,10 +169,10 @@ class Attempts:
         began = None if holding.start_known else self._host_time(holding, started)
         if outcome is None:
             instance, attempt = holding.key
-            change = Change(Event.FINISH, instance, attempt, time, began, who or self._who(link))
+            change = Change(Event.FINISH, instance, attempt, time, began, who)
             self._ledger.add(change)
             return change
-        facts = {"who": who or self._who(link), "time": time, "started": began}
+        facts = {"who": who, "time": time, "started": began}
         if outcome.kind is Kind.INTERRUPTED and holding.ask == Event.RELEASE:
             self._release(holding, holding.why, link, **facts)
             return None

@@ -1,6 +1,7 @@
 """What the supervisor's children do first. What they return is their exit status."""
 
 import faulthandler
+import gc
 import io
 import os
 import signal
@@ -9,10 +10,15 @@ import sys
 from . import descendants, processes, worker
 from .dispatcher import ORPHANED, Dispatcher
 
+# So many things more than were let go of, until the dispatcher looks for cycles among them.
+GARBAGE = 50_000
+
 
 def be_dispatcher(parent, control, page, options, folders, previous, request):
     """Be the dispatcher of the supervisor ``parent``."""
     processes.title("atpd-dispatch")
+    # It makes and lets go of thousands of small things a second, none of which hold each other.
+    gc.set_threshold(GARBAGE)
     dispatcher = Dispatcher(
         control,
         page,

@@ -11,9 +11,8 @@ from .ring import Ring
 from .tokens import Tokens
 
 
-@dataclass(eq=False, slots=True)
 class Holding:
-    """A claimed Task in this daemon's hands.
+    """A claimed Task in this daemon's hands; ``key`` tells its attempt from every other.
 
     ``since`` is when it came where it is, ``place`` its place in the order of
     claiming, ``expected`` how long it is expected to run, in seconds. ``ask``
@@ -22,14 +21,11 @@ class Holding:
     to be, ``alone`` that nothing else may be in its worker's hand.
     """
 
-    claimed: Claimed
-    since: float
-    place: int = 0
+    # What most never differ in stands here once: one is made of every task.
     expected: float = 0.0
     serial: int = 0
     started: float | None = None
     start_known: bool = False
-    alone: bool = False
     # Its worker has committed its end.
     concluded: bool = False
     ask: str = ""
@@ -40,9 +36,12 @@ class Holding:
     pause: object = None
     paused: float = 0.0
 
-    @property
-    def key(self):
-        return self.claimed.key
+    def __init__(self, claimed, since, place=0, *, alone=False):
+        self.claimed = claimed
+        self.key = claimed.instance, claimed.attempt
+        self.since = since
+        self.place = place
+        self.alone = alone
 
 
 @dataclass(eq=False)

@@ -107,7 +107,8 @@ class Identity:
 
     def time(self, host_time):
         """Return a time taken on this host's clock, in seconds, as the database would tell it."""
-        return datetime.fromtimestamp(host_time, UTC) + self.offset
+        time = datetime.fromtimestamp(host_time, UTC)
+        return time + self.offset if self.offset else time
 
 
 def _offset(database_time, sent, received):

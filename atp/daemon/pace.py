@@ -34,8 +34,13 @@ class Pace:
 
     def measure(self, type, seconds):
         """Tasks of this Type have taken so long, each."""
-        self._by_type[type] = _mean(self._by_type.get(type), seconds)
-        self._overall = _mean(self._overall, seconds)
+        before = self._by_type.get(type)
+        if before is None:
+            self._by_type[type] = seconds
+            self._overall = _mean(self._overall, seconds)
+        else:  # the usual case, without a call: this is done for every task
+            self._by_type[type] = before + _WEIGHT * (seconds - before)
+            self._overall += _WEIGHT * (seconds - self._overall)
 
     def slow_down(self):
         """What waits takes longer than what ran lately: claim for free workers only."""
@@ -43,7 +48,8 @@ class Pace:
 
     def expected(self, type):
         """How long a task of this Type is expected to run."""
-        return max(self._by_type.get(type, UNKNOWN), _SHORTEST)
+        expected = self._by_type.get(type, UNKNOWN)
+        return expected if expected > _SHORTEST else _SHORTEST
 
     def room(self, load):
         """How many tasks of whatever Type a worker may get that has ``load`` seconds in hand.

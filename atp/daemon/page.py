@@ -60,12 +60,12 @@ class Page:
     def __init__(self, slots):
         self._memory = mmap.mmap(-1, _SLOT * slots)
 
-    def enter(self, slot, running):
-        """Write what the slot's worker is about to run, a :class:`Running`."""
+    def enter(self, slot, instance, *facts):
+        """Write what the slot's worker is about to run: what :class:`Running` has, in its order."""
         at = slot * _SLOT
         # The Instance comes last: until then the slot reads as empty.
-        _TAIL.pack_into(self._memory, at + _INSTANCE.size, *running[1:])
-        _INSTANCE.pack_into(self._memory, at, running[0])
+        _TAIL.pack_into(self._memory, at + _INSTANCE.size, *facts)
+        _INSTANCE.pack_into(self._memory, at, instance)
 
     def leave(self, slot):
         """Write that the slot's worker runs nothing."""

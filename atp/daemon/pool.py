@@ -137,18 +137,13 @@ class Pool:
 
     def put(self, claimed):
         """Take Tasks that have just been claimed."""
-        now = uptime()
+        now, apart = uptime(), self._transactional
         first = self._put
         self._put += len(claimed)
         self.waiting.extend(
             [
-                Holding(
-                    task,
-                    now,
-                    first + n,
-                    alone=bool(task.lost) or task.type in self._transactional,
-                )
-                for n, task in enumerate(claimed)
+                Holding(task, now, place, alone=task.lost > 0 or task.type in apart)
+                for place, task in enumerate(claimed, first)
             ]
         )
 
@@ -219,15 +214,17 @@ class Pool:
 
     def _take_piece(self, link, given):
         """Put the next waiting Tasks into a worker's hand, as long as they fit."""
-        now = uptime()
-        share = len(self.waiting) // (2 * len(self.links))
+        now, waiting = uptime(), self.waiting
+        share = len(waiting) // (2 * len(self.links))
         load = self._load(link, now)
         for _ in range(max(1, min(PIECE, share))):
-            holding = self.waiting.popleft()
+            holding = waiting.popleft()
             self._add(link, holding, now)
             given.append(holding)
             load += holding.expected
-            if not self.waiting or not self._fits(link, load, self.waiting[0]):
+            # What came before it in this hand is not alone, or nothing would be behind it.
+            is_alone = not waiting or holding.alone or waiting[0].alone
+            if is_alone or load >= AHEAD or len(link.hand) >= MAX_AHEAD:
                 return
 
     def _add(self, link, holding, now):

@@ -53,14 +53,15 @@ class Ring:
         """Remove and return the records written up to there, oldest first."""
         begin = self._counts[1]
         data = self._copy(begin, until)
-        records, at = [], 0
-        while at < len(data):
+        records, at, size, head = [], 0, len(data), _HEAD.size
+        while at < size:
             length, checksum = _HEAD.unpack_from(data, at)
-            record = data[at + _HEAD.size : at + _HEAD.size + length]
+            end = at + head + length
+            record = data[at + head : end]
             if crc32(record) != checksum:
                 break
             records.append(record)
-            at += _HEAD.size + length
+            at = end
         if at:
             self._counts[1] = begin + at
         return records

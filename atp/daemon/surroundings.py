@@ -38,7 +38,7 @@ class Surroundings:
         self._mask = _sigmask(signal.SIG_BLOCK, ())
         self._recursion = sys.getrecursionlimit()
         self._stdout, self._stderr = sys.stdout, sys.stderr
-        self._handlers = [(number, _getsignal(number)) for number in _SIGNALS]
+        self._handlers = [_getsignal(number) for number in _SIGNALS]
 
     def restore(self):
         """Put everything back; in a copy of the process, end it."""
@@ -49,9 +49,8 @@ class Surroundings:
         if not self._is_in_directory():
             with contextlib.suppress(OSError):
                 os.chdir(self._directory)
-        for number, handler in self._handlers:
-            if _getsignal(number) is not handler and handler is not None:
-                signal.signal(number, handler)
+        if [*map(_getsignal, _SIGNALS)] != self._handlers:
+            self._restore_handlers()
         if _sigmask(signal.SIG_BLOCK, ()) != self._mask:
             signal.pthread_sigmask(signal.SIG_SETMASK, self._mask)
         if self._raw != _RAW:
@@ -66,6 +65,12 @@ class Surroundings:
             return os.getcwdb() == self._directory
         except OSError:  # that in which it is has been removed
             return False
+
+    def _restore_handlers(self):
+        for number, handler in zip(_SIGNALS, self._handlers, strict=True):
+            # What is not Python's own cannot be put back.
+            if _getsignal(number) is not handler and handler is not None:
+                signal.signal(number, handler)
 
     def _restore_environment(self):
         for name, value in self._raw.items():

@@ -21,7 +21,7 @@ from .interruption import Interruption
 from .leftovers import Leftovers, Unkillable, has_children
 from .options import hostname
 from .outcome import DONE
-from .page import NEVER, Running
+from .page import NEVER
 from .surroundings import Surroundings
 from .transactions import Transaction
 
@@ -137,12 +137,11 @@ class Worker:
         """Write into the page what runs, and that its time begins then."""
         limits = claimed.parameters
         timeout = NEVER if limits.timeout is None else limits.timeout.total_seconds()
-        most, before = limits.max_memory or 0, 0
-        if most:
-            before = memory.in_use(os.getpid())
+        most = limits.max_memory or 0
+        before = memory.in_use(os.getpid()) if most else 0
         deadline = started + timeout + grace
-        running = Running(*claimed.key, deadline, started, most, before, timeout)
-        self._page.enter(self._slot, running)
+        facts = (claimed.instance, claimed.attempt, deadline, started, most, before, timeout)
+        self._page.enter(self._slot, *facts)
 
     def _tell(self, claimed, started, outcome):
         """Say how an attempt ended."""

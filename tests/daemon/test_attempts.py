@@ -70,7 +70,7 @@ def test_the_start_of_a_short_task_is_recorded_with_its_end(hall):
 def test_what_is_told_of_its_run_time_is_without_its_pauses(hall, caplog):
     holding = give(hall, claimed(1))
     now = uptime()
-    hall.page.enter(0, Running(*holding.key, deadline=NEVER, started=now - 9))
+    hall.page.enter(0, *Running(*holding.key, deadline=NEVER, started=now - 9))
     hall.worker.send(("paused", holding.key, time.time(), 1, "", False))
     wait_for(lambda: hall.attempts.collect(hall.link) or holding.pause)
     holding.pause.since = now - 8
@@ -87,7 +87,7 @@ def test_who_was_on_hold_has_gone_on_before_it_ended(hall):
     """G6: that the supervisor has let it go on may be heard of only after its end."""
     holding = give(hall, claimed(1))
     now = uptime()
-    hall.page.enter(0, Running(*holding.key, deadline=NEVER, started=now - 1))
+    hall.page.enter(0, *Running(*holding.key, deadline=NEVER, started=now - 1))
     hall.attempts.look(hall.link)
     hall.attempts.pausing.begun(hall.link, holding.key, time.time(), 0, is_frozen=True)
     end(hall, holding.key, now - 1, uptime())
@@ -111,7 +111,7 @@ def test_the_start_of_a_longer_one_is_recorded_by_itself(hall, monkeypatch):
     clock = SimpleNamespace(now=uptime())
     monkeypatch.setattr("atp.daemon.attempts.uptime", lambda: clock.now)
     holding = give(hall, claimed(1))
-    hall.page.enter(0, Running(*holding.key, deadline=NEVER, started=clock.now))
+    hall.page.enter(0, *Running(*holding.key, deadline=NEVER, started=clock.now))
     hall.attempts.look(hall.link)
     assert recorded(hall) == []
     clock.now += 2 * LOOK_AFTER
@@ -132,7 +132,7 @@ def test_what_was_let_go_of_is_killed_when_it_begins_all_the_same(hall):
     hall.told.clear()
     hall.attempts.look(hall.link)
     assert hall.told == []
-    hall.page.enter(0, Running(*holding.key, deadline=NEVER, started=uptime()))
+    hall.page.enter(0, *Running(*holding.key, deadline=NEVER, started=uptime()))
     hall.attempts.look(hall.link)
     [(kind, slot, pid, instance, attempt, _)] = hall.told
     assert (kind, slot, pid, (instance, attempt)) == ("kill", 0, 100, holding.key)
@@ -161,7 +161,7 @@ def test_what_was_let_go_of_and_not_taken_up_costs_no_worker(hall):
 def test_who_has_just_ended_is_not_killed(hall):
     """The page may show for a moment what the ring has told already."""
     holding = give(hall, claimed(1))
-    hall.page.enter(0, Running(*holding.key, deadline=NEVER, started=uptime()))
+    hall.page.enter(0, *Running(*holding.key, deadline=NEVER, started=uptime()))
     end(hall, holding.key, uptime(), uptime())
     hall.attempts.collect(hall.link)
     hall.attempts.look(hall.link)

@@ -18,7 +18,10 @@ def arrived(task):
 
 
 def holdings_of(*tasks):
-    return [Holding(task, 0.0, serial=serial) for serial, task in enumerate(tasks, 1)]
+    held = [Holding(task, 0.0) for task in tasks]
+    for serial, holding in enumerate(held, 1):
+        holding.serial = serial
+    return held
 
 
 def test_what_arrives_is_what_was_claimed():

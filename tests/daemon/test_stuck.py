@@ -47,7 +47,7 @@ def test_it_is_relieved_and_then_replaced(hall):
 
 def test_one_that_did_not_come_to_clear_what_has_ended_is_stuck_too(hall):
     """G5: it was stopped between telling of an end and taking it from the page."""
-    hall.page.enter(0, Running(9, 1, deadline=NEVER, started=0.0))
+    hall.page.enter(0, *Running(9, 1, deadline=NEVER, started=0.0))
     hall.pool.put([claimed(1)])
     hall.pool.hand_out()
     later(hall, 0)
@@ -61,7 +61,7 @@ def test_one_that_did_not_come_to_clear_what_has_ended_is_stuck_too(hall):
 def test_one_that_runs_is_not_stuck(hall):
     hall.pool.put([claimed(1)])
     hall.pool.hand_out()
-    hall.page.enter(0, Running(1, 1, deadline=NEVER, started=0.0))
+    hall.page.enter(0, *Running(1, 1, deadline=NEVER, started=0.0))
     later(hall, 0)
     later(hall, 10 * KILL_AFTER)
     assert not hall.pool.waiting

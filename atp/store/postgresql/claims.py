@@ -4,6 +4,8 @@ import json
 import time
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from itertools import groupby
+from operator import itemgetter
 
 from ...exceptions import LeaseLost
 from ..orm.claims import Claims as ORMClaims
@@ -18,6 +20,7 @@ from .statements import FEW, execute
 # claimed Task.
 _PLACE, _DUE, _TYPE, _INSTANCE = range(4)
 _OWN = slice(_INSTANCE, 14)
+_COLLECTION = _INSTANCE + Claimed._fields.index("collection")
 _PRIORITY = _INSTANCE + Claimed._fields.index("priority")
 # In the row of the claim itself: where others have their inputs.
 _SAID = _INSTANCE + Claimed._fields.index("data")
@@ -64,6 +67,9 @@ class Look:
         """Take what another has found as well."""
         self.rows += other.rows
         self.types |= other.types
+
+
+_lane = itemgetter(_TYPE, _COLLECTION)
 
 
 def _order(row):
@@ -141,11 +147,13 @@ class Claims(ORMClaims):
         now = datetime.fromtimestamp(now, UTC)
         read = {int(key): parameters_of(text) for key, text in types.items()}
         lanes, ends = {}, {}
-        for row in rows:
-            task = Claimed(*row[_OWN], read[row[_TYPE]][0], now)
-            lane = task.type, task.collection
-            lanes.setdefault(lane, []).append(task)
-            ends[lane] = task.priority, row[_DUE] - _ROUNDING
+        for (key, collection), together in groupby(rows, _lane):
+            parameters, _ = read[key]
+            own = list(together)
+            tasks = [Claimed(*row[_OWN], parameters, now) for row in own]
+            lane = parameters.type, collection
+            lanes.setdefault(lane, []).extend(tasks)
+            ends[lane] = own[-1][_PRIORITY], own[-1][_DUE] - _ROUNDING
         if not apart:
             for lane in ends:
                 # Where a claim has just ended comes last.
