@@ -1,6 +1,7 @@
 """The store for PostgreSQL: statements that are prepared, and those that cannot be (G11, G13)."""
 
 import contextlib
+from datetime import UTC, datetime
 
 import pytest
 from django.db import DatabaseError, connection, transaction
@@ -10,6 +11,7 @@ from atp.models import Instance
 from atp.states import Event, State
 from atp.store.postgresql import PostgreSQLStore, enqueueing, sessions
 from atp.store.postgresql.statements import FEW, THRESHOLD
+from atp.store.values import Change
 
 from .world import World
 
@@ -169,3 +171,51 @@ def test_a_table_that_changes_under_it(world):
         ask("ALTER TABLE atp_instance DROP COLUMN more")
     often(world.enqueue)
     assert Instance.objects.count() == 3 * OFTEN
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_what_is_planned_where_there_is_nothing_does_for_much(world, count):
+    """Each row is looked up by an index that says where it is, and no other is walked for it."""
+    ask("VACUUM (ANALYZE) atp_instance, atp_inputs, atp_task")
+    host = world.host()
+    for _ in range(OFTEN):
+        world.enqueue(count)
+        claimed = host.claim(count)
+        for event in (Event.START, Event.FINISH):
+            world.store.record([now(event, task) for task in claimed], daemon=host.uuid)
+    looked_up = [each for name in planned() for each in lookups(plan_of(name))]
+    assert {table for table, _, _ in looked_up} == {"atp_instance", "atp_inputs", "atp_task"}
+    for table, index, condition in looked_up:
+        wanted = {"atp_instance_pkey": 1, "atp_instance_of_type": 2}.get(index, 1)
+        assert condition.count("= ANY") >= wanted, f"{table} by {index}: {condition}"
+
+
+def now(event, task):
+    return Change(event, task.instance, task.attempt, datetime.now(UTC))
+
+
+def planned():
+    """The names of the prepared statements that change what is claimed."""
+    found = ask("SELECT name FROM pg_prepared_statements WHERE name ~ '^atp_(claim|record|finish)'")
+    assert len(found) == 3
+    return [name for (name,) in found]
+
+
+def plan_of(name):
+    [(count,)] = ask(
+        f"SELECT cardinality(parameter_types) FROM pg_prepared_statements WHERE name = '{name}'"
+    )
+    nothing = ", ".join(["NULL"] * count)
+    [(plan,)] = ask(f"EXPLAIN (FORMAT JSON) EXECUTE {name} ({nothing})")
+    return plan[0]["Plan"]
+
+
+def lookups(node):
+    """Yield the table, index and condition where rows are looked up by what another step found."""
+    condition = node.get("Index Cond", "")
+    if "= ANY (ARRAY[" in condition:
+        yield node["Relation Name"], node["Index Name"], condition
+    elif "TID Cond" in node:
+        yield node["Relation Name"], "", "= ANY"
+    for below in node.get("Plans", ()):
+        yield from lookups(below)

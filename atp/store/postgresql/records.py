@@ -57,7 +57,6 @@ class Records(ORMRecords):
                     cursor,
                     "finish",
                     _finish_parameters(finished, daemon),
-                    prepared=len(finished) <= FEW,
                     fixed=_responds(finished),
                 )
                 written, is_all, _ = cursor.fetchone()
@@ -104,8 +103,8 @@ def _finish_parameters(finished, daemon):
         "given": len(finished),
         "instances": array(list(finished)),
         "attempts": array([change.attempt for change in changes]),
-        "began": array([_epoch(change.started) for change in changes]),
-        "ended": array([_epoch(change.time) for change in changes]),
+        "began": array([_microseconds(change.started) for change in changes]),
+        "ended": array([_microseconds(change.time) for change in changes]),
         "whos": texts([change.who for change in changes]),
         **_response_parameters([change.response for change in changes]),
     }
@@ -210,6 +209,11 @@ def _add_log(columns, change):
 
 def _epoch(time):
     return None if time is None else time.timestamp()
+
+
+def _microseconds(time):
+    """Since the epoch, as a whole number: both sides write and read that far more quickly."""
+    return None if time is None else round(1e6 * time.timestamp())
 
 
 _NUMBERS = (

@@ -36,6 +36,7 @@ _PLANNING = {
     "enable_seqscan": "off",
     "enable_bitmapscan": "off",
     "enable_mergejoin": "off",
+    "jit": "off",
 }
 
 # What the server calls the error that there is no such prepared statement.

@@ -25,7 +25,9 @@
 -- joined with each other, which a plan that expects few rows would do in quadratic
 -- time. And where rows are looked up, "= ANY (ARRAY[key])" is what an index serves and
 -- what no hash or merge join can: whatever the planner believes of it, a table is never
--- read from end to end.
+-- read from end to end. Instances are looked up by their Type too: where there are few yet,
+-- the index that begins with it looks as good as that of the key, and without the Type it
+-- would be walked from end to end for each.
 WITH RECURSIVE
 daemon AS MATERIALIZED (
     -- Whoever ends this identity locks its row: afterwards this finds none.
@@ -318,7 +320,7 @@ taken AS (
         UNION ALL SELECT row, place FROM further
     ) picked
     WHERE task.ctid = picked.row
-    RETURNING task.instance_id, task.attempt, task.due_at, picked.place
+    RETURNING task.instance_id, task.type_id, task.attempt, task.due_at, picked.place
 ),
 moved AS (
     -- A Task that waits is that of an ACCEPTED Instance. Its state is not asked
@@ -328,6 +330,7 @@ moved AS (
     SET state = 'SCHEDULED', attempt = taken.attempt
     FROM taken
     WHERE instance.id = ANY (ARRAY[taken.instance_id])
+      AND instance.type_id = ANY (ARRAY[taken.type_id])
     RETURNING instance.id, instance.uuid, instance.attempt, instance.identifier,
         instance.collection, instance.priority, instance.retries, instance.restarts,
         instance.lost, instance.type_id, taken.place, taken.due_at

@@ -59,7 +59,7 @@ taken AS (
     SET daemon_id = daemon.id, attempt = task.attempt + 1, request = ''
     FROM picked, daemon
     WHERE task.ctid = picked.row
-    RETURNING task.instance_id, task.attempt, task.due_at
+    RETURNING task.instance_id, task.type_id, task.attempt, task.due_at
 ),
 moved AS (
     -- A Task that waits is that of an ACCEPTED Instance: see claim.sql.
@@ -67,6 +67,7 @@ moved AS (
     SET state = 'SCHEDULED', attempt = taken.attempt
     FROM taken
     WHERE instance.id = ANY (ARRAY[taken.instance_id])
+      AND instance.type_id = ANY (ARRAY[taken.type_id])
     RETURNING instance.id, instance.uuid, instance.attempt, instance.identifier,
         instance.collection, instance.priority, instance.retries, instance.restarts,
         instance.lost, instance.type_id, taken.due_at

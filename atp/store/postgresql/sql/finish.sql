@@ -10,7 +10,7 @@ WITH
 deleted AS (
     DELETE FROM atp_task task
     USING unnest(
-        %(instances)s::bigint[], %(attempts)s::int[], %(began)s::float8[], %(ended)s::float8[],
+        %(instances)s::bigint[], %(attempts)s::int[], %(began)s::bigint[], %(ended)s::bigint[],
         %(content_types)s::text[], %(data)s::bytea[], %(files)s::text[], -- only with sizes
         %(sizes)s::bigint[], -- only with sizes
         %(whos)s::text[]
@@ -23,16 +23,17 @@ deleted AS (
       AND task.attempt = ANY (ARRAY[source.number])
       -- By its key alone: the index of what a daemon holds is long in what it held.
       AND coalesce(task.daemon_id, 0) = (SELECT id FROM atp_daemon WHERE uuid = %(daemon)s::uuid)
-    RETURNING source.*
+    RETURNING source.*, task.type_id
 ),
 moved AS (
     UPDATE atp_instance instance
     SET state = 'FINISHED', progress = 1,
-        started = coalesce(to_timestamp(began), instance.started),
-        finished = to_timestamp(ended),
+        started = coalesce(to_timestamp(began::float8 / 1000000), instance.started),
+        finished = to_timestamp(ended::float8 / 1000000),
         progress_message = CASE WHEN began IS NULL THEN instance.progress_message ELSE '' END
     FROM deleted
     WHERE instance.id = ANY (ARRAY[deleted.id])
+      AND instance.type_id = ANY (ARRAY[deleted.type_id])
       AND instance.state = CASE WHEN began IS NULL THEN 'RUNNING' ELSE 'SCHEDULED' END
     RETURNING deleted.*
 ),
@@ -46,7 +47,9 @@ responded AS ( -- only with sizes
 logged AS (
     INSERT INTO atp_logrecord
         (instance_id, subject, time, event, state, attempt, level, who, message)
-    SELECT moved.id, '', to_timestamp(log.time), log.event, log.state, number, 20, who, ''
+    SELECT
+        moved.id, '', to_timestamp(log.time::float8 / 1000000), log.event, log.state, number, 20,
+        who, ''
     FROM moved CROSS JOIN LATERAL (
         VALUES ('start', 'RUNNING', began), ('finish', 'FINISHED', ended)
     ) AS log (event, state, time)

@@ -16,7 +16,7 @@ source AS MATERIALIZED (
     ) AS source (id, attempt, sources, target, effect, started, finished, reason, retries, delay)
 ),
 held AS MATERIALIZED (
-    SELECT source.*
+    SELECT source.*, task.type_id
     FROM source JOIN atp_task task ON task.instance_id = ANY (ARRAY[source.id])
     WHERE task.attempt = ANY (ARRAY[source.attempt])
       AND coalesce(task.daemon_id, 0) = (SELECT id FROM atp_daemon WHERE uuid = %(daemon)s::uuid)
@@ -41,6 +41,7 @@ moved AS (
         END
     FROM held source
     WHERE instance.id = ANY (ARRAY[source.id])
+      AND instance.type_id = ANY (ARRAY[source.type_id])
       AND instance.state = ANY (source.sources::text[])
     RETURNING instance.id, instance.started, source.effect, source.delay
 ),
