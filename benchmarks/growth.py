@@ -1,8 +1,10 @@
 """Whether draining stays as fast with much in the database, beside the rate with little in it.
 
-Each case has a database of its own, which is filled once; then all take turns, in
-one order and in the other. ``again`` is the same as ``few``: how far its ratio is
-from 1 says what the others are worth.
+Each case has a database of its own, which is filled once. Then they take turns, each
+beside the case that it is divided by: in one run behind it, in the next before it. The
+ratio is the median of those of the runs, so that what slows the machine down for a while
+slows both. ``again`` is the same as ``few``: how far its ratio is from 1 says what the
+others are worth.
 Most are measured as ``drain`` is, with other Instances in the database: that wait,
 of a Type that no daemon serves; that have FINISHED, of the same Type; that wait, of
 the same Type and of higher priority, but are dated in the future. One has tasks of
@@ -14,6 +16,7 @@ starts. There the first tasks warm it up, and the rate is that of those which fi
 next, in front of as many as the case says; it is divided by that in front of few.
 """
 
+import statistics
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -120,20 +123,27 @@ def run(options, report):
 
     cases = _cases(options)
     rates = {case.key: [] for case in cases}
+    ratios = {case.key: [] for case in cases if case.base}
     with ExitStack() as stack:
-        names = [stack.enter_context(_filled(connection, *pair)) for pair in enumerate(cases)]
-        turns = list(zip(names, cases, strict=True))
-        for _ in range(options.runs):
-            for name, case in turns:
-                with used(connection, name):
-                    rates[case.key].append(case.rate(connection, options.directory))
-            turns.reverse()
-    medians = {case.key: report.rates(case.name, rates[case.key]) for case in cases}
-    bases = {case.key: case.name for case in cases}
+        names = {
+            case.key: stack.enter_context(_filled(connection, number, case))
+            for number, case in enumerate(cases)
+        }
+        by_key = {case.key: case for case in cases}
+        for run in range(options.runs):
+            for key, ratios_of in ratios.items():
+                base = by_key[key].base
+                found = {}
+                for each in (key, base) if run % 2 else (base, key):
+                    with used(connection, names[each]):
+                        found[each] = by_key[each].rate(connection, options.directory)
+                    rates[each].append(found[each])
+                ratios_of.append(found[key] / found[base])
     for case in cases:
-        if case.base:
-            ratio = medians[case.key] / medians[case.base]
-            report.compare(bases[case.base], ratio, figure=case.name)
+        report.rates(case.name, rates[case.key])
+    for key, found in ratios.items():
+        case = by_key[key]
+        report.compare(by_key[case.base].name, statistics.median(found), figure=case.name)
 
 
 def _cases(options):

@@ -18,8 +18,9 @@ HEAD = 10
 # Seconds without a task.
 STALLED_AFTER = 60
 LOOK_EVERY = 0.002
-# The store is left alone for so many times as long as a look at it took.
-REST = 10
+# The store is left alone for so many times as long as a look at it took. It is looked at only
+# when all handlers have been entered: what is left then is not long.
+REST = 2
 # Seconds before the memory of workers is looked at that have nothing to do.
 IDLE_FOR = 1
 CLIENTS = 8
