@@ -2,7 +2,7 @@
 
 import json
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from itertools import groupby
 from operator import itemgetter
@@ -35,6 +35,9 @@ SLOW, TIMES, AGAIN = 0.005, 20, 1.0
 MANY, SLOW_OF_MANY = 100, 0.001
 # It is no help where a look at so many lanes has taken no longer for each, in seconds.
 EACH = 20e-6
+# Where of more than so many Types more waits than a claim takes, the next claims look at so
+# many of them, those whose turn it is; and at all again after so long, in seconds.
+PART, ALL_AGAIN = 24, 0.1
 # What a time may lose on its way here and back, in seconds.
 _ROUNDING = 2e-6
 
@@ -63,10 +66,9 @@ class Look:
         rows.sort(key=_order)
         return cls(now=said[_DUE], rows=rows, **json.loads(said[_SAID]))
 
-    def add(self, other):
-        """Take what another has found as well."""
-        self.rows += other.rows
-        self.types |= other.types
+    def followed_by(self, later):
+        """Return what is true after another look: what both have found, and what that one says."""
+        return replace(later, rows=self.rows + later.rows, types=self.types | later.types)
 
 
 _lane = itemgetter(_TYPE, _COLLECTION)
@@ -82,6 +84,10 @@ class Claims(ORMClaims):
     _ends = {}
     _from_the_end_until = 0.0
     _looks_between = True
+    # The Types that the last look at all has taken from, if more waited than it took, and
+    # until when that is relied on.
+    _plenty = frozenset()
+    _plenty_until = 0.0
 
     def _claim_unlimited(self, daemon, types, limit):
         types = self.rotation.order(types)
@@ -90,24 +96,36 @@ class Claims(ORMClaims):
             claimed = self._first(daemon, types)
             if claimed:
                 return claimed
-        look = self._look(daemon, types, limit, ends)
+        part = self._part_of(types)
+        look = self._look(daemon, part or types, limit, ends)
+        if part and len(look.rows) < limit:
+            part = None
+            look = look.followed_by(self._look(daemon, types, limit - len(look.rows), ends))
         if ends and len(look.rows) < limit:
             # What is missing may lie before.
-            ends, early = {}, look
-            look = self._look(daemon, types, limit - len(early.rows), ends)
-            early.add(look)
-            look.rows, look.types = early.rows, early.types
+            ends = {}
+            look = look.followed_by(self._look(daemon, types, limit - len(look.rows), ends))
         self._limited = look.limited or []
         if look.late:
             self.miss(who=look.name)
         cut = look.cut or []
-        if not ends and not cut:
+        if not ends and not cut and not part:
             self._ends = {}
         claimed = self._claimed(look.rows, look.now, look.types)
-        if not ends:
+        if not part:
+            self._plenty_until = time.monotonic() + ALL_AGAIN
+            has_more = len(claimed) >= limit
+            self._plenty = frozenset(task.type for task in claimed) if has_more else frozenset()
+        if not ends and not part:
             self._look_again(look)
         self.rotation.skip(cut)
         return claimed
+
+    def _part_of(self, types):
+        """Return those to look at, in their order; None if it is time to look at all."""
+        if len(self._plenty) <= PART or time.monotonic() >= self._plenty_until:
+            return None
+        return [type for type in types if type in self._plenty][:PART]
 
     def _first(self, daemon, types):
         """Claim one if that is simple; else it is to be looked for."""
@@ -177,7 +195,7 @@ class Claims(ORMClaims):
         look = Look.of(rows)
         if look.missed and caps is None:
             # Of a lane with a limit it might be too many: what was missed there waits.
-            look.add(self._look(daemon, types, look.missed, ends, walks=walks))
+            look = look.followed_by(self._look(daemon, types, look.missed, ends, walks=walks))
             look.rows.sort(key=_order)
         return look
 
