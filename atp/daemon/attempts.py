@@ -56,6 +56,11 @@ class Attempts:
         """Whether anything is in this daemon's hands."""
         return len(self._pool) > 0
 
+    @property
+    def unrecorded(self):
+        """How much has happened that is not in the database yet."""
+        return len(self._ledger)
+
     def add_limited(self, claimed):
         """Some of what was claimed may count for limits."""
         self._limited.update(task.key for task in claimed if task.limited)

@@ -41,7 +41,7 @@ class Claiming:
             self._housekeep()
 
     def _wanted(self):
-        return self._pool.wanted() if self._pool.is_low() else 0
+        return self._pool.wanted(self._attempts.unrecorded) if self._pool.is_low() else 0
 
     def _is_time(self):
         """When a worker has become free, or something waits or may wait."""

@@ -5,6 +5,7 @@ from collections import defaultdict, deque
 from . import journal
 from .channel import Closed
 from .hand import Holding, packed
+from .ledger import BATCH
 from .pace import AHEAD, MAX_AHEAD, Pace
 from .processes import uptime
 
@@ -105,14 +106,20 @@ class Pool:
             return float("inf")  # it has become long, or is on hold
         return max(link.expected - passed, 1e-6)
 
-    def wanted(self):
-        """How many more Tasks the workers could start soon."""
+    def wanted(self, unrecorded=0):
+        """How many more Tasks the workers could start soon.
+
+        What has run and is ``unrecorded`` counts as if it were in hand, beyond what is
+        recorded in one go: nothing is gained by running what cannot be recorded. A worker
+        that has nothing gets something all the same.
+        """
         now = uptime()
         room = sum(
             min(self._pace.room(self._load(link, now)), MAX_AHEAD - len(link.hand))
             for link in self.links.values()
         )
-        return max(0, room - len(self.waiting))
+        behind = max(0, unrecorded - BATCH)
+        return max(int(self.has_free()), room - len(self.waiting) - behind)
 
     def is_low(self):
         """Whether some worker has little left to do, and nothing is there for it."""

@@ -5,6 +5,7 @@ import pytest
 from atp.daemon import pool as module
 from atp.daemon.channel import Channel
 from atp.daemon.hand import Link
+from atp.daemon.ledger import BATCH
 from atp.daemon.pace import AHEAD, MAX_AHEAD
 from atp.daemon.pool import LOOK_AFTER, STEAL_AFTER, Pool
 from atp.daemon.ring import Ring
@@ -89,6 +90,20 @@ def test_short_types_are_handed_out_ahead(pool, clock):
     pool.hand_out()
     assert [len(hand) for hand in hands(pool)] == [5, 5]
     assert len(pool.waiting) == 6
+
+
+def test_what_cannot_be_recorded_counts_as_if_it_were_in_hand(pool, clock):
+    """G11: what has run and is not recorded may have to run again."""
+    learn(pool, clock, "tests.a", AHEAD / 100)
+    assert pool.wanted(unrecorded=BATCH) == pool.wanted() == 200
+    assert pool.wanted(unrecorded=BATCH + 50) == 150
+    # Who has nothing is not kept waiting for it.
+    assert pool.wanted(unrecorded=10 * BATCH) == 1
+    for link in pool.links.values():
+        pool.put([claimed(link.slot, "tests.a")])
+        pool.hand_out()
+    assert all(hands(pool))
+    assert pool.wanted(unrecorded=10 * BATCH) == 0
 
 
 def test_a_worker_that_soon_is_free_gets_the_next(pool, clock):
