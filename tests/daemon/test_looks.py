@@ -29,7 +29,7 @@ class Daemon:
 
     def __init__(self):
         self.claims, self.outlook = 0, Outlook()
-        self.attempts = SimpleNamespace(news=News())
+        self.attempts = SimpleNamespace(news=News(), unrecorded=0)
         self.attempts.news.call()
         self.while_claiming = lambda: None
         self.timers = Timers()
@@ -37,7 +37,7 @@ class Daemon:
             SimpleNamespace(busy=False, submit=self._submit),
             SimpleNamespace(claim=self._claim, miss=lambda **_: 0, outlook=self._outlook),
             SimpleNamespace(current="me", name="me", types=["a"], leased=True, may_sweep=True),
-            SimpleNamespace(wanted=lambda: 1, is_low=lambda: True, free=lambda: 1),
+            SimpleNamespace(wanted=lambda unrecorded: 1, is_low=lambda: True, free=lambda: 1),
             self.attempts,
             self.timers,
             SimpleNamespace(hint=lambda request: None),
