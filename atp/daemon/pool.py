@@ -229,9 +229,10 @@ class Pool:
             self._add(link, holding, now)
             given.append(holding)
             load += holding.expected
-            # What came before it in this hand is not alone, or nothing would be behind it.
-            is_alone = not waiting or holding.alone or waiting[0].alone
-            if is_alone or load >= AHEAD or len(link.hand) >= MAX_AHEAD:
+            # As _fits() says, of a hand in which nothing before this one is alone.
+            if not waiting or holding.alone or waiting[0].alone:
+                return
+            if load >= AHEAD or len(link.hand) >= MAX_AHEAD:
                 return
 
     def _add(self, link, holding, now):

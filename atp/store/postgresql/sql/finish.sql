@@ -5,7 +5,8 @@
 -- "size" is, it has a Response. The Task says who holds it, so that it is removed
 -- first; its Instance then is in the state that a held Task goes with, or the
 -- whole statement fails, by a division by zero. The answer are the keys of those
--- that were written, if they are not all. For "= ANY (ARRAY[key])" see claim.sql.
+-- that were written, if they are not all. Lines that are "only with sizes" are left out
+-- where there is no Response at all. For "= ANY (ARRAY[key])" see claim.sql.
 WITH
 deleted AS (
     DELETE FROM atp_task task

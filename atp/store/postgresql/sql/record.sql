@@ -21,7 +21,8 @@ held AS MATERIALIZED (
     WHERE task.attempt = ANY (ARRAY[source.attempt])
       AND coalesce(task.daemon_id, 0) = (SELECT id FROM atp_daemon WHERE uuid = %(daemon)s::uuid)
       AND NOT (source.effect = 'freed' AND task.request = 'cancel')
-    ORDER BY task.instance_id
+    -- By this and not by the Task's own key: the index of that looks like a way to sort.
+    ORDER BY source.id
     FOR UPDATE OF task
 ),
 moved AS (
