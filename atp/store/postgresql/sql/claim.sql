@@ -27,7 +27,9 @@
 -- what no hash or merge join can: whatever the planner believes of it, a table is never
 -- read from end to end. Instances are looked up by their Type too: where there are few yet,
 -- the index that begins with it looks as good as that of the key, and without the Type it
--- would be walked from end to end for each.
+-- would be walked from end to end for each. The Type is said twice for the planner up to
+-- PostgreSQL 16, which might look it up there without the key: two look-ups look worse than
+-- one by the key.
 WITH RECURSIVE
 daemon AS MATERIALIZED (
     -- Whoever ends this identity locks its row: afterwards this finds none.
@@ -330,7 +332,7 @@ moved AS (
     SET state = 'SCHEDULED', attempt = taken.attempt
     FROM taken
     WHERE instance.id = ANY (ARRAY[taken.instance_id])
-      AND instance.type_id = ANY (ARRAY[taken.type_id])
+      AND instance.type_id = ANY (ARRAY[taken.type_id, taken.type_id])
     RETURNING instance.id, instance.uuid, instance.attempt, instance.identifier,
         instance.collection, instance.priority, instance.retries, instance.restarts,
         instance.lost, instance.type_id, taken.place, taken.due_at

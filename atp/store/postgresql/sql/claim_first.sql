@@ -67,7 +67,7 @@ moved AS (
     SET state = 'SCHEDULED', attempt = taken.attempt
     FROM taken
     WHERE instance.id = ANY (ARRAY[taken.instance_id])
-      AND instance.type_id = ANY (ARRAY[taken.type_id])
+      AND instance.type_id = ANY (ARRAY[taken.type_id, taken.type_id])
     RETURNING instance.id, instance.uuid, instance.attempt, instance.identifier,
         instance.collection, instance.priority, instance.retries, instance.restarts,
         instance.lost, instance.type_id, taken.due_at

@@ -34,7 +34,7 @@ moved AS (
         progress_message = CASE WHEN began IS NULL THEN instance.progress_message ELSE '' END
     FROM deleted
     WHERE instance.id = ANY (ARRAY[deleted.id])
-      AND instance.type_id = ANY (ARRAY[deleted.type_id])
+      AND instance.type_id = ANY (ARRAY[deleted.type_id, deleted.type_id])
       AND instance.state = CASE WHEN began IS NULL THEN 'RUNNING' ELSE 'SCHEDULED' END
     RETURNING deleted.*
 ),

@@ -42,7 +42,7 @@ moved AS (
         END
     FROM held source
     WHERE instance.id = ANY (ARRAY[source.id])
-      AND instance.type_id = ANY (ARRAY[source.type_id])
+      AND instance.type_id = ANY (ARRAY[source.type_id, source.type_id])
       AND instance.state = ANY (source.sources::text[])
     RETURNING instance.id, instance.started, source.effect, source.delay
 ),
