@@ -4,10 +4,12 @@ import json
 import os
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import pytest
 
 from benchmarks.__main__ import NAMES
+from benchmarks.peers.findings import Findings
 
 from . import environment
 
@@ -205,3 +207,17 @@ def test_what_cannot_be_run_is_told(args, told, tmp_path):
     done = benchmarks(*args, url=f"sqlite:///{tmp_path}/db.sqlite3")
     assert done.returncode == 2
     assert told in done.stderr
+
+
+def test_a_peer_is_compared_with_what_atp_did_in_the_same_run():
+    own, peer, failed = (SimpleNamespace(key=key) for key in ("atp", "peer", "failed"))
+    findings = Findings([own, peer, failed], ["drain"])
+    # The machine is half as fast in the second run, and ATP twice as fast as the peer in each.
+    for rates in ((200, 100), (100, 50), (220, 110)):
+        for participant, rate in zip((own, peer), rates, strict=True):
+            findings.add(participant, {"drain": rate})
+    findings.add(own, {"drain": 300})  # the peer has failed by now
+    assert findings.median(own, "drain") == 210
+    assert findings.ratio(peer, "drain") == 2
+    assert findings.ratio(own, "drain") is None
+    assert findings.ratio(failed, "drain") is None

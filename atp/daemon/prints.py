@@ -74,11 +74,11 @@ class Prints:
         now = uptime()
         return min([most, *(pipe.due - now for pipe in self._pipes.values() if pipe.due > now)])
 
-    def forward(self):
-        """Pass on what the workers have printed."""
+    def forward(self, readable):
+        """Pass on what the workers have printed: of ``readable`` there is something to read."""
         now = uptime()
         for slot, pipe in list(self._pipes.items()):
-            if pipe.due <= now:
+            if pipe.due <= now and pipe.descriptor in readable:
                 self._read(slot, pipe, now)
             if pipe.dropped and now - pipe.told >= TELL_EVERY:
                 self._tell(slot, pipe, now)

@@ -7,7 +7,7 @@ from a process that holds a connection.
 
 import gc
 import os
-import selectors
+import select
 import time
 
 from .. import __version__
@@ -47,6 +47,8 @@ class Supervisor:
         self._stops = 0
         self._status = None
         self._pause = TURN
+        # Descriptors from which something can be read.
+        self._readable = frozenset()
         self._watcher = Watcher() if options.reload else None
         self._reloading = False
 
@@ -85,22 +87,28 @@ class Supervisor:
         return 0 if self._status == DONE else 1
 
     def _wait(self):
-        with selectors.DefaultSelector() as selector:
-            selector.register(self._signals, selectors.EVENT_READ)
-            if self._dispatcher.channel is not None:
-                selector.register(self._dispatcher.channel, selectors.EVENT_READ)
-            for descriptor in self._prints.descriptors():
-                selector.register(descriptor, selectors.EVENT_READ)
-            selector.select(self._prints.pause(self._pause))
-        self._signals.clear()
+        # What is waited for changes, and this kind is quickly made.
+        poll = select.poll()
+        for descriptor in (*self._sources(), *self._prints.descriptors()):
+            poll.register(descriptor, select.POLLIN)
+        ready = poll.poll(1000 * self._prints.pause(self._pause))
+        self._readable = frozenset(descriptor for descriptor, _ in ready)
+        if self._signals.fileno() in self._readable:
+            self._signals.clear()
+
+    def _sources(self):
+        channel = self._dispatcher.channel
+        return [each.fileno() for each in (self._signals, channel) if each is not None]
 
     def _turn(self):
         for why in self._signals.take_stops():
             self._reloading = False  # whoever stops a daemon means it
             self._stop(why)
-        self._prints.forward()
+        self._prints.forward(self._readable)
         self._reap()
-        self._hear()
+        channel = self._dispatcher.channel
+        if channel is not None and channel.fileno() in self._readable:
+            self._hear()
         while self._deaths:
             self._bury(*self._deaths.pop(0))
         if self._status is not None:

@@ -9,10 +9,13 @@ class Timers:
     def __init__(self):
         self._next = {}
 
-    def due(self, name, every):
-        """Tell whether it is time; if so, the next time is ``every`` seconds from now."""
+    def due(self, name, every, early=0.0):
+        """Tell whether it is time; if so, the next time is ``every`` seconds from now.
+
+        Where somebody is at it anyway it may be so much ``early``: nobody has to wake up for it.
+        """
         now = uptime()
-        if now < self._next.get(name, 0):
+        if now + early < self._next.get(name, 0):
             return False
         self._next[name] = now + every
         return True

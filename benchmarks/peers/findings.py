@@ -41,11 +41,18 @@ class Findings:
         return statistics.median(numbers) if numbers else None
 
     def ratio(self, participant, value):
-        """Return ATP's median divided by a peer's; None if there is none of either."""
-        own, other = self.median(self.participants[0], value), self.median(participant, value)
-        if participant is self.participants[0] or None in (own, other) or not other:
+        """Return ATP's value divided by a peer's, the median of the runs; None if there is none.
+
+        Both are of the same run: what slows the machine down for a while slows both.
+        """
+        if participant is self.participants[0]:
             return None
-        return own / other
+        own, others = (
+            self._values[each.key].get(value, ()) for each in (self.participants[0], participant)
+        )
+        # Who has failed once is not asked again, so that what is there begins with the first run.
+        ratios = [mine / other for mine, other in zip(own, others, strict=False) if other]
+        return statistics.median(ratios) if ratios else None
 
     def failures(self, participant):
         """Return the reasons by figure."""

@@ -40,7 +40,7 @@ def say(hall, data):
     """Print, and let what waits be passed on."""
     os.write(hall.pen, data)
     hall.clock.now += EVERY
-    hall.forward()
+    hall.forward(hall.descriptors())
 
 
 def test_lines_are_passed_on_whole(hall):
@@ -66,7 +66,7 @@ def test_too_much_is_dropped_and_counted(hall):
     assert RATE <= len(hall.passed()) <= RATE * 1.5
     assert set(hall.passed().split(b"\n")) == {line[:-1], b""}
     hall.clock.now += 10
-    hall.forward()
+    hall.forward(hall.descriptors())
     assert [told["worker"] for told in hall.told] == [0, 0]  # that it begins, and how much it was
     # A second later there is room again.
     before = len(hall.passed())
@@ -90,7 +90,7 @@ def test_who_prints_without_end_is_read_now_and_then(hall):
     """What is due later is not waited for, so that the supervisor has time for all else."""
     [descriptor] = hall.descriptors()
     os.write(hall.pen, b"x\n")
-    hall.forward()
+    hall.forward(hall.descriptors())
     assert hall.descriptors() == []
     assert hall.pause(0.25) == pytest.approx(EVERY)
     hall.clock.now += EVERY
