@@ -19,8 +19,9 @@ latency
     between two; and the memory of these workers (PSS), in all their processes.
 
 ATP is divided by a peer run by run, since the machine may change its pace meanwhile: the
-ratio is the median of those. On PostgreSQL the rows are counted that are written for a task, by bulk and by drain.
-What cannot be installed or does not run is told, with the reason.
+ratio is the median of those. On PostgreSQL the rows are counted that are written for a
+task, by bulk and by drain. What cannot be installed or does not run is told, with the
+reason.
 """
 
 
