@@ -173,7 +173,9 @@ class Dispatcher:
             self._rang = False
             self._attempts.news.call()
         # At work it looks by itself, and would hear its own writing.
-        self._listening.listen(self._claiming.is_idle())
+        self._listening.listen(
+            self._claiming.is_idle(), may_be_handed=self._recording.may_be_handed()
+        )
         for thread in (self._claimer, self._recorder):
             thread.cut_if_overdue(settings.STATEMENT_TIMEOUT)
         if self._timers.due("alive", ALIVE_EVERY, early=ALIVE_EARLY):

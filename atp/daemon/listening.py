@@ -23,18 +23,24 @@ class Listening:
         # Where it can be handed something; empty, or another, once that was lost.
         self.channel = ""
         self._missed = False
+        self._rings = False
         self._wanted = threading.Event()
         threading.Thread(target=self._run, name="atp-listen", daemon=True).start()
 
-    def listen(self, wanted):
-        """Listen from now on, or not; what comes meanwhile is heard later."""
-        if wanted != self._wanted.is_set():
-            (self._wanted.set if wanted else self._wanted.clear)()
+    def listen(self, rings, *, may_be_handed):
+        """Ring from now on, or not; what comes meanwhile is rung for later.
+
+        Who does not want that hears all the same what it is handed, as long as it may be.
+        """
+        if (rings or may_be_handed) != self._wanted.is_set():
+            (self._wanted.set if rings or may_be_handed else self._wanted.clear)()
+        if rings != self._rings:
+            self._rings = rings
             self._ring()
 
     def _ring(self):
         # The one that has rung looks second, and so does the one that wants it.
-        if self._missed and self._wanted.is_set():
+        if self._missed and self._rings:
             self._missed = False
             self._rung()
 
@@ -43,8 +49,10 @@ class Listening:
         if listener is None:
             return
         try:
-            while self.channel or self._wanted.wait():
-                came = listener.wait(PIECE)
+            while True:
+                may_rest = not self._wanted.is_set() and (listener.keeps or not listener.channel)
+                # Once more, before it rests: it may have been handed something until then.
+                came = listener.wait(0 if may_rest else PIECE)
                 handed = listener.handed()
                 for daemon, claimed in handed:
                     self._handed(daemon, claimed)
@@ -53,6 +61,8 @@ class Listening:
                 if (came and not handed) or lost != self.channel:
                     self._missed = True
                     self._ring()
+                if may_rest:
+                    self._wanted.wait()
         except Exception as error:  # without it the daemon polls
             journal.listening_ended(error=error, exc_info=error)
         finally:

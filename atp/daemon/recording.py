@@ -41,7 +41,7 @@ class Recording:
         self.registered = False
         # What the daemon's row says of it, and since when it has had something to do.
         self._told_idle, self._told_mode, self._told_channel = None, Mode.RUNNING, ""
-        self._handings = 0
+        self._may_be_handed, self._handings = False, 0
         self._busy_since = 0.0
 
     def turn(self):
@@ -68,12 +68,17 @@ class Recording:
 
     def joined(self):
         """The daemon has another row, of which nothing has been told."""
+        self._may_be_handed = False
         self._told_idle, self._told_mode, self._told_channel = None, Mode.RUNNING, ""
 
     def handed(self):
         """An enqueue has handed over a Task: since then the row does not say idle any more."""
         self._handings += 1
         self._told_idle = False
+
+    def may_be_handed(self):
+        """Whether an enqueue may hand over something, or has, of which nobody has heard yet."""
+        return self._may_be_handed
 
     def may_have_missed_handing(self):
         """Whether what the row named for handing over to cannot be heard any more.
@@ -114,6 +119,7 @@ class Recording:
         # From now on something may be handed over there.
         channel = self._told_channel = self._listening.channel
         handings = self._handings
+        self._may_be_handed = self._may_be_handed or idle
         self._timers.later("renew", settings.RENEW_EVERY)
 
         def renewed(result):
@@ -122,6 +128,7 @@ class Recording:
             if idle and not self._told_idle:
                 # What was enqueued before this was known, nobody has told of.
                 self._attempts.news.call()
+            self._may_be_handed = idle or result.value.unheard
             # What was handed over meanwhile came after this, or did it before: then it is
             # said once more.
             self._told_idle = idle and handings == self._handings

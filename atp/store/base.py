@@ -257,6 +257,7 @@ class Store(ABC):
         Where Tasks are handed over, ``channel`` is what :meth:`renew` is to be told, and
         another, or empty, once that has been lost; ``handed()`` takes what has come there:
         pairs of the daemon's uuid and a :class:`Claimed`. What came after a channel was
-        lost is held by the daemon, and it does not know.
+        lost is held by the daemon, and it does not know. ``keeps`` tells whether what came
+        while nobody waited is heard of by the next who does; else somebody always has to.
         """
         return None  # noqa: RET501 (an answer)

@@ -244,10 +244,15 @@ class DaemonFacts:
 
 @dataclass(frozen=True, kw_only=True)
 class Renewal:
-    """The answer to a renewal: the database's time, and the daemon's request if any."""
+    """The answer to a renewal: the database's time, and the daemon's request if any.
+
+    ``unheard`` says that it was handed something of which its listener has not heard yet;
+    then its row does not say that it is idle.
+    """
 
     time: datetime
     request: str = ""
+    unheard: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)

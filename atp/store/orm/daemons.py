@@ -111,6 +111,7 @@ class Daemons(Limited, Gates, Mending):
                 workers=list(workers),
                 idle=idle,
                 mode=mode,
+                channel=channel,
             )
             if not renewed:
                 raise LeaseLost("The daemon's row is gone: its Tasks were taken away.")

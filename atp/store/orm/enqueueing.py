@@ -18,17 +18,18 @@ _KEPT = "SELECT id FROM atp_type WHERE identifier = %s FOR KEY SHARE"
 
 class Enqueueing(ORMBase):
     def enqueue(self, registration, requests, *, who=""):
+        is_alone = len(requests) == 1 and not self.connection.in_atomic_block
         for remaining in reversed(range(ATTEMPTS)):
             try:
                 with self.atomic():
-                    return self._enqueue(registration, requests, who)
+                    return self._enqueue(registration, requests, who, is_alone)
             except IntegrityError:
                 # Somebody took one of the identifiers after we had looked.
                 if not remaining or not any(r.identifier for r in requests):
                     raise
         raise AssertionError("unreachable")
 
-    def _enqueue(self, registration, requests, who):
+    def _enqueue(self, registration, requests, who, is_alone):
         type_id = self._type_id(registration)
         now = self.now()
         existing = self._existing(type_id, requests)
@@ -51,7 +52,7 @@ class Enqueueing(ORMBase):
             if request.existing == "redrive" and taken.state == State.FAILED:
                 redrive[taken] = request.created_by or who
             instances.append(taken)
-        self._insert(new, type_id, now, who)
+        self._insert(new, type_id, now, who, is_alone)
         if redrive:
             self._redrive(redrive, now)
         return instances
@@ -93,7 +94,8 @@ class Enqueueing(ORMBase):
         instance.is_new = True
         return instance
 
-    def _insert(self, new, type_id, now, who):
+    def _insert(self, new, type_id, now, who, is_alone):
+        """Write the Instances; ``is_alone`` tells that it is one, and nothing else is written."""
         if not new:
             return
         self.tell()

@@ -1,6 +1,5 @@
 """Enqueueing on PostgreSQL: one statement for up to a thousand."""
 
-import time
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from itertools import chain, islice, repeat
@@ -14,6 +13,7 @@ from ...models import Instance
 from ...states import State
 from ...uuids import number as uuid_number
 from ...uuids import numbers as uuids_of
+from ..handing import Handing
 from ..orm.enqueueing import Enqueueing as ORMEnqueueing
 from ..values import Request
 from .arrays import array, texts
@@ -21,8 +21,6 @@ from .cursors import cursor_of
 from .statements import execute
 
 CHUNK = 1000
-# What comes so soon after another of this process, in seconds, comes to no idle daemon.
-APART = 0.02
 # So many characters of inputs fit into a notice, whatever they are: it has 8,000 bytes,
 # of which Type, identifier and collection may take a fourth.
 MOST_HANDED = 1200
@@ -36,9 +34,7 @@ _FIXED = {inline: frozenset((_SAYS | {"tell": inline}).items()) for inline in (T
 _WITHOUT_IDENTIFIERS = frozenset({("identifiers", None)})
 
 
-class Enqueueing(ORMEnqueueing):
-    _last = 0.0
-
+class Enqueueing(Handing, ORMEnqueueing):
     def enqueue(self, registration, requests, *, who=""):
         if not requests:
             return []
@@ -86,14 +82,7 @@ class Enqueueing(ORMEnqueueing):
         return [self._instance_of(int(key), uuid, request, int(type_id), created)]
 
     def _may_hand(self, request):
-        """Whether to look for an idle daemon to hand it to; of many in a row nobody is idle."""
-        last, self._last = self._last, time.monotonic()
-        return (
-            self._last - last > APART
-            and request.due is None
-            and request.start_before is None
-            and len(request.inputs.data) <= MOST_HANDED
-        )
+        return super()._may_hand(request) and len(request.inputs.data) <= MOST_HANDED
 
     def _make(self, registration, requests, who):
         """Insert Instances and return what is to be known of each.

@@ -27,8 +27,9 @@ class Listener:
     here. Whoever waits polls all the same.
     """
 
-    # Where it hears what is handed over; empty while it cannot.
+    # Where it hears what is handed over; empty while it cannot. It hears of it only once.
     channel = ""
+    keeps = False
 
     def __init__(self, alias):
         self._alias = alias

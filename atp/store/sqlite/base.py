@@ -6,12 +6,13 @@ would be slowed down by whatever the other threads of the process do.
 """
 
 from contextlib import contextmanager, nullcontext
-from datetime import UTC
+from datetime import UTC, datetime
 from json import JSONEncoder
 
 from django.db import transaction
 
 from ..orm.base import ORMBase
+from .cursors import cursor_of
 from .turns import turn
 
 # What is no text in UTF-8 is refused by the driver, as it would be as a parameter of its own.
@@ -37,11 +38,22 @@ class SQLiteBase(ORMBase):
                 self.run(_NOTHING)
             yield
 
+    def select(self, statement, **parameters):
+        """Execute one statement and return its rows."""
+        with cursor_of(self.connection) as cursor:
+            cursor.execute(statement, parameters)
+            return cursor.fetchall()
+
     def run(self, statement, **parameters):
-        """Execute one statement and return the cursor."""
-        cursor = self.connection.cursor()
-        cursor.execute(statement, parameters)
-        return cursor
+        """Execute one statement and return how many rows it has written."""
+        with cursor_of(self.connection) as cursor:
+            cursor.execute(statement, parameters)
+            return cursor.rowcount
+
+    def run_many(self, statement, rows):
+        """Execute one statement for each of the rows, which are sequences."""
+        with cursor_of(self.connection) as cursor:
+            cursor.executemany(statement, rows)
 
 
 def as_text(time):
@@ -49,3 +61,8 @@ def as_text(time):
     if time is None:
         return None
     return (time if time.tzinfo is UTC else time.astimezone(UTC)).isoformat(" ")[:-6]
+
+
+def as_instant(text):
+    """Return what InstantField has written as a point in time."""
+    return datetime.fromisoformat(text).replace(tzinfo=UTC)

@@ -1,25 +1,19 @@
 """Claiming on SQLite: a look at the queue without the lock, then the same in a transaction."""
 
 import time
-from datetime import timedelta
 from functools import partial
 
 from django.utils.functional import cached_property
 
-from ...exceptions import LeaseLost
 from ..orm.claims import Claims as ORMClaims
 from ..orm.gates import Closed
 from ..rotation import taken
-from ..values import Parameters
 from .base import as_json, as_text
 from .known import Known
 from .lane import Lane
+from .parameters import parameters_of
+from .situation import Asking
 from .waiting import Waiting
-
-_DAEMON = """
-    SELECT id, host || ':' || pid, lock <> '' OR lease_until > %(now)s
-    FROM atp_daemon WHERE uuid = %(daemon)s
-"""
 
 _HOLD = """
     UPDATE atp_task SET daemon_id = %(daemon)s, attempt = attempt + 1, request = ''
@@ -37,7 +31,7 @@ _LOG = """
 """
 
 
-class Claims(Waiting, ORMClaims):
+class Claims(Asking, Waiting, ORMClaims):
     @cached_property
     def _known(self):
         return Known()
@@ -47,14 +41,15 @@ class Claims(Waiting, ORMClaims):
         look = self._look(daemon, types, limit) if limit > 0 else None
         if look is None:
             return []
-        served, found, cut = look
+        situation, found, cut = look
         with self.atomic():
             now = self.now()
-            row = self._leased(daemon, as_text(now))
-            self.miss(who=row[1])
-            gates, limits, weights = self._set(as_text(now))
-            closed = Closed(gates.pairs | limits.pairs)
-            pick = partial(self._pick, row, served, weights, closed, now, limit)
+            if not self._stands(situation):
+                situation = self._situation(types, now, daemon=daemon)
+            _, name = situation.leased(now)
+            if situation.is_late:
+                self.miss(who=name)
+            pick = partial(self._pick, situation, situation.not_claimed(), now, limit)
             known = self._known.lanes(limit)
             if known:
                 claimed = pick(found=[(*lane, None) for lane in known], least=limit)
@@ -68,46 +63,44 @@ class Claims(Waiting, ORMClaims):
 
     def _take_limited(self, daemon, type, rooms, wanted):
         now = self.now()
-        row = self._leased(daemon, as_text(now))
-        served = self._served([type])
-        gates, _, weights = self._set(as_text(now))
-        key = served[type][0]
+        situation = self._situation([type], now, daemon=daemon)
+        situation.leased(now)
+        key = situation.served[type][0]
         full = {(key, lane[1]) for lane, room in rooms.lanes.items() if not room}
-        closed = Closed(gates.pairs | full)
+        closed = Closed(situation.gates.pairs | full)
         caps = {lane: rooms.lanes[lane] for lane in self.rotation.turned(rooms.open_lanes)}
         # Of a Type of which only some lanes are limited, the others are not looked at.
         found = None if rooms.whole else [(key, collection, None) for _, collection in caps]
-        return self._pick(row, served, weights, closed, now, wanted, caps, found)
+        return self._pick(situation, closed, now, wanted, caps, found)
 
     def miss(self, *, who="", limit=500):
         # Asked whenever a claim has brought nothing.
-        return super().miss(who=who, limit=limit) if self._is_late(as_text(self.now())) else 0
+        return super().miss(who=who, limit=limit) if self._is_late(self.now()) else 0
 
     def _look(self, daemon, types, limit):
-        """Return the Types, the lanes that have something due, and where the look was broken off.
+        """Return the situation, the lanes that have something due, and where it was broken off.
 
         None if there is nothing to be done.
         """
-        now = as_text(self.now())
-        self._leased(daemon, now)
-        served = self._served(types)
-        keys = {columns[0]: type for type, columns in served.items()}
-        gates, limits, _ = self._set(now)
-        self._limited = {keys[key] for key, _ in limits.pairs if key in keys}
+        now = self.now()
+        situation = self._situation(types, now, daemon=daemon)
+        situation.leased(now)
+        keys = {columns[0]: type for type, columns in situation.served.items()}
+        self._limited = {keys[key] for key, _ in situation.limits.pairs if key in keys}
         if self._known.lanes(limit):
-            return served, [], []
+            return situation, [], []
         # Without the waits that a busy machine has for everybody.
         began = time.thread_time()
-        closed = Closed(gates.pairs | limits.pairs)
-        found, cut = self._ready(self._begins(served), now, closed, limit)
+        begins = self._begins(situation.served)
+        found, cut = self._ready(begins, as_text(now), situation.not_claimed(), limit)
         if cut:
             # What it has not come to may be due as it was.
             names = {lane[:2] for lane in found}
             found += [(*lane, None) for lane in self._known.last if lane not in names]
         self._known.found(found, limit, time.thread_time() - began)
         cut = [(keys[key], collection) for key, collection in cut]
-        if found or self._is_late(now):
-            return served, found, cut
+        if found or situation.is_late:
+            return situation, found, cut
         self.rotation.skip(cut)
         return None
 
@@ -116,23 +109,13 @@ class Claims(Waiting, ORMClaims):
         order = self.rotation.order(served)
         return [(served[type][0], self.rotation.after(type, apart=apart)) for type in order]
 
-    def _leased(self, daemon, now):
-        """Return the key and the name of the daemon, if its lease is live."""
-        row = self.run(_DAEMON, daemon=daemon.hex, now=now).fetchone()
-        if row is None:
-            raise LeaseLost("The daemon's row is gone: its Tasks were taken away.")
-        key, name, is_live = row
-        if not is_live:
-            raise LeaseLost("The daemon's lease has run out.")
-        return key, name
-
-    def _pick(self, row, served, weights, closed, now, limit, caps=None, found=None, least=1):
+    def _pick(self, situation, closed, now, limit, caps=None, found=None, least=1):
         """Claim an even share of each lane first, then whatever fits; no more than its cap.
 
         From the lanes that were ``found``, or else those that are; nothing if that is less
         than ``least``.
         """
-        apart, caps = caps is not None, caps or {}
+        apart, caps, served = caps is not None, caps or {}, situation.served
         cut = []
 
         def ready(most):
@@ -141,7 +124,7 @@ class Claims(Waiting, ORMClaims):
             return found
 
         names = {columns[0]: type for type, columns in served.items()}
-        weights = {type: weights.get(columns[0], 1.0) for type, columns in served.items()}
+        weights = {t: situation.weights.get(columns[0], 1.0) for t, columns in served.items()}
 
         def take(found):
             lanes = self._lanes(found, closed, served, names, now)
@@ -157,7 +140,8 @@ class Claims(Waiting, ORMClaims):
         if sum(map(len, claimed.values())) < least:
             claimed = {}
         if claimed:
-            self._hold([each.instance for tasks in claimed.values() for each in tasks], *row, now)
+            keys = [each.instance for tasks in claimed.values() for each in tasks]
+            self._hold(keys, *situation.leased(now), now)
             counts = {name: len(tasks) for name, tasks in claimed.items()}
             self.rotation.took(counts, weights, apart=apart)
         self.rotation.skip([(names[key], collection) for key, collection in cut], apart=apart)
@@ -169,13 +153,13 @@ class Claims(Waiting, ORMClaims):
         Where no priority is given, it is seen whether anything is due.
         """
         parameters = {}
-        cursor, lanes = self.connection.cursor(), {}
+        lanes = {}
         for type_id, collection, priority in found:
             if not closed.shuts(type_id, collection):
                 type = names[type_id]
                 if type not in parameters:
-                    parameters[type] = _parameters(type, *served[type][1:])
-                lane = Lane(cursor, type_id, collection, priority, parameters[type], now)
+                    parameters[type] = parameters_of(type, *served[type][1:])
+                lane = Lane(self.select, type_id, collection, priority, parameters[type], now)
                 if priority is not None or lane.begin():
                     lanes[type, collection] = lane
         return lanes
@@ -183,22 +167,6 @@ class Claims(Waiting, ORMClaims):
     def _hold(self, keys, daemon, name, now):
         keys, count, now = as_json(keys), len(keys), as_text(now)
         self.run(_HOLD, keys=keys, daemon=daemon)
-        if self.run(_MOVE, keys=keys).rowcount != count:
+        if self.run(_MOVE, keys=keys) != count:
             raise AssertionError("a waiting Task belongs to an Instance that is not ACCEPTED")
         self.run(_LOG, keys=keys, now=now, who=name)
-
-
-def _parameters(type, timeout, max_retries, backoff, backoff_max, max_restarts, max_memory):
-    return Parameters(
-        type=type,
-        timeout=_duration(timeout),
-        max_retries=max_retries,
-        backoff=_duration(backoff),
-        backoff_max=_duration(backoff_max),
-        max_restarts=max_restarts,
-        max_memory=max_memory,
-    )
-
-
-def _duration(microseconds):
-    return None if microseconds is None else timedelta(microseconds=microseconds)

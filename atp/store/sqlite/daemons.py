@@ -1,27 +1,54 @@
 """A daemon's regular question on SQLite."""
 
-from datetime import UTC, datetime
+from dataclasses import replace
 
 from ..orm.daemons import Daemons as ORMDaemons
 from ..values import Outlook
-from .base import as_text
+from .base import as_instant, as_text
+from .listener import Listening
+from .situation import Asking
 from .waiting import Waiting
 
+_HANDED = """
+    SELECT channel, instance_id FROM atp_daemon
+    JOIN atp_task ON instance_id = CAST(substr(channel, length(%(channel)s) + 2) AS integer)
+        AND daemon_id = atp_daemon.id
+    WHERE uuid = %(daemon)s AND channel > %(channel)s || ':' AND channel < %(channel)s || ';'
+"""
 
-class Daemons(Waiting, ORMDaemons):
+
+class Daemons(Asking, Listening, Waiting, ORMDaemons):
+    def renew(self, daemon, *, channel="", idle=False, **said):
+        with self.atomic():
+            unheard = self._unheard(daemon, channel)
+            renewal = super().renew(
+                daemon, channel=unheard or channel, idle=idle and not unheard, **said
+            )
+        return replace(renewal, unheard=bool(unheard))
+
+    def _unheard(self, daemon, channel):
+        """The channel as it stands, if what was handed over there was not heard of yet; or ""."""
+        ear = self._ears.get(channel)
+        if ear is not None:
+            for stands, key in self.select(_HANDED, daemon=daemon.hex, channel=channel):
+                if key != ear.heard:
+                    return stands
+        return ""
+
     def outlook(self, types, *, daemon=None):
         now = self.now()
-        due, limited = self._first_due(list(types), now)
+        situation = self._situation(list(types), now)
+        due, limited = self._first_due(situation, now)
         return Outlook(
             due=self._due_in(due, limited, self._opens(now)),
-            late=self._is_late(as_text(now)),
+            late=situation.is_late,
             drops=self._drops(),
             **self._others_and_own(daemon, now),
         )
 
-    def _first_due(self, types, now):
-        gates, limits, _ = self._set(as_text(now))
-        names = {columns[0]: type for type, columns in self._served(types).items()}
+    def _first_due(self, situation, now):
+        gates, limits = situation.gates, situation.limits
+        names = {columns[0]: type for type, columns in situation.served.items()}
         keys = [key for key in names if not gates.shuts(key)]
         first, limited = [], []
         for key, collection, due, is_cut in self._dues(keys, as_text(now)):
@@ -29,13 +56,9 @@ class Daemons(Waiting, ORMDaemons):
                 first.append(0.0)  # there may be
             if due is None or gates.shuts(key, collection):
                 continue
-            seconds = (_time(due) - now).total_seconds()
+            seconds = (as_instant(due) - now).total_seconds()
             if limits.shuts(key, collection):
                 limited.append(((names[key], collection), seconds))
             else:
                 first.append(seconds)
         return min(first, default=None), limited
-
-
-def _time(text):
-    return datetime.fromisoformat(text).replace(tzinfo=UTC)

@@ -3,8 +3,10 @@
 from collections import defaultdict
 from typing import NamedTuple
 
+from ..handing import Handing
 from ..orm.enqueueing import Enqueueing as ORMEnqueueing
 from .base import SQLiteBase, as_json, as_text
+from .handing import TAKE, TAKERS, is_heard
 
 _TYPE = "SELECT id FROM atp_type WHERE identifier = %(identifier)s"
 # Keys are given here, so that the tables can be written after each other. Nobody
@@ -15,21 +17,30 @@ _INSTANCE = """
         id, type_id, uuid, identifier, state, reason, collection, priority, attempt, restarts,
         retries, lost, progress_message, start_before, created_by, created
     )
-    SELECT CAST(key AS integer), %(type)s, value ->> 0, value ->> 1, 'ACCEPTED', '',
-        %(collection)s, %(priority)s, 0, 0, 0, 0, '', %(start_before)s, %(created_by)s, %(now)s
+    SELECT CAST(key AS integer), %(type)s, value ->> 0, value ->> 1, %(state)s, '',
+        %(collection)s, %(priority)s, %(attempt)s, 0, 0, 0, '', %(start_before)s, %(created_by)s,
+        %(now)s
     FROM json_each(%(names)s)
 """
 _TASK = """
-    INSERT INTO atp_task
-        (instance_id, type_id, collection, priority, due_at, start_before, attempt, request)
+    INSERT INTO atp_task (
+        instance_id, type_id, collection, priority, due_at, start_before, daemon_id, attempt,
+        request
+    )
     SELECT CAST(key AS integer), %(type)s, %(collection)s, %(priority)s,
-        coalesce(%(due)s, %(now)s), %(start_before)s, 0, ''
+        coalesce(%(due)s, %(now)s), %(start_before)s, %(daemon)s, %(attempt)s, ''
     FROM json_each(%(names)s)
 """
 _LOG = """
     INSERT INTO atp_logrecord
         (instance_id, subject, time, event, state, attempt, level, who, message)
     SELECT CAST(key AS integer), '', %(now)s, 'enqueue', 'ACCEPTED', 0, 20, %(who)s, ''
+    FROM json_each(%(names)s)
+"""
+_CLAIMED = """
+    INSERT INTO atp_logrecord
+        (instance_id, subject, time, event, state, attempt, level, who, message)
+    SELECT CAST(key AS integer), '', %(now)s, 'claim', %(state)s, %(attempt)s, 20, %(taker)s, ''
     FROM json_each(%(names)s)
 """
 _INPUTS = "INSERT INTO atp_inputs (instance_id, format, data) VALUES (%s, %s, %s)"
@@ -45,17 +56,15 @@ class Shared(NamedTuple):
     created_by: str
 
 
-class Enqueueing(SQLiteBase, ORMEnqueueing):
+class Enqueueing(SQLiteBase, Handing, ORMEnqueueing):
     def _type_id(self, registration):
-        found = self.run(_TYPE, identifier=registration.identifier).fetchone()
-        return found[0] if found else super()._type_id(registration)
+        found = self.select(_TYPE, identifier=registration.identifier)
+        return found[0][0] if found else super()._type_id(registration)
 
-    def _insert(self, new, type_id, now, who):
+    def _insert(self, new, type_id, now, who, is_alone):
         if not new:
             return
-        cursor = self.connection.cursor()
-        cursor.execute(_LAST)
-        last = cursor.fetchone()[0] or 0
+        last = self.select(_LAST)[0][0] or 0
         groups = defaultdict(dict)
         for key, (instance, request) in enumerate(new, start=last + 1):
             instance.pk = key
@@ -64,16 +73,29 @@ class Enqueueing(SQLiteBase, ORMEnqueueing):
             names = instance.uuid.hex, instance.identifier
             groups[_shared(request)][key] = names
         for shared, names in groups.items():
-            given = {
-                **shared._asdict(),
-                "names": as_json(names),
-                "type": type_id,
-                "now": as_text(now),
-                "who": shared.created_by or who,
-            }
-            for statement in (_INSTANCE, _TASK, _LOG):
-                cursor.execute(statement, given)
-        cursor.executemany(_INPUTS, [(i.pk, r.inputs.format, r.inputs.data) for i, r in new])
+            given = shared._asdict() | _WAITS
+            given |= {"names": as_json(names), "type": type_id, "now": as_text(now)}
+            given |= {"who": shared.created_by or who}
+            if is_alone and (taken := self._take(new[0][1], given)):
+                given |= taken
+            for statement in (_INSTANCE, _TASK, _LOG, *([_CLAIMED] if given["daemon"] else [])):
+                self.run(statement, **given)
+            if given["daemon"]:
+                self.run(TAKE, daemon=given["daemon"], key=last + 1)
+        self.run_many(_INPUTS, [(i.pk, r.inputs.format, r.inputs.data) for i, r in new])
+
+    def _take(self, request, given):
+        """What is written of one that is handed to an idle daemon; empty if there is none."""
+        if self._may_hand(request):
+            wanted = {name: given[name] for name in ("type", "collection", "now")}
+            for daemon, name, channel in self.select(TAKERS, **wanted):
+                if is_heard(self.lock_folder, channel):
+                    return {"daemon": daemon, "taker": name, "state": "SCHEDULED", "attempt": 1}
+        return {}
+
+
+# What is written of one that is not handed over.
+_WAITS = {"daemon": None, "state": "ACCEPTED", "attempt": 0}
 
 
 def _shared(request):

@@ -107,10 +107,10 @@ def is_plain(change):
 
 
 class Group:
-    """``times`` are pairs, start and event, by Instance. ``run`` executes a statement."""
+    """``times`` are pairs, start and event, by Instance. ``store`` executes statements."""
 
-    def __init__(self, run, kind, times):
-        self._run = run
+    def __init__(self, store, kind, times):
+        self._store = store
         self._kind = kind
         self._count = len(times)
         self._times = as_json(times)
@@ -127,7 +127,7 @@ class Group:
         """Move the Instances; returns how many were where this event may find them."""
         transition = self._kind.transition
         is_terminal = transition.target in states.TERMINAL
-        return self._run(
+        return self._store.run(
             _INSTANCE,
             times=self._times,
             sources=as_json(sorted(self._kind.sources)),
@@ -135,24 +135,25 @@ class Group:
             reason=str(self._kind.reason) if is_terminal else "",
             is_terminal=is_terminal,
             retries=transition.counts.count("retries"),
-        ).rowcount
+        )
 
     def _fence(self, daemon, now):
         """Do to the Tasks what the event does; returns how many the daemon held."""
         effect, delay = self._kind.transition.row, self._kind.delay
-        cursor = self._run(
-            _TASK[effect] + _FENCED,
-            times=self._times,
-            attempt=self._kind.attempt,
-            daemon=daemon.hex,
-            due=None if delay is None else as_text(now + delay),
-            is_freed=effect is Row.FREED,
-            cancel=CANCEL,
-        )
-        return cursor.fetchone()[0] if effect is Row.KEPT else cursor.rowcount
+        given = {
+            "times": self._times,
+            "attempt": self._kind.attempt,
+            "daemon": daemon.hex,
+            "due": None if delay is None else as_text(now + delay),
+            "is_freed": effect is Row.FREED,
+            "cancel": CANCEL,
+        }
+        if effect is Row.KEPT:
+            return self._store.select(_TASK[effect] + _FENCED, **given)[0][0]
+        return self._store.run(_TASK[effect] + _FENCED, **given)
 
     def _log(self, kind, place):
-        self._run(
+        self._store.run(
             _LOG,
             times=self._times,
             place=place,

@@ -39,12 +39,12 @@ class Lane:
     """The due Tasks of a lane in claiming order, priority by priority (G8).
 
     ``priority`` is the highest of which something is due; where it is not known, a lane
-    has to ``begin()``. Lanes may share the cursor. Nothing is written as long as more may
+    has to ``begin()``. ``select`` executes a statement. Nothing is written as long as more may
     be taken.
     """
 
-    def __init__(self, cursor, type_id, collection, priority, parameters, time):
-        self._cursor = cursor
+    def __init__(self, select, type_id, collection, priority, parameters, time):
+        self._query = select
         self._type = type_id
         self._collection = collection
         self._priority = priority
@@ -64,8 +64,7 @@ class Lane:
         rows = []
         while len(rows) < wanted and self._priority is not None:
             left = wanted - len(rows)
-            # All of them at once: the driver keeps a statement that has come to its end.
-            found = self._select(_WAITING, wanted=left, taken=self._taken).fetchall()
+            found = self._select(_WAITING, wanted=left, taken=self._taken)
             self._taken += len(found)
             rows += found
             if len(found) < left:
@@ -76,11 +75,10 @@ class Lane:
         """Go on with the next lower priority of which something is due."""
         self._taken, is_due = 0, False
         while self._priority is not None and not is_due:
-            lower = self._select(_LOWER).fetchone()
-            self._priority, is_due = lower or (None, False)
+            lower = self._select(_LOWER)
+            self._priority, is_due = lower[0] if lower else (None, False)
 
     def _select(self, statement, **parameters):
         parameters |= {"type": self._type, "collection": self._collection}
         parameters |= {"priority": self._priority, "now": self._now}
-        self._cursor.execute(statement, parameters)
-        return self._cursor
+        return self._query(statement, **parameters)

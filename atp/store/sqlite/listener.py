@@ -12,8 +12,12 @@ import os
 import sqlite3
 import threading
 import time
+import weakref
 from pathlib import Path
 
+from django.utils.functional import cached_property
+
+from . import handing
 from .base import SQLiteBase
 from .inotify import Watch
 
@@ -30,6 +34,11 @@ ALWAYS = 0.005
 
 
 class Listening(SQLiteBase):
+    @cached_property
+    def _ears(self):
+        """The listeners of this process that can be handed something, by channel."""
+        return weakref.WeakValueDictionary()
+
     def listener(self):
         """One that knows of every commit; None for a database in memory."""
         if self.connection.is_in_memory_db():
@@ -37,22 +46,29 @@ class Listening(SQLiteBase):
         name = str(self.connection.settings_dict["NAME"])
         # A file that is gone must not be made anew.
         uri = name if name.startswith("file:") else f"{Path(name).absolute().as_uri()}?mode=rw"
-        return Listener(uri, self.file_id)
+        return Listener(uri, self.file_id, self.lock_folder, self._ears)
 
 
 class Listener:
     """Tells of commits by all other connections, those of the same process included.
 
     ``uri`` names the database, ``file_id()`` tells its file from another of that
-    name. One thread waits, and any may close it.
+    name. One thread waits, and any may close it. What is handed over stands in the
+    database until the daemon writes there again, which it does not before this has
+    ``heard`` it: it finds this in ``ears``, by the name of a file in ``folder``.
     """
 
-    # Nothing is handed over here: what is enqueued is claimed.
-    channel = ""
+    keeps = True
 
-    def __init__(self, uri, file_id):
+    def __init__(self, uri, file_id, folder=None, ears=None):
         self._uri = uri
         self._file_id = file_id
+        self._folder, self._ears = folder, ears
+        # Where it hears of what is handed over; empty before the first wait.
+        self.channel = ""
+        self._ear = None
+        self.heard = None
+        self._handed = []
         self._opened = None
         self._connection = self._watch = self._version = None
         self._interval = SOON
@@ -79,27 +95,45 @@ class Listener:
         return False
 
     def handed(self):
-        """Take what has been handed over: nothing."""
-        return []
+        """Take what has been handed over; see :meth:`~atp.store.base.Store.listener`."""
+        handed, self._handed = self._handed, []
+        return handed
 
     def close(self):
         """Free what is open. A wait ends within 0.3 s."""
         self._closed = True
         with self._in_use:
             self._disconnect()
+            self.channel = ""
+            if self._ear is not None:
+                self._ear.close()
+                self._ear = None
 
     def _has_changed(self):
         try:
             if self._opened != self._file_id():
                 self._disconnect()
+                self.heard = None
             if self._connection is None:
                 self._connect()
             # A statement of its own: no transaction stays open.
             version = self._connection.execute("PRAGMA data_version").fetchone()
+            if version == self._version:
+                return False
+            self._hear()
         except sqlite3.Error:
             return False
-        before, self._version = self._version, version
-        return version != before
+        self._version = version
+        return True
+
+    def _hear(self):
+        """Look for what was handed over."""
+        if not self.channel:
+            return
+        handed = handing.read(self._connection, self.channel)
+        if handed and handed[1].instance != self.heard:
+            self._handed.append(handed)
+            self.heard = handed[1].instance
 
     def _pause(self, left):
         """Sleep until the next look is due, or something is being written."""
@@ -131,6 +165,17 @@ class Listener:
             connection.close()
             raise
         self._connection, self._watch = connection, _watch(path)
+        if self._ear is None and self._folder is not None:
+            self._take_name()
+
+    def _take_name(self):
+        """Make and lock the file of its name; where that cannot be, it is handed nothing."""
+        try:
+            self._ear = handing.Ear(self._folder)
+        except OSError:
+            return
+        self._ears[self._ear.name] = self
+        self.channel = self._ear.name
 
     def _disconnect(self):
         for opened in (self._watch, self._connection):

@@ -30,7 +30,7 @@ class Records(SQLiteBase, ORMRecords):
             with self.atomic():
                 now = self.now()
                 for kind, times in _grouped(plain, now).items():
-                    Group(self.run, kind, times).write(daemon, now)
+                    Group(self, kind, times).write(daemon, now)
                 self._respond(plain)
                 return super().record(rest, daemon=daemon)
         except Refused:
@@ -44,7 +44,7 @@ class Records(SQLiteBase, ORMRecords):
             if (answer := change.response) is not None
         ]
         if responses:
-            self.connection.cursor().executemany(_RESPONSE, responses)
+            self.run_many(_RESPONSE, responses)
 
     def _write_progress(self, notes):
         said = [
@@ -53,7 +53,7 @@ class Records(SQLiteBase, ORMRecords):
             if note.progress is not None or note.progress_message is not None
         ]
         if said:
-            self.connection.cursor().executemany(_PROGRESS, said)
+            self.run_many(_PROGRESS, said)
 
 
 def _sorted_out(changes):

@@ -1,6 +1,5 @@
 """What waits, by the first entries of indexes: what is ready, when something is due."""
 
-from ..orm.gates import Closed
 from ..rotation import enough_lanes, most_steps
 from .base import SQLiteBase, as_json, as_text
 
@@ -8,24 +7,6 @@ ALL = 2**31
 
 # Indexes are named, here and in lanes: statistics that were gathered while the
 # queue was empty, or full, would make other plans look better.
-_LATE = """
-    SELECT 1 FROM atp_task INDEXED BY atp_task_missed
-    WHERE daemon_id IS NULL AND start_before IS NOT NULL AND start_before <= %(now)s
-    LIMIT 1
-"""
-_SERVED = """
-    SELECT identifier, atp_type.id, timeout, max_retries, backoff, backoff_max, max_restarts,
-        max_memory
-    FROM json_each(%(types)s) CROSS JOIN atp_type ON identifier = value
-"""
-_SET = """
-    SELECT type_id, collection, 'gate', NULL FROM atp_gate
-    WHERE until IS NULL OR until > %(now)s
-  UNION ALL
-    SELECT type_id, collection,
-        CASE WHEN max_running IS NULL AND per_second IS NULL THEN 'weight' ELSE 'limit' END, weight
-    FROM atp_limit
-"""
 
 # From lane to lane, all Types in turn, each from the lane behind "bound" on and round to
 # it; and in a lane from the highest priority down to the first at which something is due.
@@ -93,21 +74,6 @@ _DUE = """
 class Waiting(SQLiteBase):
     """``now`` and what is returned of times are texts."""
 
-    def _served(self, types):
-        """The columns of these Types by identifier, the key first."""
-        rows = self.run(_SERVED, types=as_json(types)).fetchall()
-        found = {identifier: columns for identifier, *columns in rows}
-        return {type: found[type] for type in types if type in found}
-
-    def _set(self, now):
-        """What operators have set: what gates shut, what is limited, and weights of Types."""
-        pairs, weights = {"gate": set(), "limit": set(), "weight": set()}, {}
-        for type_id, collection, kind, weight in self.run(_SET, now=now).fetchall():
-            pairs[kind].add((type_id, collection))
-            if collection is None and weight is not None:
-                weights[type_id] = weight
-        return Closed(frozenset(pairs["gate"])), Closed(frozenset(pairs["limit"])), weights
-
     def _ready(self, served, now, closed, limit):
         """The lanes that have something due, each with the highest priority at which it has.
 
@@ -116,7 +82,7 @@ class Waiting(SQLiteBase):
         """
         served = [pair for pair in served if not closed.shuts(pair[0])]
         limit = ALL if limit < 0 else limit
-        rows = self.run(
+        rows = self.select(
             _LEVELS + _READY,
             served=as_json(served),
             closed=as_json(closed.lanes),
@@ -124,7 +90,7 @@ class Waiting(SQLiteBase):
             limit=limit + len(served),
             enough=enough_lanes(limit, len(served)),
             most=most_steps(len(served)),
-        ).fetchall()
+        )
         found = [tuple(row[:3]) for row in rows if row[3]]
         return found[:limit], [tuple(row[:2]) for row in rows if row[4]]
 
@@ -137,15 +103,11 @@ class Waiting(SQLiteBase):
 
         And whether there the look was broken off.
         """
-        return self.run(
+        return self.select(
             _LEVELS + _DUE,
             served=as_json([(key, "") for key in served]),
             closed="[]",
             now=now,
             enough=ALL,
             most=most_steps(len(served)),
-        ).fetchall()
-
-    def _is_late(self, now):
-        """Whether something waits that was to be started earlier."""
-        return self.run(_LATE, now=now).fetchone() is not None
+        )
