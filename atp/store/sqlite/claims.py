@@ -155,8 +155,9 @@ class Claims(Asking, Waiting, ORMClaims):
         parameters = {}
         lanes = {}
         for type_id, collection, priority in found:
-            if not closed.shuts(type_id, collection):
-                type = names[type_id]
+            # A Type may have been unregistered since.
+            type = names.get(type_id)
+            if type is not None and not closed.shuts(type_id, collection):
                 if type not in parameters:
                     parameters[type] = parameters_of(type, *served[type][1:])
                 lane = Lane(self.select, type_id, collection, priority, parameters[type], now)
