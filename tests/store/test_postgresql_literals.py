@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 
 from atp import codec
 from atp.models import Instance
-from atp.store.postgresql import PostgreSQLStore, enqueueing
+from atp.store import handing
+from atp.store.postgresql import PostgreSQLStore
 from atp.store.postgresql.literals import literal
 from atp.store.postgresql.statements import THRESHOLD
 from atp.store.values import Request
@@ -90,7 +91,7 @@ def test_nothing_ends_it(text):
 @pytest.mark.parametrize("text", ODD)
 def test_what_is_enqueued_arrives_as_it_was(transactional_db, tmp_path, monkeypatch, text, apart):
     """G13: also by what was prepared, to which values are given in other words."""
-    monkeypatch.setattr(enqueueing, "APART", apart)
+    monkeypatch.setattr(handing, "APART", apart)
     connection.close()  # what was prepared before is gone
     inputs = codec.encode({"text": text})
     usual = Request(inputs=inputs)
@@ -107,7 +108,7 @@ def test_what_is_enqueued_arrives_as_it_was(transactional_db, tmp_path, monkeypa
 @pytest.mark.django_db(transaction=True)
 def test_who_traces_sees_no_inputs_in_a_statement(transactional_db, tmp_path, monkeypatch):
     """They are its parameters, as they are of any statement of Django."""
-    monkeypatch.setattr(enqueueing, "APART", float("inf"))
+    monkeypatch.setattr(handing, "APART", float("inf"))
     seen = []
 
     def see(execute, sql, parameters, many, context):

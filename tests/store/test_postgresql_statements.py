@@ -9,7 +9,8 @@ from django.db import DatabaseError, connection, transaction
 from atp.conf import settings
 from atp.models import Instance
 from atp.states import Event, State
-from atp.store.postgresql import PostgreSQLStore, enqueueing, sessions
+from atp.store import handing
+from atp.store.postgresql import PostgreSQLStore, sessions
 from atp.store.postgresql.statements import FEW, THRESHOLD
 from atp.store.values import Change
 
@@ -49,11 +50,11 @@ def often(call):
 @pytest.fixture(autouse=True)
 def _in_a_row(monkeypatch):
     """Nothing that is enqueued may be handed over, however long after another it comes."""
-    monkeypatch.setattr(enqueueing, "APART", float("inf"))
+    monkeypatch.setattr(handing, "APART", float("inf"))
 
 
 def test_what_is_handed_over_is_prepared_too(world, monkeypatch):
-    monkeypatch.setattr(enqueueing, "APART", 0.0)
+    monkeypatch.setattr(handing, "APART", 0.0)
     often(world.enqueue)
     assert prepared() == {"enqueue_handing"}
 
