@@ -44,13 +44,17 @@ class Listening:
             self._missed = False
             self._rung()
 
+    def _may_rest(self, listener):
+        return not self._wanted.is_set() and (listener.keeps or not listener.channel)
+
     def _run(self):
         listener = self._store.listener()
         if listener is None:
             return
         try:
+            self._wanted.wait()
             while True:
-                may_rest = not self._wanted.is_set() and (listener.keeps or not listener.channel)
+                may_rest = self._may_rest(listener)
                 # Once more, before it rests: it may have been handed something until then.
                 came = listener.wait(0 if may_rest else PIECE)
                 handed = listener.handed()
@@ -61,7 +65,7 @@ class Listening:
                 if (came and not handed) or lost != self.channel:
                     self._missed = True
                     self._ring()
-                if may_rest:
+                if may_rest and self._may_rest(listener):
                     self._wanted.wait()
         except Exception as error:  # without it the daemon polls
             journal.listening_ended(error=error, exc_info=error)

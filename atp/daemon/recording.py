@@ -41,7 +41,7 @@ class Recording:
         self.registered = False
         # What the daemon's row says of it, and since when it has had something to do.
         self._told_idle, self._told_mode, self._told_channel = None, Mode.RUNNING, ""
-        self._may_be_handed, self._handings = False, 0
+        self._may_be_handed, self._handings, self._unheard_since = False, 0, None
         self._busy_since = 0.0
 
     def turn(self):
@@ -68,13 +68,13 @@ class Recording:
 
     def joined(self):
         """The daemon has another row, of which nothing has been told."""
-        self._may_be_handed = False
+        self._may_be_handed, self._unheard_since = False, None
         self._told_idle, self._told_mode, self._told_channel = None, Mode.RUNNING, ""
 
     def handed(self):
         """An enqueue has handed over a Task: since then the row does not say idle any more."""
         self._handings += 1
-        self._told_idle = False
+        self._told_idle = self._may_be_handed = False
 
     def may_be_handed(self):
         """Whether an enqueue may hand over something, or has, of which nobody has heard yet."""
@@ -116,8 +116,11 @@ class Recording:
 
     def _renew(self, daemon):
         workers, idle, mode = self._attempts.workers(), self._claiming.is_idle(), self._mode()
+        channel = self._listening.channel
+        if self._told_channel not in ("", channel):
+            return  # it was lost just now; the next turn will find that
         # From now on something may be handed over there.
-        channel = self._told_channel = self._listening.channel
+        self._told_channel = channel
         handings = self._handings
         self._may_be_handed = self._may_be_handed or idle
         self._timers.later("renew", settings.RENEW_EVERY)
@@ -129,6 +132,14 @@ class Recording:
                 # What was enqueued before this was known, nobody has told of.
                 self._attempts.news.call()
             self._may_be_handed = idle or result.value.unheard
+            if not result.value.unheard:
+                self._unheard_since = None
+            elif self._unheard_since is None:
+                self._unheard_since = uptime()
+            elif uptime() - self._unheard_since >= settings.RENEW_EVERY:
+                # Its listener goes on, and does not see it.
+                journal.channel_lost()
+                self._identity.lose()
             # What was handed over meanwhile came after this, or did it before: then it is
             # said once more.
             self._told_idle = idle and handings == self._handings

@@ -6,11 +6,12 @@ It looks by itself so seldom here that what starts in time was heard of.
 import contextlib
 import os
 import signal
+from datetime import timedelta
 
 import pytest
 from django.db import connection, transaction
 
-from atp.models import Daemon, Instance, LogRecord, Task
+from atp.models import Daemon, Inputs, Instance, LogRecord, Task
 from atp.states import State
 from atp.store import handing
 from tests.app import tasks_daemon as types
@@ -101,6 +102,26 @@ def test_what_nobody_heard_of_is_run_all_the_same(idle):
     assert not Daemon.objects.filter(uuid=row.uuid).exists()
     wait_until_idle()
     assert handed(types.noop.enqueue().wait(IN_TIME))
+
+
+@pytest.mark.skipif(connection.vendor != "sqlite", reason="what stands in the daemon's row")
+def test_what_its_listener_does_not_see_is_run_all_the_same(idle):
+    """G1: for some reason that was not foreseen; here because something of it is missing."""
+    daemon, row = idle(RENEW_EVERY=0.5)
+    wait_until_idle()
+    instance = types.noop.using(run_after=timedelta(hours=1)).enqueue()
+    inputs = Inputs.objects.get(pk=instance.pk)
+    with transaction.atomic():
+        Inputs.objects.filter(pk=instance.pk).delete()
+        Task.objects.filter(pk=instance.pk).update(due_at=instance.created)
+        hand_over(instance, row)
+        named = f"{row.channel}:{instance.pk}"
+        assert Daemon.objects.filter(uuid=row.uuid).update(idle=False, channel=named)
+    daemon.wait_for_fact("channel_lost")
+    daemon.wait_for_fact("rejoined")
+    inputs.save(force_insert=True)
+    assert instance.wait(IN_TIME).state == State.FINISHED
+    assert story(instance)[1:3] == ["claim→SCHEDULED 1", "expire→ACCEPTED 1"]
 
 
 @on_postgresql

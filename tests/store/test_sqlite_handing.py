@@ -1,5 +1,6 @@
 """Handing over on SQLite: the daemon's row says what, until the daemon has heard of it."""
 
+import errno
 import os
 from contextlib import closing
 from pathlib import Path
@@ -60,6 +61,18 @@ def test_it_is_heard_of_once_however_often_it_is_looked_at(world, listening):
     assert heard(ear) == []
 
 
+def test_nor_by_a_listener_that_has_lost_its_file_for_a_moment(world, listening, monkeypatch):
+    """G1: it connects again, and what it has heard of still stands there."""
+    _, ear = listening()
+    [key] = world.enqueue()
+    assert [claimed.instance for _, claimed in heard(ear)] == [key]
+    with monkeypatch.context() as gone:
+        gone.setattr(ear, "_file_id", lambda: ())
+        assert heard(ear) == []
+    assert ear.wait(0)
+    assert heard(ear) == []
+
+
 def test_it_is_heard_of_by_who_looks_late(world, listening):
     """G15: what keeps the daemon from looking is over at some time."""
     _, ear = listening()
@@ -110,6 +123,18 @@ def test_a_file_that_is_not_ours_is_not_relied_upon(world, listening, monkeypatc
     """Whether another user's listener is alive cannot be seen."""
     listening()
     monkeypatch.setattr("atp.store.sqlite.handing.os.access", lambda path, mode: False)
+    [key] = world.enqueue()
+    assert is_waiting(world, key)
+
+
+def test_what_cannot_be_found_out_is_no_error(world, listening, monkeypatch):
+    """A process that may open no more files has always been able to enqueue."""
+
+    def refused(path):
+        raise OSError(errno.EMFILE, "too many open files")
+
+    listening()
+    monkeypatch.setattr("atp.filelock.is_free", refused)
     [key] = world.enqueue()
     assert is_waiting(world, key)
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 from ..orm.daemons import Daemons as ORMDaemons
 from ..values import Outlook
 from .base import as_instant, as_text
-from .listener import Listening
+from .listener import EARS, Listening
 from .situation import Asking
 from .waiting import Waiting
 
@@ -28,10 +28,10 @@ class Daemons(Asking, Listening, Waiting, ORMDaemons):
 
     def _unheard(self, daemon, channel):
         """The channel as it stands, if what was handed over there was not heard of yet; or ""."""
-        ear = self._ears.get(channel)
+        ear = EARS.get(channel)
         if ear is not None:
             for stands, key in self.select(_HANDED, daemon=daemon.hex, channel=channel):
-                if key != ear.heard:
+                if (daemon, key) != ear.heard:
                     return stands
         return ""
 

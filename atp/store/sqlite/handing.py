@@ -77,7 +77,10 @@ class Ear:
                 filelock.remove(path)
         self.name = os.urandom(16).hex()
         self._path = _path(folder, self.name)
-        self._lock = filelock.acquire(self._path)
+        # It gets its name once it is locked, or another could take it for abandoned.
+        made = self._path.with_suffix(".new")
+        self._lock = filelock.acquire(made)
+        made.rename(self._path)
 
     def close(self):
         filelock.remove(self._path)
@@ -85,9 +88,12 @@ class Ear:
 
 
 def is_heard(folder, channel):
-    """Whether there is a listener of this name."""
+    """Whether there is a listener of this name; not if that cannot be found out."""
     path = _path(folder, channel)
-    return os.access(path, os.R_OK | os.W_OK) and not filelock.is_free(path)
+    try:
+        return os.access(path, os.R_OK | os.W_OK) and not filelock.is_free(path)
+    except OSError:
+        return False
 
 
 def _path(folder, channel):

@@ -12,10 +12,8 @@ import os
 import sqlite3
 import threading
 import time
-import weakref
 from pathlib import Path
-
-from django.utils.functional import cached_property
+from weakref import WeakValueDictionary
 
 from . import handing
 from .base import SQLiteBase
@@ -33,12 +31,11 @@ SELDOM = 0.25
 ALWAYS = 0.005
 
 
-class Listening(SQLiteBase):
-    @cached_property
-    def _ears(self):
-        """The listeners of this process that can be handed something, by channel."""
-        return weakref.WeakValueDictionary()
+# The listeners of this process that can be handed something, by channel.
+EARS = WeakValueDictionary()
 
+
+class Listening(SQLiteBase):
     def listener(self):
         """One that knows of every commit; None for a database in memory."""
         if self.connection.is_in_memory_db():
@@ -46,7 +43,7 @@ class Listening(SQLiteBase):
         name = str(self.connection.settings_dict["NAME"])
         # A file that is gone must not be made anew.
         uri = name if name.startswith("file:") else f"{Path(name).absolute().as_uri()}?mode=rw"
-        return Listener(uri, self.file_id, self.lock_folder, self._ears)
+        return Listener(uri, self.file_id, self.lock_folder)
 
 
 class Listener:
@@ -55,15 +52,16 @@ class Listener:
     ``uri`` names the database, ``file_id()`` tells its file from another of that
     name. One thread waits, and any may close it. What is handed over stands in the
     database until the daemon writes there again, which it does not before this has
-    ``heard`` it: it finds this in ``ears``, by the name of a file in ``folder``.
+    ``heard`` it: the daemon's uuid and the Instance's key. What is there then may be
+    found again, and is not told again. The channel is the name of a file in ``folder``.
     """
 
     keeps = True
 
-    def __init__(self, uri, file_id, folder=None, ears=None):
+    def __init__(self, uri, file_id, folder=None):
         self._uri = uri
         self._file_id = file_id
-        self._folder, self._ears = folder, ears
+        self._folder = folder
         # Where it hears of what is handed over; empty before the first wait.
         self.channel = ""
         self._ear = None
@@ -113,7 +111,6 @@ class Listener:
         try:
             if self._opened != self._file_id():
                 self._disconnect()
-                self.heard = None
             if self._connection is None:
                 self._connect()
             # A statement of its own: no transaction stays open.
@@ -131,9 +128,9 @@ class Listener:
         if not self.channel:
             return
         handed = handing.read(self._connection, self.channel)
-        if handed and handed[1].instance != self.heard:
+        if handed is not None and (found := (handed[0], handed[1].instance)) != self.heard:
             self._handed.append(handed)
-            self.heard = handed[1].instance
+            self.heard = found
 
     def _pause(self, left):
         """Sleep until the next look is due, or something is being written."""
@@ -174,7 +171,7 @@ class Listener:
             self._ear = handing.Ear(self._folder)
         except OSError:
             return
-        self._ears[self._ear.name] = self
+        EARS[self._ear.name] = self
         self.channel = self._ear.name
 
     def _disconnect(self):
