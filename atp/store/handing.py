@@ -7,6 +7,8 @@ APART = 0.02
 
 
 class Handing:
+    """For a store; one process's enqueues come in a row if they are less than APART apart."""
+
     _last = 0.0
 
     def _may_hand(self, request):

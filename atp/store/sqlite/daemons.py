@@ -5,16 +5,10 @@ from dataclasses import replace
 from ..orm.daemons import Daemons as ORMDaemons
 from ..values import Outlook
 from .base import as_instant, as_text
+from .handing import STANDS
 from .listener import EARS, Listening
 from .situation import Asking
 from .waiting import Waiting
-
-_HANDED = """
-    SELECT channel, instance_id FROM atp_daemon
-    JOIN atp_task ON instance_id = CAST(substr(channel, length(%(channel)s) + 2) AS integer)
-        AND daemon_id = atp_daemon.id
-    WHERE uuid = %(daemon)s AND channel > %(channel)s || ':' AND channel < %(channel)s || ';'
-"""
 
 
 class Daemons(Asking, Listening, Waiting, ORMDaemons):
@@ -30,7 +24,7 @@ class Daemons(Asking, Listening, Waiting, ORMDaemons):
         """The channel as it stands, if what was handed over there was not heard of yet; or ""."""
         ear = EARS.get(channel)
         if ear is not None:
-            for stands, key in self.select(_HANDED, daemon=daemon.hex, channel=channel):
+            for stands, key in self.select(STANDS, daemon=daemon.hex, channel=channel):
                 if (daemon, key) != ear.heard:
                     return stands
         return ""

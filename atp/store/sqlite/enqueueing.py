@@ -34,13 +34,7 @@ _TASK = """
 _LOG = """
     INSERT INTO atp_logrecord
         (instance_id, subject, time, event, state, attempt, level, who, message)
-    SELECT CAST(key AS integer), '', %(now)s, 'enqueue', 'ACCEPTED', 0, 20, %(who)s, ''
-    FROM json_each(%(names)s)
-"""
-_CLAIMED = """
-    INSERT INTO atp_logrecord
-        (instance_id, subject, time, event, state, attempt, level, who, message)
-    SELECT CAST(key AS integer), '', %(now)s, 'claim', %(state)s, %(attempt)s, 20, %(taker)s, ''
+    SELECT CAST(key AS integer), '', %(now)s, %(event)s, %(state)s, %(attempt)s, 20, %(who)s, ''
     FROM json_each(%(names)s)
 """
 _INPUTS = "INSERT INTO atp_inputs (instance_id, format, data) VALUES (%s, %s, %s)"
@@ -75,13 +69,13 @@ class Enqueueing(SQLiteBase, Handing, ORMEnqueueing):
         for shared, names in groups.items():
             given = shared._asdict() | _WAITS
             given |= {"names": as_json(names), "type": type_id, "now": as_text(now)}
-            given |= {"who": shared.created_by or who}
-            if is_alone and (taken := self._take(new[0][1], given)):
-                given |= taken
-            for statement in (_INSTANCE, _TASK, _LOG, *([_CLAIMED] if given["daemon"] else [])):
-                self.run(statement, **given)
-            if given["daemon"]:
-                self.run(TAKE, daemon=given["daemon"], key=last + 1)
+            taken = self._take(new[0][1], given) if is_alone else {}
+            for statement in (_INSTANCE, _TASK):
+                self.run(statement, **given | taken)
+            self.run(_LOG, **given, event="enqueue", who=shared.created_by or who)
+            if taken:
+                self.run(_LOG, **given | taken, event="claim")
+                self.run(TAKE, daemon=taken["daemon"], key=last + 1)
         self.run_many(_INPUTS, [(i.pk, r.inputs.format, r.inputs.data) for i, r in new])
 
     def _take(self, request, given):
@@ -90,7 +84,7 @@ class Enqueueing(SQLiteBase, Handing, ORMEnqueueing):
             wanted = {name: given[name] for name in ("type", "collection", "now")}
             for daemon, name, channel in self.select(TAKERS, **wanted):
                 if is_heard(self.lock_folder, channel):
-                    return {"daemon": daemon, "taker": name, "state": "SCHEDULED", "attempt": 1}
+                    return {"daemon": daemon, "who": name, "state": "SCHEDULED", "attempt": 1}
         return {}
 
 

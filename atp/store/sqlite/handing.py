@@ -38,7 +38,15 @@ TAKERS = """
 TAKE = """
     UPDATE atp_daemon SET idle = false, channel = channel || ':' || %(key)s WHERE id = %(daemon)s
 """
-# As the driver is told, since the listener has a connection of its own.
+# What a daemon was handed last, if it still holds it, and its channel as it stands.
+STANDS = """
+    SELECT channel, instance_id FROM atp_daemon
+    JOIN atp_task ON instance_id = CAST(substr(channel, length(%(channel)s) + 2) AS integer)
+        AND daemon_id = atp_daemon.id
+    WHERE uuid = %(daemon)s AND channel > %(channel)s || ':' AND channel < %(channel)s || ';'
+"""
+# The same, with all that an attempt needs. As the driver is told, since the listener has a
+# connection of its own.
 HANDED = f"""
     SELECT atp_daemon.uuid, task.instance_id, instance.uuid, task.attempt, inputs.format,
         inputs.data, instance.identifier, task.collection, task.priority, instance.retries,
