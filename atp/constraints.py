@@ -3,7 +3,8 @@
 PostgreSQL keeps the condition of a check constraint as text, and reads it anew in every
 statement that writes to the table, for one row as for a thousand, token by token. Those of
 Instance, in the fewest words that were found, took a quarter of what the server has to do
-for an enqueue. What stands in a function it reads once a session.
+for an enqueue. What stands in a domain it reads once a session, and needs no language
+around it: as a function the same condition took 20 µs more of an enqueue of 400.
 """
 
 from django.db.models import CheckConstraint, Q
@@ -13,49 +14,48 @@ from .options import MAX_PRIORITY, MIN_PRIORITY
 from .states import TERMINAL, Reason, State
 
 
-class CheckByFunction(CheckConstraint):
-    """A check constraint that is, on PostgreSQL, a function of the row; elsewhere itself.
+class CheckByDomain(CheckConstraint):
+    """A check constraint that is, on PostgreSQL, one of a domain of rows; elsewhere itself.
 
-    The function has the name of the constraint. It goes with its constraint, and with
-    its table.
+    The domain and its constraint have the name of the constraint. It goes with its
+    constraint, and with its table.
     """
 
     def constraint_sql(self, model, schema_editor):
         if schema_editor.connection.vendor != "postgresql":
             return super().constraint_sql(model, schema_editor)
-        # The function takes a row of the table, so the table is first.
+        # The domain is of rows of the table, so the table is first.
         schema_editor.deferred_sql.append(self.create_sql(model, schema_editor))
         return None
 
     def create_sql(self, model, schema_editor):
         if schema_editor.connection.vendor != "postgresql":
             return super().create_sql(model, schema_editor)
-        function = schema_editor.quote_name(self.name)
+        name = schema_editor.quote_name(self.name)
         table = schema_editor.quote_name(model._meta.db_table)
         condition = self._condition_of_row(model, schema_editor)
         return (
-            # Its one parameter has the name of the table, so that columns are its fields.
-            f"CREATE OR REPLACE FUNCTION {function} ({table} {table}) RETURNS boolean"
-            f" LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE"
-            f" AS $check$BEGIN RETURN {condition}; END$check$;\n"
-            f"ALTER TABLE {table} ADD CONSTRAINT {function} CHECK ({function}({table}))"
+            f"CREATE DOMAIN {name} AS {table} CONSTRAINT {name} CHECK ({condition});\n"
+            # A row is never NULL itself: that the cast is refused is what it is for.
+            f"ALTER TABLE {table} ADD CONSTRAINT {name}"
+            f" CHECK (CAST({table} AS {name}) IS DISTINCT FROM NULL)"
         )
 
     def remove_sql(self, model, schema_editor):
         if schema_editor.connection.vendor != "postgresql":
             return super().remove_sql(model, schema_editor)
-        function = schema_editor.quote_name(self.name)
+        name = schema_editor.quote_name(self.name)
         table = schema_editor.quote_name(model._meta.db_table)
-        return (
-            f"ALTER TABLE {table} DROP CONSTRAINT {function};\nDROP FUNCTION {function} ({table})"
-        )
+        return f"ALTER TABLE {table} DROP CONSTRAINT {name};\nDROP DOMAIN {name}"
 
     def _condition_of_row(self, model, schema_editor):
-        """Return the condition with every column as a field of the table's row."""
+        """Return the condition with every column as a field of the row."""
         query = Query(model=model)
         where = query.build_where(self.condition)
         compiler = query.get_compiler(connection=schema_editor.connection)
         sql, parameters = where.as_sql(compiler, schema_editor.connection)
+        # What is compared with stands not yet in it.
+        sql = sql.replace(f"{schema_editor.quote_name(model._meta.db_table)}.", "(VALUE).")
         return sql % tuple(schema_editor.quote_value(value) for value in parameters)
 
 
@@ -78,5 +78,5 @@ def _numbers():
 
 
 OF_INSTANCE = [
-    CheckByFunction(condition=_outcome() & _end() & _numbers(), name="atp_instance_valid")
+    CheckByDomain(condition=_outcome() & _end() & _numbers(), name="atp_instance_valid")
 ]

@@ -1,16 +1,16 @@
-"""A check constraint that is a function on PostgreSQL comes and goes as any other."""
+"""A check constraint that is a domain on PostgreSQL comes and goes as any other."""
 
 import pytest
 from django.db import IntegrityError, connection, models, transaction
 from django.test.utils import isolate_apps
 
-from atp.constraints import CheckByFunction
+from atp.constraints import CheckByDomain
 
 NAME = "tests_only_small"
 
 
 def check(most):
-    return CheckByFunction(condition=models.Q(number__lte=most, word__in=["a", "50%"]), name=NAME)
+    return CheckByDomain(condition=models.Q(number__lte=most, word__in=["a", "50%"]), name=NAME)
 
 
 @pytest.fixture
@@ -36,14 +36,14 @@ def model(transactional_db):
         finally:
             with connection.schema_editor() as editor:
                 editor.delete_model(Checked)
-            assert not functions()
+            assert not domains()
 
 
-def functions():
+def domains():
     if connection.vendor != "postgresql":
         return []
     with connection.cursor() as cursor:
-        cursor.execute("SELECT proname FROM pg_proc WHERE proname = %s", [NAME])
+        cursor.execute("SELECT typname FROM pg_type WHERE typname = %s", [NAME])
         return [name for (name,) in cursor.fetchall()]
 
 
@@ -73,7 +73,7 @@ def test_a_table_is_made_with_it(model):
 
 def test_it_is_removed_and_added_again(model):
     remove(model)
-    assert not functions()
+    assert not domains()
     model.objects.create(number=6, word="a")
     add(model, check(7))
     refuses(model, number=8, word="a")
@@ -85,4 +85,20 @@ def test_what_is_there_must_fit(model):
     model.objects.create(number=9, word="a")
     with pytest.raises(IntegrityError, match=NAME):
         add(model, check(7))
-    assert not functions()
+    assert not domains()
+
+
+def test_columns_come_change_and_go_beside_it(model):
+    model.objects.create(number=1, word="a")
+    more = models.IntegerField(default=3)
+    more.set_attributes_from_name("more")
+    wider = models.CharField(max_length=7)
+    wider.set_attributes_from_name("word")
+    with connection.schema_editor() as editor:
+        editor.alter_field(model, model._meta.get_field("word"), wider)
+        editor.add_field(model, more)
+        editor.remove_field(model, more)
+    refuses(model, number=5, word="b")
+    model.objects.update(number=2)
+    with pytest.raises(IntegrityError, match=NAME), transaction.atomic():
+        model.objects.update(number=6)

@@ -1,4 +1,4 @@
-# One condition for all that the database refuses of an Instance; on PostgreSQL a function,
+# One condition for all that the database refuses of an Instance; on PostgreSQL in a domain,
 # since a condition is read anew in every statement. See atp/constraints.py.
 
 import atp.constraints
@@ -30,6 +30,6 @@ class Migration(migrations.Migration):
         ),
         migrations.AddConstraint(
             model_name='instance',
-            constraint=atp.constraints.CheckByFunction(condition=models.Q(models.Q(models.Q(('reason', ''), ('state__in', ['ACCEPTED', 'SCHEDULED', 'RUNNING', 'PAUSED', 'FINISHED'])), models.Q(('reason__in', ['ERROR', 'FATAL', 'STALE', 'CANCELLED', 'DROPPED', 'MISSED', 'UPSTREAM']), ('state', 'FAILED')), _connector='OR'), models.Q(models.Q(models.Q(('state__in', ['FAILED', 'FINISHED'])), ('finished__isnull', False)), models.Q(models.Q(('state__in', ['FAILED', 'FINISHED']), _negated=True), ('finished__isnull', True)), _connector='OR'), ('priority__gte', -100), ('priority__lte', 100), ('attempt__gte', 0), ('lost__gte', 0), ('restarts__gte', 0), ('retries__gte', 0)), name='atp_instance_valid'),
+            constraint=atp.constraints.CheckByDomain(condition=models.Q(models.Q(models.Q(('reason', ''), ('state__in', ['ACCEPTED', 'SCHEDULED', 'RUNNING', 'PAUSED', 'FINISHED'])), models.Q(('reason__in', ['ERROR', 'FATAL', 'STALE', 'CANCELLED', 'DROPPED', 'MISSED', 'UPSTREAM']), ('state', 'FAILED')), _connector='OR'), models.Q(models.Q(models.Q(('state__in', ['FAILED', 'FINISHED'])), ('finished__isnull', False)), models.Q(models.Q(('state__in', ['FAILED', 'FINISHED']), _negated=True), ('finished__isnull', True)), _connector='OR'), ('priority__gte', -100), ('priority__lte', 100), ('attempt__gte', 0), ('lost__gte', 0), ('restarts__gte', 0), ('retries__gte', 0)), name='atp_instance_valid'),
         ),
     ]
