@@ -77,6 +77,4 @@ def _numbers():
     return Q(priority__gte=MIN_PRIORITY, priority__lte=MAX_PRIORITY) & not_negative
 
 
-OF_INSTANCE = [
-    CheckByDomain(condition=_outcome() & _end() & _numbers(), name="atp_instance_valid")
-]
+OF_INSTANCE = [CheckByDomain(condition=_outcome() & _end() & _numbers(), name="atp_instance_valid")]
