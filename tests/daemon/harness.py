@@ -159,12 +159,15 @@ def _kill(pid, number=signal.SIGKILL):
 
 
 def is_alive(pid, created=None):
-    """Whether the process is alive: neither gone nor a zombie, nor another of the same pid."""
+    """Whether the process is alive: neither gone nor a zombie, nor another of the same pid.
+
+    A zombie of which a thread is left still has its files, and their locks.
+    """
     try:
         process = psutil.Process(pid)
         if created is not None and process.create_time() != created:
             return False
-        return process.status() != psutil.STATUS_ZOMBIE
+        return process.status() != psutil.STATUS_ZOMBIE or process.num_threads() > 1
     except psutil.NoSuchProcess:
         return False
 

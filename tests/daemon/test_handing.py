@@ -13,7 +13,8 @@ from django.db import connection, transaction
 
 from atp.models import Daemon, Inputs, Instance, LogRecord, Task
 from atp.states import State
-from atp.store import handing
+from atp.store import get_store, handing
+from atp.store.sqlite.handing import is_heard
 from tests.app import tasks_daemon as types
 from tests.helpers import wait_for
 
@@ -145,8 +146,7 @@ def test_nothing_is_handed_to_the_dead(idle):
     wait_until_idle(2)
     first.destroy()
     Daemon.objects.exclude(uuid=row.uuid).update(idle=False)
-    if connection.vendor == "postgresql":
-        wait_for(lambda: session(row) is None, what="the end of its session")
+    wait_for(lambda: not hears(row), what="the end of its listener")
     Daemon.objects.exclude(uuid=row.uuid).update(idle=True)
     for _ in range(3):
         instance = types.noop.enqueue().wait(IN_TIME)
@@ -166,6 +166,13 @@ def test_a_daemon_without_a_free_worker_hands_it_back(idle, record, flag):
     assert instance.wait(IN_TIME).state == State.FINISHED
     flag.touch()
     assert long.wait(IN_TIME).state == State.FINISHED
+
+
+def hears(row):
+    """Whether the listener of a daemon is there."""
+    if connection.vendor == "postgresql":
+        return session(row) is not None
+    return is_heard(get_store().lock_folder, row.channel)
 
 
 def hand_over(instance, row):
