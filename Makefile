@@ -17,6 +17,7 @@ INTERPRETERS := $(foreach minor,11 12 13,$(wildcard $(PYENV)/versions/3.$(minor)
 # What each target installs: extras of setup.cfg.
 EXTRAS_demo := demo,web,postgres
 EXTRAS_embedded := embedded
+EXTRAS_servers := servers
 EXTRAS_test := test,web,postgres
 EXTRAS_lint := lint
 EXTRAS_tox := tox
@@ -25,7 +26,7 @@ empty :=
 space := $(empty) $(empty)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test chaos lint format bench screenshots tox clean
+.PHONY: help demo test chaos lint format bench screenshots tox dist clean
 # Two installations into one .venv would disturb each other.
 .NOTPARALLEL:
 
@@ -41,22 +42,23 @@ EMBEDDED = $(if $(findstring --postgres,$(ARGS)),$(STAMP)embedded)
 demo: $(STAMP)demo $(EMBEDDED) ## run tasks on real terrain until Ctrl-C; ARGS: --exit, --postgres, --help
 	@$(BIN)/python -m demo_project $(ARGS)
 
-test: $(STAMP)test ## run the tests on SQLite and PostgreSQL; ARGS go on to pytest
+test: $(STAMP)test ## run the tests on SQLite and PostgreSQL; ARGS: --quick, --help, and those of pytest
 	@$(BIN)/python -m tests.run $(ARGS)
 
 chaos: $(STAMP)test ## break things while tasks run, check every promise; MINUTES, SEED, DATABASE, ARGS
 	@$(BIN)/python -m tests.chaos --minutes $(MINUTES) --database $(DATABASE) \
 	    $(if $(SEED),--seed $(SEED)) $(ARGS)
 
-lint: $(STAMP)lint ## check style and format
+lint: $(STAMP)lint ## check style, format and types
 	$(BIN)/ruff check $(ARGS)
 	$(BIN)/ruff format --check
+	$(BIN)/mypy
 
 format: $(STAMP)lint ## mend style and format
 	$(BIN)/ruff check --fix $(ARGS)
 	$(BIN)/ruff format
 
-bench: $(STAMP)demo $(STAMP)embedded ## measure; ARGS: drain, enqueue, latency, peers, --database, --json, --help
+bench: $(STAMP)demo $(STAMP)embedded $(STAMP)servers ## measure; ARGS: drain, enqueue, latency, peers, --database, --json, --help
 	@$(BIN)/python -m benchmarks $(ARGS)
 
 screenshots: $(STAMP)test ## take the pictures of the pages that the docs show
@@ -65,8 +67,16 @@ screenshots: $(STAMP)test ## take the pictures of the pages that the docs show
 tox: $(STAMP)tox ## run the tests on every supported Python and Django; ARGS: -e py312-django60
 	@PATH="$(subst $(space),:,$(INTERPRETERS)):$$PATH" $(BIN)/tox run $(ARGS)
 
+# The wheel is built from the sdist, so nothing that an earlier build has left gets into it.
+dist: $(BIN)/python ## build the wheel and the sdist, into dist/
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check build
+	@rm -rf dist *.egg-info
+	@$(BIN)/python -m build --outdir dist . >$(VENV)/dist.log 2>&1 || \
+	    { cat $(VENV)/dist.log >&2; exit 1; }
+	@ls dist/*
+
 clean: ## remove all that the other targets made
-	rm -rf $(VENV) .tox .demo .peers build dist *.egg-info .pytest_cache .ruff_cache .hypothesis .coverage
+	rm -rf $(VENV) .tox .conformance .demo .peers build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(STAMP)%: setup.cfg pyproject.toml | $(BIN)/python

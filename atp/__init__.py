@@ -1,27 +1,53 @@
 """ATP: asynchronous task processing for Django, with the database as the queue."""
 
 from importlib import import_module
+from typing import TYPE_CHECKING
 
 __version__ = "0.1.0"
 
 # Loaded when first used: this package is imported by Django before models can be.
 _PUBLIC = {
-    "task_type": "registry",
-    "TaskType": "registry",
-    "Output": "context",
+    "task_type": "authoring.task_type",
+    "TaskType": "authoring.task_type",
+    "on_finished": "verbs.hooking",
+    "on_failed": "verbs.hooking",
+    "schedule": "authoring.schedule",
+    "Graph": "authoring.graph",
+    "result": "authoring.nodes",
+    "Context": "authoring.context",
+    "Output": "authoring.output",
     "Retry": "exceptions",
     "Defer": "exceptions",
     "Fatal": "exceptions",
     "Interrupted": "exceptions",
+    "Throttled": "exceptions",
+    "Unavailable": "exceptions",
 }
 __all__ = list(_PUBLIC)
 
+if TYPE_CHECKING:
+    from .authoring.context import Context as Context
+    from .authoring.graph import Graph as Graph
+    from .authoring.nodes import result as result
+    from .authoring.output import Output as Output
+    from .authoring.schedule import schedule as schedule
+    from .authoring.task_type import TaskType as TaskType
+    from .authoring.task_type import task_type as task_type
+    from .exceptions import Defer as Defer
+    from .exceptions import Fatal as Fatal
+    from .exceptions import Interrupted as Interrupted
+    from .exceptions import Retry as Retry
+    from .exceptions import Throttled as Throttled
+    from .exceptions import Unavailable as Unavailable
+    from .verbs.hooking import on_failed as on_failed
+    from .verbs.hooking import on_finished as on_finished
 
-def __getattr__(name):
+
+def __getattr__(name: str) -> object:
     if name not in _PUBLIC:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_module(f"{__name__}.{_PUBLIC[name]}"), name)
 
 
-def __dir__():
+def __dir__() -> list[str]:
     return sorted([*globals(), *_PUBLIC])

@@ -1,7 +1,12 @@
 """The Django app."""
 
+from importlib import import_module
+from typing import Any
+
 from django.apps import AppConfig
 from django.apps import apps as all_apps
+from django.apps.registry import Apps
+from django.conf import settings
 from django.db.models.signals import post_migrate
 from django.utils.module_loading import autodiscover_modules
 
@@ -11,18 +16,42 @@ class ATPConfig(AppConfig):
     verbose_name = "Asynchronous Task Processing"
     default_auto_field = "django.db.models.BigAutoField"
 
-    def ready(self):
+    def ready(self) -> None:
         from . import checks  # noqa: F401 (registers the checks)
 
         autodiscover_modules("tasks")
+        _import_modules_of_tasks()
+        _import_webhooks()
         post_migrate.connect(_register_types, sender=self)
 
 
-def _register_types(using, apps=all_apps, **kwargs):
+def _import_modules_of_tasks() -> None:
+    """Import what the setting TASKS names in ``OPTIONS["modules"]`` for :mod:`atp.backend`."""
+    tasks = getattr(settings, "TASKS", None) or {}
+    entries = {
+        alias: entry
+        for alias, entry in tasks.items()
+        if entry.get("OPTIONS", {}).get("modules") and "BACKEND" in entry
+    }
+    if entries:
+        from .backend.discovery import import_modules
+
+        import_modules(entries)
+
+
+def _import_webhooks() -> None:
+    """Declare the Type of webhooks if the project has targets."""
+    given = getattr(settings, "ATP", {})
+    if isinstance(given, dict) and given.get("WEBHOOKS"):
+        import_module("atp.webhooks")
+
+
+def _register_types(using: str, apps: Apps = all_apps, **kwargs: Any) -> None:
     """Write the declared Types when the queue's own database has been migrated."""
     from . import queue
-    from .conf import settings
+    from .conf import settings as own
 
     # Not after a migration back: then there is no such model.
-    if using == settings.DATABASE and "limit" in apps.all_models["atp"]:
+    if using == own.DATABASE and "schedule" in apps.all_models["atp"]:
         queue.register_all()
+        queue.retire_schedules()

@@ -1,18 +1,20 @@
-"""Everything that ATP raises, and what a handler raises to speak to ATP.
+"""Everything that ATP raises, and what a handler raises to speak to ATP: ATPErrors.
 
-All errors derive from :class:`ATPError`; those about bad arguments are also
-:class:`ValueError`, those about something missing also :class:`LookupError`,
-so that code which does not know ATP can still treat them sensibly.
+Those about bad arguments are also ValueErrors, those about something missing LookupErrors.
 """
 
-from datetime import timedelta
+from __future__ import annotations
 
-# Ten years, in seconds: further than any clock or column has to reach.
-LONGEST_DELAY = 315_360_000.0
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
+from .words.raised import *  # noqa: F403
+from .words.raised import ATPError as ATPError  # noqa: PLC0414 (others derive from it)
 
-class ATPError(Exception):
-    """Base of all errors of ATP."""
+if TYPE_CHECKING:
+    from .models import Gate, Instance
+    from .states import Event, State
+    from .words.orders import Mode, Order
 
 
 class UnknownType(ATPError, LookupError):
@@ -40,27 +42,85 @@ class InvalidGate(ATPError, ValueError):
 
 
 class GateChanged(ATPError):
-    """A gate is not as whoever sets it expected: somebody else has set it meanwhile.
+    """Somebody else has set a gate meanwhile: ``gate`` is how it is, None if it is open."""
 
-    ``gate`` is how it is, None if it is open.
-    """
-
-    def __init__(self, message, *, gate=None):
+    def __init__(self, message: str, *, gate: Gate | None = None) -> None:
         super().__init__(message)
         self.gate = gate
+
+
+class IllegalSchedule(ATPError):
+    """A schedule does not allow the verb: as to delete one that code declares."""
+
+
+class UnknownSchedule(ATPError, LookupError):
+    """There is no schedule with this identifier."""
+
+
+class ScheduleChanged(ATPError):
+    """Somebody else has changed a schedule meanwhile: ``schedule`` is the row as it is."""
+
+    def __init__(self, message: str, *, schedule: object = None) -> None:
+        super().__init__(message)
+        self.schedule = schedule
 
 
 class InvalidLimit(ATPError, ValueError):
     """A limit or a weight is written wrongly, or out of range."""
 
 
-class InvalidInputs(ATPError, ValueError):
-    """The inputs do not fit the handler's signature.
+class UnknownDownstream(ATPError, LookupError):
+    """No Type that is registered names this downstream."""
 
-    ``argument`` is the name of the one that does not, where there is one.
+
+class DownstreamChanged(ATPError):
+    """A downstream is not as expected: ``downstream`` is how it is."""
+
+    def __init__(self, message: str, *, downstream: object = None) -> None:
+        super().__init__(message)
+        self.downstream = downstream
+
+
+class InvalidSchedule(ATPError, ValueError):
+    """A schedule is declared with parameters that make no sense.
+
+    ``parameter`` is the name of the wrong one, where it is one: "cron", "every", "timezone".
     """
 
-    def __init__(self, message, *, argument=None):
+    def __init__(self, message: str, *, parameter: str | None = None) -> None:
+        super().__init__(message)
+        self.parameter = parameter
+
+
+class InvalidGraph(ATPError, ValueError):
+    """A graph cannot be: a cycle, an unknown or doubled name, a result that is not upstream.
+
+    ``parameter`` is what is wrong, where it is one: "after", "name", "on_failure".
+    """
+
+    def __init__(self, message: str, *, parameter: str | None = None) -> None:
+        super().__init__(message)
+        self.parameter = parameter
+
+
+class UnknownGraph(ATPError, LookupError):
+    """There is no graph with this uuid."""
+
+
+class UnknownErrorGroup(ATPError, LookupError):
+    """No error group, or more than one, is called so."""
+
+
+class GraphClosed(ATPError):
+    """Nothing can be added to the graph any more, or not before that node."""
+
+
+class InvalidInputs(ATPError, ValueError, TypeError):
+    """The inputs do not fit: ``argument`` is one that does not, ``problems`` all, by path."""
+
+    problems: Sequence[tuple[str, str]] = ()
+
+    def __init__(self, message: str, *, argument: str | None = None) -> None:
         super().__init__(message)
         self.argument = argument
 
@@ -83,9 +143,13 @@ class DuplicateIdentifier(ATPError, ValueError):
     ``instance`` is the existing one.
     """
 
-    def __init__(self, message, instance=None):
+    def __init__(self, message: str, instance: Instance | None = None) -> None:
         super().__init__(message)
         self.instance = instance
+
+
+class UniqueTaken(DuplicateIdentifier):
+    """A live Instance of the Type, ``instance``, has this unique key, and is left as it is."""
 
 
 class InvalidPageKey(ATPError, ValueError):
@@ -98,7 +162,7 @@ class InvalidSelection(ATPError, ValueError):
     ``errors`` are pairs of the filter and what is wrong with it.
     """
 
-    def __init__(self, message, *, errors=()):
+    def __init__(self, message: str, *, errors: Sequence[tuple[str, str]] = ()) -> None:
         super().__init__(message)
         self.errors = errors
 
@@ -108,12 +172,11 @@ class UnknownInstance(ATPError, LookupError):
 
 
 class IllegalTransition(ATPError):
-    """The state of the Instance does not allow the event.
+    """The ``state`` of the Instance does not allow the ``event`` that was asked for."""
 
-    ``state`` is the state it is in, ``event`` what was asked for.
-    """
-
-    def __init__(self, message, *, event=None, state=None):
+    def __init__(
+        self, message: str, *, event: Event | None = None, state: State | None = None
+    ) -> None:
         super().__init__(message)
         self.event = event
         self.state = state
@@ -128,12 +191,11 @@ class UnknownDaemon(ATPError, LookupError):
 
 
 class IllegalOrder(ATPError):
-    """What the daemon is doing does not allow the order.
+    """The ``mode`` of the daemon does not allow the ``order`` that was asked for."""
 
-    ``mode`` is what it is doing, or about to do; ``order`` what was asked for.
-    """
-
-    def __init__(self, message, *, order=None, mode=None):
+    def __init__(
+        self, message: str, *, order: Order | None = None, mode: Mode | None = None
+    ) -> None:
         super().__init__(message)
         self.order = order
         self.mode = mode
@@ -145,6 +207,10 @@ class WaitTimeout(ATPError, TimeoutError):
 
 class WaitInTransaction(ATPError):
     """Waiting inside a transaction would never see the Instance finish."""
+
+
+class FolderRefused(ATPError):
+    """A daemon cannot start: a folder that it needs belongs to somebody else."""
 
 
 class LeaseLost(ATPError):
@@ -159,47 +225,21 @@ class TaskGone(ATPError):
     """The Task was taken away: what its attempt wrote in its end's transaction is not kept."""
 
 
-class Retry(Exception):
-    """Raised by a handler: try again later.
-
-    It spends one of the Type's ``max_retries`` and is logged without a
-    traceback. ``after`` is the delay, in seconds or as a timedelta; without
-    it the Type's backoff decides.
-    """
-
-    def __init__(self, message="", *, after=None):
-        super().__init__(message)
-        self.after = None if after is None else _delay("Retry", after)
+class InvalidStep(ATPError, ValueError):
+    """A step of a handler has a name that makes no sense, or that was of another kind."""
 
 
-class Defer(Exception):
-    """Raised by a handler: later, and nobody's fault. It spends no budget, however often.
-
-    ``after`` is the delay, in seconds or as a timedelta, and more than 0: nothing else
-    keeps an Instance that is always deferred from going round and round.
-    """
-
-    def __init__(self, message="", *, after):
-        super().__init__(message)
-        self.after = _delay("Defer", after, is_from_zero=False)
+class DoubledStep(InvalidStep):
+    """A handler has used the name of a step twice in one attempt: loops give a ``key``."""
 
 
-class Fatal(Exception):
-    """Raised by a handler: trying again is no use, the Instance is FAILED now."""
+class UncheckedStep(InvalidStep):
+    """The block of a step did not look whether it ``is_done``: it would run in each attempt."""
 
 
-class Interrupted(BaseException):
-    """Raised by ``context.check()`` when the attempt has to end here, or wherever its handler is.
-
-    It derives from BaseException so that a handler's ``except Exception``
-    does not swallow it. ATP handles it; a handler may clean up and re-raise.
-    """
+class StepInTransaction(ATPError):
+    """A step inside a transaction: its checkpoint would be rolled back with that."""
 
 
-def _delay(name, after, *, is_from_zero=True):
-    """Return a delay in seconds. Raises ValueError."""
-    after = after.total_seconds() if isinstance(after, timedelta) else float(after)
-    if not 0 <= after <= LONGEST_DELAY or not (after or is_from_zero):
-        bounds = "from 0 to" if is_from_zero else "more than 0 and at most"
-        raise ValueError(f"{name}(after={after:g}): must be {bounds} {LONGEST_DELAY:.0f} s")
-    return after
+class UnusableResult(NotSerializable):
+    """The result of a step cannot be kept. To call its function again is no use: it is FATAL."""

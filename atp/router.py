@@ -1,5 +1,9 @@
 """A database router for projects that keep the queue on an alias of its own."""
 
+from typing import Any
+
+from django.db.models import Model
+
 from .conf import settings
 
 
@@ -9,14 +13,14 @@ class QueueRouter:
     To be named in DATABASE_ROUTERS when that is not "default".
     """
 
-    def db_for_read(self, model, **hints):
+    def db_for_read(self, model: type[Model], **hints: Any) -> str | None:
         return settings.DATABASE if model._meta.app_label == "atp" else None
 
     db_for_write = db_for_read
 
-    def allow_relation(self, first, second, **hints):
+    def allow_relation(self, first: Model, second: Model, **hints: Any) -> bool | None:
         ours = {first._meta.app_label == "atp", second._meta.app_label == "atp"}
         return True if ours == {True} else None
 
-    def allow_migrate(self, db, app_label, **hints):
+    def allow_migrate(self, db: str, app_label: str, **hints: Any) -> bool | None:
         return db == settings.DATABASE if app_label == "atp" else None

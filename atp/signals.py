@@ -2,7 +2,14 @@
 
 from django.dispatch import Signal
 
-# Sent in the worker process around a handler. Arguments: ``context``.
+# Sent where an Instance is enqueued, when it has been written: inside the transaction of the
+# caller, if there is one. Argument: ``instance``; the sender is its class. Not for what was there
+# already, nor for what ATP itself writes: nodes of graphs, slots of schedules, and hooks.
+enqueued = Signal()
+# Sent in the worker process around a handler. Arguments: ``context``, and ``claimed``: what had
+# been claimed.
 handler_started = Signal()
-# Arguments: ``context``, and ``exception`` (None when the handler returned).
+# Arguments: the same, ``exception`` (None when the handler returned, or spoke to ATP), and
+# ``outcome``: the end that the handler brought about. No worker is left to send it where that was
+# killed, or where no handler ran: a hook is enqueued with every end.
 handler_ended = Signal()

@@ -1,10 +1,11 @@
 """The states of an Instance and the one table of legal transitions.
 
-The six states are those of RFC 14, figure 1. Everything that has to know
-which move is legal (the stores' guard, the documentation page, the product
-test) reads :data:`TRANSITIONS`; nothing repeats it.
+The six states are those of RFC 14, figure 1. Everything that has to know which move is
+legal, or a fact of an event, reads :data:`TRANSITIONS`: the stores' guard, the daemon, the
+documentation page, the product test. Nothing repeats it.
 """
 
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from enum import Enum
 
@@ -28,7 +29,7 @@ CLAIMED = frozenset({State.SCHEDULED, State.RUNNING, State.PAUSED})
 
 
 class Reason(TextChoices):
-    """Why a FAILED Instance failed."""
+    """The reason why an Instance is FAILED."""
 
     ERROR = "ERROR", "the handler raised and its retries are used up"
     FATAL = "FATAL", "the handler said that trying again is no use"
@@ -43,7 +44,7 @@ DEAD_LETTER = frozenset({Reason.ERROR, Reason.FATAL, Reason.STALE})
 
 
 class Event(TextChoices):
-    """What moves an Instance from one state to another."""
+    """An event moves an Instance from one state to another."""
 
     ENQUEUE = "enqueue"
     CLAIM = "claim"
@@ -60,7 +61,7 @@ class Event(TextChoices):
 
 
 class Actor(Enum):
-    """Who may cause an event."""
+    """An actor may cause an event."""
 
     ANYONE = "anyone allowed to"
     DAEMON = "a daemon with a live lease"
@@ -69,7 +70,7 @@ class Actor(Enum):
 
 
 class Row(Enum):
-    """What an event does to the Task row."""
+    """The effect of an event on the Task row."""
 
     CREATED = "created"
     HELD = "held by the daemon"
@@ -95,8 +96,46 @@ class Transition:
     counts: tuple[str, ...] = ()
     resets: tuple[str, ...] = ()
 
+    @property
+    def is_holders(self) -> bool:
+        """Whether the daemon that holds the Task may cause it."""
+        return Actor.HOLDER in self.actors
 
-def _row(event, sources, target, actors, row, counts=(), resets=()):
+    @property
+    def continues(self) -> bool:
+        """Whether the holder's attempt goes on after it."""
+        return self.is_holders and self.row is Row.KEPT
+
+    @property
+    def ends(self) -> bool:
+        """Whether the holder's attempt ends with it."""
+        return self.is_holders and not self.continues
+
+    @property
+    def is_outcome(self) -> bool:
+        """Whether it tells how the handler itself ended: only a RUNNING one can end so."""
+        return self.ends and self.sources == {State.RUNNING}
+
+    @property
+    def puts_back(self) -> bool:
+        """Whether a claimed Instance goes back to the queue."""
+        return self.row is Row.FREED
+
+    @property
+    def loses(self) -> bool:
+        """Whether the attempt is lost: then the Instance may also become FAILED (STALE)."""
+        return "lost" in self.counts
+
+
+def _row(
+    event: Event,
+    sources: Iterable[State],
+    target: State,
+    actors: Iterable[Actor],
+    row: Row,
+    counts: tuple[str, ...] = (),
+    resets: tuple[str, ...] = (),
+) -> Transition:
     return Transition(
         event=event,
         sources=frozenset(sources),
@@ -148,12 +187,17 @@ _BY_EVENT_AND_SOURCE = {
 }
 
 
-def transition(event, source):
+def transition(event: Event, source: State | None) -> Transition | None:
     """Return the :class:`Transition` for ``event`` from ``source``, or None if illegal."""
     return _BY_EVENT_AND_SOURCE.get((event, source))
 
 
-def allowed_events(source, actor=None):
+def events(fact: Callable[[Transition], bool]) -> frozenset[Event]:
+    """Return the events of the transitions for which ``fact(transition)`` is true."""
+    return frozenset(row.event for row in TRANSITIONS if fact(row))
+
+
+def allowed_events(source: State, actor: Actor | None = None) -> list[Event]:
     """Return the events that are legal from ``source``, in the order of the table.
 
     With ``actor`` only those that this :class:`Actor` may cause.
@@ -171,7 +215,7 @@ def allowed_events(source, actor=None):
 UNEXPLAINED_LOSSES = 10
 
 
-def is_stale(*, restarts, lost, max_restarts):
+def is_stale(*, restarts: int, lost: int, max_restarts: int) -> bool:
     """Tell whether the losses of an Instance have used up its budget.
 
     RFC 14: "once the allowed restart's count is exceeded the task is marked

@@ -6,20 +6,28 @@ from django.urls import path
 
 if not apps.is_installed("django_htmx"):
     raise ImproperlyConfigured(
-        "The pages of ATP need 'django_htmx' in INSTALLED_APPS, from pip install 'django-atp[web]'."
+        "The pages of ATP need 'django_htmx' in INSTALLED_APPS, from "
+        "pip install '/path/to/clone[web]'."
     )
 
-from .views.acting import ActionPage
-from .views.changing import ChangePage
-from .views.commanding import OrderPage
 from .views.daemons import DaemonPage, DaemonsPage
-from .views.deleting import DeletePage
 from .views.enqueueing import EnqueuePage
+from .views.failures import ErrorVerbPage, FailurePage, FailuresPage
 from .views.gates import GatePage
+from .views.graphs import GraphPage, GraphsPage, MermaidText, NodesPage
 from .views.instances import InstancePage, InstancesPage, LogPage, PublishedFile, ResponseBody
-from .views.limits import LimitPage
+from .views.limits import DownstreamPage, DownstreamsPage, LimitPage
 from .views.overview import OverviewPage
+from .views.schedules import SchedulePage, SchedulesPage
+from .views.scheduling import NewSchedulePage, ScheduleVerbPage
 from .views.types import TypePage, TypesPage
+from .views.verbs import (
+    DaemonVerbPage,
+    DownstreamVerbPage,
+    GraphVerbPage,
+    InstanceVerbPage,
+    ScopeVerbPage,
+)
 
 app_name = "atp"
 
@@ -31,15 +39,36 @@ urlpatterns = [
     path("instances/<str:uuid>/log/", LogPage.as_view(), name="log"),
     path("instances/<str:uuid>/response", ResponseBody.as_view(), name="response"),
     path("instances/<str:uuid>/files/<int:number>", PublishedFile.as_view(), name="file"),
-    path("instances/<str:uuid>/change/", ChangePage.as_view(), name="change"),
-    path("instances/<str:uuid>/delete/", DeletePage.as_view(), name="delete"),
-    path("instances/<str:uuid>/<str:name>/", ActionPage.as_view(), name="action"),
+    path("instances/<str:uuid>/<str:name>/", InstanceVerbPage.as_view(), name="instance-verb"),
+    path("failures/", FailuresPage.as_view(), name="failures"),
+    path("failures/<str:group>/", FailurePage.as_view(), name="failure"),
+    path("failures/<str:group>/<str:name>/", ErrorVerbPage.as_view(), name="failure-verb"),
     path("types/", TypesPage.as_view(), name="types"),
     path("types/<str:identifier>/", TypePage.as_view(), name="type"),
     path("types/<str:identifier>/enqueue/", EnqueuePage.as_view(), name="enqueue"),
+    path("types/<str:identifier>/schedule/", NewSchedulePage.as_view(), name="new-schedule"),
     path("types/<str:identifier>/gate/", GatePage.as_view(), name="type-gate"),
     path("types/<str:identifier>/limit/", LimitPage.as_view(), name="type-limit"),
+    path("types/<str:identifier>/<str:name>/", ScopeVerbPage.as_view(), name="type-verb"),
+    path("schedules/", SchedulesPage.as_view(), name="schedules"),
+    path("schedules/<str:identifier>/", SchedulePage.as_view(), name="schedule"),
+    path(
+        "schedules/<str:identifier>/<str:name>/", ScheduleVerbPage.as_view(), name="schedule-verb"
+    ),
+    path("graphs/", GraphsPage.as_view(), name="graphs"),
+    path("graphs/<str:uuid>/", GraphPage.as_view(), name="graph"),
+    path("graphs/<str:uuid>/nodes/", NodesPage.as_view(), name="nodes"),
+    path("graphs/<str:uuid>/graph.mmd", MermaidText.as_view(), name="graph-mermaid"),
+    path("graphs/<str:uuid>/<str:name>/", GraphVerbPage.as_view(), name="graph-verb"),
+    path("downstreams/", DownstreamsPage.as_view(), name="downstreams"),
+    path("downstreams/<str:downstream>/", DownstreamPage.as_view(), name="downstream"),
+    path(
+        "downstreams/<str:downstream>/<str:name>/",
+        DownstreamVerbPage.as_view(),
+        name="downstream-verb",
+    ),
     path("daemons/", DaemonsPage.as_view(), name="daemons"),
     path("daemons/<str:uuid>/", DaemonPage.as_view(), name="daemon"),
-    path("daemons/<str:uuid>/<str:name>/", OrderPage.as_view(), name="order"),
+    path("daemons/<str:uuid>/<str:name>/", DaemonVerbPage.as_view(), name="daemon-verb"),
+    path("<str:name>/", ScopeVerbPage.as_view(), name="verb"),
 ]

@@ -22,13 +22,28 @@ from .core.database import ChoiceError, clone, fresh_database, server, used
 from .core.latency import LatencyError
 from .core.options import as_arguments, own, parsed
 from .core.report import Report, written
+from .core.web import ServerError
 
 NAMES = (
     *("floor", "drain", "enqueue", "bulk", "latency", "growth", "horizon", "memory", "idle"),
-    "lists",
+    *("lists", "orm"),
 )
 # What takes long, or installs much.
-IF_NAMED = ("shares", "limits", "fleet", "peers")
+IF_NAMED = (
+    "failures",
+    "testing",
+    "graphs",
+    "shares",
+    "limits",
+    "overload",
+    "waiting",
+    "fleet",
+    "slots",
+    "downstream",
+    "soak",
+    "peers",
+    "explain",
+)
 ROOT = Path(__file__).resolve().parents[1]
 # What cannot be asked for, and what should have gone well but did not.
 REFUSED, BROKEN = 2, 3
@@ -47,7 +62,7 @@ def main(arguments=None):
     except (ChoiceError, against.AgainstError) as error:
         print(error, file=sys.stderr)
         return REFUSED
-    except (BatchError, ClientError, DaemonError, LatencyError) as error:
+    except (BatchError, ClientError, DaemonError, LatencyError, ServerError) as error:
         print(error, file=sys.stderr)
         return BROKEN
 

@@ -22,7 +22,7 @@ def run(options, report):
     from .tasks import NOOPS
 
     load = draining.Load.of(options, NOOPS[:1])
-    found = [_once(load, options) for _ in range(options.runs)]
+    found = [once(load, options) for _ in range(options.runs)]
     sent, shares = zip(*found, strict=True)
     if None in sent:
         print("Statements are not counted: there is no server whose log can be read.")
@@ -31,7 +31,7 @@ def run(options, report):
     report.row("processor", shares, unit="% of one")
 
 
-def _once(load, options):
+def once(load, options):
     """Return how many statements a second it sends, if that is known, and its percent."""
     from django.db import connection
 

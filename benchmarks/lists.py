@@ -62,13 +62,13 @@ def run(options, report):
     vacuum(connection)
     print(f"filled in {time.perf_counter() - began:.0f} s\n")
     print(f"{'':<60} {'page':>5} {'queries':>7} {'median':>7} {'p95':>7}  ms", flush=True)
-    visitor = _Visitor()
+    visitor = Visitor()
     walked = []
     for asked in _everything(filled):
-        first = _measure(visitor, asked, (1, None), options, report)
+        first = measure(visitor, asked, (1, None), options, report)
         far = _far_page(asked, options.pages)
         if far is not None:
-            median = _measure(visitor, asked, far, options, report)
+            median = measure(visitor, asked, far, options, report)
             if not asked.query:
                 walked.append((asked, median / first))
     print()
@@ -193,7 +193,7 @@ def _far_page(asked, pages):
     There is none if all rows fit on the first page. The key is made from the row
     before the page: to walk there would take as many requests.
     """
-    from atp import paging
+    from atp.reports import paging
 
     if asked.rows is None:
         return None
@@ -204,7 +204,7 @@ def _far_page(asked, pages):
     return number, paging.key_after(rows[(number - 1) * asked.size - 1], asked.order)
 
 
-def _measure(visitor, asked, page, options, report):
+def measure(visitor, asked, page, options, report):
     """Ask for a page, a number and a key, again and again; return the median milliseconds."""
     number, key = page
     found = [visitor.get(asked, key) for _ in range(options.repeat)]
@@ -253,7 +253,7 @@ class Visit:
     queries: int
 
 
-class _Visitor:
+class Visitor:
     """Somebody who is logged in and may see everything."""
 
     def __init__(self):

@@ -14,4 +14,6 @@ INSTALLED_APPS = [*(app for app in INSTALLED_APPS if app != "demo_project"), "be
 if env("BENCHMARK_DATABASE", default=""):
     DATABASES["default"]["NAME"] = env("BENCHMARK_DATABASE")
 
+DATABASES["default"]["CONN_MAX_AGE"] = json.loads(env("BENCHMARK_CONN_MAX_AGE", default="0"))
+
 ATP = json.loads(env("BENCHMARK_ATP", default="{}"))

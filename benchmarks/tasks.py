@@ -6,13 +6,20 @@ something adds it to the file that ``BENCHMARK_TOLD`` names: see :mod:`.core.tol
 
 import os
 import time
+from http import HTTPStatus
+from urllib.error import HTTPError
+from urllib.request import urlopen
 
-from atp import task_type
+import atp
+from atp import Fatal, task_type
 
 from .core.told import tell
 from .fleet import MOST_ATTEMPTS
 
 COUNT = int(os.environ.get("BENCHMARK_TYPES", "1"))
+
+# Rows that handlers of the ORM's choose from: each task has one of its own for a while.
+ROWS = 1_000
 
 # What takes long tells so often that it is at it, in seconds.
 TELL_EVERY = 0.05
@@ -78,9 +85,96 @@ def span(context, *, number, ms):
     tell(-number, time.monotonic())
 
 
+# The code of an earlier commit, which is measured beside this one, may know no downstreams.
+if hasattr(atp, "Throttled"):
+
+    @task_type(
+        "benchmarks.call",
+        downstream="benchmarks",
+        downstream_errors=(ConnectionError, TimeoutError),
+    )
+    def call(context, *, url):
+        """Call a service, and tell of it what it answers."""
+        try:
+            with urlopen(url, timeout=60):
+                pass
+        except HTTPError as error:
+            if error.code == HTTPStatus.TOO_MANY_REQUESTS:
+                raise atp.Throttled(after=error.headers.get("Retry-After")) from None
+            raise atp.Unavailable(f"it answers {error.code}") from None
+
+
+@task_type("benchmarks.orm")
+def orm(context, *, number):
+    """Read a row, add one to it and save it, by the ORM."""
+    save(number)
+
+
+def save(number):
+    """Do what a handler of the ORM's does, here and in a plain loop."""
+    from .models import add_one
+
+    add_one(number % ROWS + 1)
+
+
 @task_type("benchmarks.other")
 def other(context, *, number):
     """Wait for ever: no daemon of a benchmark serves it."""
+
+
+@task_type("benchmarks.failing", max_retries=0)
+def failing(context, *, number, mended=""):
+    """Fail for one of seven causes, with what differs from one to the next, until it is mended."""
+    if not mended or not os.path.exists(mended):
+        _CAUSES[number % len(_CAUSES)](number)
+
+
+def _no_elevation(number):
+    raise ValueError(f"tile {number} has no elevation")
+
+
+def _unknown(number):
+    return {}[f"user {number}"]
+
+
+def _unreadable(number):
+    try:
+        _unknown(number)
+    except KeyError as error:
+        raise OSError(f"/data/{number:08x}.tif cannot be read") from error
+
+
+def _no_model(number):
+    raise Fatal(f"no model of {number}", fingerprint="no-dem")
+
+
+def _withdrawn(number):
+    raise Fatal(f"order {number} is withdrawn")
+
+
+def _too_far(number):
+    return [1][number + 1]
+
+
+def _no_answer(number):
+    raise TimeoutError(f"https://example.org/{number} did not answer within {number / 7:.2f} s")
+
+
+_CAUSES = (
+    *(_no_elevation, _unknown, _unreadable, _no_model),
+    *(_withdrawn, _too_far, _no_answer),
+)
+
+
+@task_type("benchmarks.soak", retention=10)
+def soak(context, *, number):
+    """Do nothing, and be kept for a while."""
+
+
+@task_type("benchmarks.soak.told", retention=10)
+def soak_told(context, *, number):
+    """Tell when it was called, and be kept for a while."""
+    tell(number, time.monotonic())
 
 
 NOOPS = [task_type(f"benchmarks.noop.{number}")(noop) for number in range(COUNT)]

@@ -36,13 +36,23 @@ def ramp(values, stops):
     return np.stack([np.interp(values, places, c) for c in channels], axis=-1) / 255
 
 
-def shaded_relief(elevation, shade):
-    """Return elevations tinted by height and lit by ``shade``."""
-    low, high = np.percentile(elevation, [0.5, 99.8])
+def scale_of(elevation, shade):
+    """Return the elevations and the brightness between which a relief has its colours."""
+    heights = np.percentile(elevation, [0.5, 99.8])
+    return {"heights": heights.tolist(), "lights": _extremes(shade).tolist()}
+
+
+def shaded_relief(elevation, shade, scale=None):
+    """Return elevations tinted by height and lit by ``shade``.
+
+    Parts that are to fit together have the :func:`scale_of` the whole.
+    """
+    scale = scale or scale_of(elevation, shade)
+    low, high = scale["heights"]
     tint = ramp(np.clip((elevation - low) / (high - low), 0, 1), TINTS)
     # Soft light: the middle brightness leaves the tint as it is, bright slopes
     # do not bleach, and shadows keep some colour, with the blue of the sky.
-    light = stretched(shade)[..., None]
+    light = _between(shade, *scale["lights"])[..., None]
     dark = tint * (SKY + (1 - SKY) * 2 * light)
     return np.where(light < 0.5, dark, tint + (1 - tint) * (light - 0.5) * 0.9)
 
@@ -70,8 +80,24 @@ def _largest_of_blocks(values, shape):
 
 def stretched(shade):
     """Return brightness spread over the whole range from 0 to 1, but for its extremes."""
-    low, high = np.percentile(shade, [0.5, 99.5])
-    return np.clip((shade - low) / max(high - low, 1e-9), 0, 1)
+    return _between(shade, *_extremes(shade))
+
+
+def _extremes(shade):
+    return np.percentile(shade, [0.5, 99.5])
+
+
+def _between(values, low, high):
+    return np.clip((values - low) / max(high - low, 1e-9), 0, 1)
+
+
+def joined(tiles):
+    """Return one array of colours of pictures with the places of their parts (see terrain)."""
+    whole = np.zeros((max(part[1] for part, _ in tiles), max(part[3] for part, _ in tiles), 3))
+    for (top, bottom, left, right), data in tiles:
+        with Image.open(BytesIO(data)) as image:
+            whole[top:bottom, left:right] = np.asarray(image.convert("RGB")) / 255
+    return whole
 
 
 def png(colours, *, width, aspect):

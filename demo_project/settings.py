@@ -4,6 +4,8 @@ from pathlib import Path
 
 import environ
 
+import atp
+
 env = environ.Env()
 
 BASE_DIR = Path(__file__).resolve().parent.parent
@@ -100,7 +102,9 @@ REST_FRAMEWORK = {
 SPECTACULAR_SETTINGS = {
     "TITLE": "ATP",
     "DESCRIPTION": "Asynchronous task processing for Django.",
+    "VERSION": atp.__version__,
     "OAS_VERSION": "3.1.0",
+    "SERVERS": [{"url": "/", "description": "This server."}],
     "SERVE_INCLUDE_SCHEMA": False,
     "SERVE_PERMISSIONS": ["rest_framework.permissions.IsAuthenticated"],
     "ENUM_GENERATE_CHOICE_DESCRIPTION": False,

@@ -7,9 +7,10 @@ every process, and the one that watches over the workers should stay small.
 import os
 import resource
 import signal
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
+from typing import Any
 
-from atp import Output, Retry, task_type
+from atp import Output, Retry, schedule, task_type
 
 PICTURE_WIDTH = 806
 BUSY_ATTEMPTS = 2
@@ -73,6 +74,60 @@ def flow(context, *, detail: int = 4):
     return _png(pictures.flow_map(amount, shade), model)
 
 
+# A graph: tiles in parallel, a mosaic, a report. See show/programme.py.
+
+TILES = (2, 3)
+LIGHT = {"exaggeration": 1.5}
+
+
+@task_type("terrain.survey", timeout=60, retention=timedelta(days=30))
+def survey(context, *, detail: int = 3, rows: int = 2, columns: int = 3):
+    """Divide the terrain into tiles, and find what the pictures of all have in common."""
+    from . import pictures, terrain
+
+    model = terrain.load()
+    shade = terrain.hillshade(model, **LIGHT)
+    return {
+        "parts": terrain.parts(model.refined(detail), rows, columns),
+        "detail": detail,
+        "scale": pictures.scale_of(model.elevation, shade),
+    }
+
+
+@task_type("terrain.tile", timeout=60, retention=timedelta(days=30))
+def tile(context, *, part: list[int], scale: dict[str, list[float]], detail: int = 3):
+    """Draw one part of the terrain, as a PNG of a pixel for each cell."""
+    from . import pictures, terrain
+
+    model = terrain.load().refined(detail)
+    context.progress(1, 2, "light and shadow")
+    elevation, shade = terrain.shaded_part(model, part, **LIGHT)
+    colours = pictures.shaded_relief(elevation, shade, scale)
+    return Output(pictures.png(colours, width=colours.shape[1], aspect=1), "image/png")
+
+
+@task_type("terrain.mosaic", timeout=60, retention=timedelta(days=30))
+def mosaic(context, *, parts: list[list[int]], tiles: list[bytes]):
+    """Join the tiles to one picture."""
+    from . import pictures, terrain
+
+    joined = pictures.joined(list(zip(parts, tiles, strict=True)))
+    return _png(joined, terrain.load())
+
+
+@task_type("terrain.report", timeout=60, retention=timedelta(days=30))
+def report(context, *, numbers: dict[str, Any]):
+    """Say in a few lines what was drawn; also if the mosaic could not be."""
+    drawn = context.results.node("mosaic")
+    elevation, slope = numbers["elevation"], numbers["slope"]
+    return (
+        f"Mosaic: {drawn.state}\n"
+        f"Area: {numbers['area_km2']} km²\n"
+        f"Elevation: {elevation['min']} to {elevation['max']} m, mean {elevation['mean']} m\n"
+        f"Slope: mean {slope['mean']}°, {slope['share_over_30_degrees']:.1%} over 30°\n"
+    )
+
+
 @task_type("demo.busy_at_first", timeout=60, max_retries=3)
 def busy_at_first(context):
     """Stand for a service that turns the first two callers away."""
@@ -87,6 +142,15 @@ def crash(context):
     context.log(f"attempt {context.attempt} is about to crash process {os.getpid()}")
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     os.kill(os.getpid(), signal.SIGSEGV)
+
+
+@task_type("demo.on_time", timeout=60, retention=timedelta(hours=1))
+def on_time(context, *, slot: datetime | None = None):
+    """Tell how late it runs, in seconds after its slot; None if it is run beside the slots."""
+    return None if slot is None else (datetime.now(UTC) - slot).total_seconds()
+
+
+schedule("each-ten-seconds", on_time, every=10, overlap="skip")
 
 
 def _tick(context, start, end, message):

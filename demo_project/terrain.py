@@ -4,8 +4,9 @@ The model is the one that matplotlib ships as sample data: the Jacksboro fault
 in Tennessee, 30 by 32 km, one elevation every three arc seconds.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.metadata import distribution
+from itertools import pairwise
 from math import cos, radians
 
 import numpy as np
@@ -85,6 +86,31 @@ def hillshade(terrain, *, azimuth=315.0, altitude=45.0, exaggeration=1.0):
     sun_north = np.cos(towards) * np.cos(height)
     shade = (np.sin(height) - east * sun_east - north * sun_north) / np.sqrt(1 + east**2 + north**2)
     return np.clip(shade, 0, 1)
+
+
+def shaded_part(terrain, part, **light):
+    """Return the elevations of a part of the terrain, and how bright each cell of it is.
+
+    ``part`` are the first row and the row behind the last, and the columns likewise. Parts
+    that are drawn one by one fit together: each is computed with the cells around it.
+    """
+    top, bottom, left, right = part
+    above, before = min(top, 1), min(left, 1)
+    framed = terrain.elevation[top - above : bottom + 1, left - before : right + 1]
+    shade = hillshade(replace(terrain, elevation=framed), **light)
+    shade = shade[above : above + bottom - top, before : before + right - left]
+    return terrain.elevation[top:bottom, left:right], shade
+
+
+def parts(terrain, rows, columns):
+    """Return the parts of the terrain, so many in a column and in a row, from the north-west."""
+    down = np.linspace(0, terrain.elevation.shape[0], rows + 1).astype(int).tolist()
+    across = np.linspace(0, terrain.elevation.shape[1], columns + 1).astype(int).tolist()
+    return [
+        [top, bottom, left, right]
+        for top, bottom in pairwise(down)
+        for left, right in pairwise(across)
+    ]
 
 
 def statistics(terrain, bins=20):

@@ -1,20 +1,25 @@
 """Fixtures of all tests."""
 
+import math
 import shutil
 from dataclasses import replace
 
 import pytest
 from django.conf import settings
 from django.core.servers.basehttp import WSGIRequestHandler
+from django.db import connection
 from hypothesis import HealthCheck
 from hypothesis import settings as hypothesis
 
 from atp import queue
-from atp.context import Context
-from atp.registry import registry
+from atp.authoring.context import Context
 from atp.store import get_store
+from atp.store.postgresql.driver import sessions
+from atp.verbs.overload import known
+from atp.verbs.registry import registry
 from tests.samples import claimed
 
+from . import environment, selection
 from .daemon.harness import Atpd, Record
 from .store.world import World
 
@@ -22,15 +27,29 @@ from .store.world import World
 # acknowledged its beginning, some 40 ms.
 WSGIRequestHandler.disable_nagle_algorithm = True
 
+# What the run says of the tests that it left out.
+LEFT = pytest.StashKey[list[str]]()
+
+# Once a minute a connection throws its plans away, by a statement more: what is counted
+# must not depend on the minute.
+sessions.KEEP = math.inf
+
 # How long an example takes says nothing on a loaded machine.
 hypothesis.register_profile("tests", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 hypothesis.load_profile("tests")
 
 
+@pytest.fixture(autouse=True)
+def _forgetting():
+    """What waited in the test before does not wait any more."""
+    known.forget()
+
+
 @pytest.fixture
 def media():
-    """Django's media folder, emptied afterwards."""
-    settings.MEDIA_ROOT.mkdir(exist_ok=True)
+    """Django's media folder, empty in the beginning, whatever others have left, and afterwards."""
+    shutil.rmtree(settings.MEDIA_ROOT, ignore_errors=True)
+    settings.MEDIA_ROOT.mkdir()
     yield settings.MEDIA_ROOT
     shutil.rmtree(settings.MEDIA_ROOT, ignore_errors=True)
 
@@ -105,9 +124,24 @@ def flag(tmp_path):
     return tmp_path / "flag"
 
 
+def pytest_addoption(parser):
+    selection.add_options(parser)
+
+
+def pytest_configure(config):
+    if config.option.quick:
+        config.pluginmanager.register(selection.NoProcesses())
+    if config.option.share:
+        config.pluginmanager.register(selection.Sharing(config.option.share))
+
+
+def pytest_collection_modifyitems(config, items):
+    config.stash[LEFT] = selection.select(config, items)
+
+
+def pytest_report_collectionfinish(config):
+    return config.stash[LEFT]
+
+
 def pytest_report_header():
-    from django.db import connection
-
-    from . import environment
-
     return f"database: {environment.kind()} ({connection.Database.__name__})"

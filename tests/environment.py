@@ -11,6 +11,8 @@ starts finds the same folder and the same kind of database:
     The folder of the run: media files, scratch directories, the SQLite file.
 ``ATP_TEST_SETTINGS``
     A JSON object that goes over ``settings.ATP``, for processes that tests start.
+``ATP_TEST_NONSENSE``
+    If it is set, the messages of the log are nonsense (:mod:`tests.nonsense`).
 """
 
 import atexit
@@ -82,6 +84,11 @@ def database():
 def atp_settings():
     """Return what goes over ``settings.ATP``."""
     return json.loads(os.environ.get("ATP_TEST_SETTINGS", "{}"))
+
+
+def is_nonsense():
+    """Whether the messages of the log are nonsense in this run."""
+    return bool(os.environ.get("ATP_TEST_NONSENSE"))
 
 
 def at_exit_of_this_process(function, *args, **kwargs):

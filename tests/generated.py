@@ -4,11 +4,14 @@ Each part stands in a page between two marks; running this writes it anew, and
 ``tests/test_docs.py`` fails while a page is out of date.
 """
 
+import ast
 import itertools
 import os
 import re
 import sys
 from pathlib import Path
+
+from . import imports
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
 
@@ -49,16 +52,24 @@ def reasons():
     return "\n".join(rows + [f"| {reason.value} | {reason.label} |" for reason in Reason])
 
 
+def kinds():
+    """The kinds of LogRecords that are no transitions."""
+    from atp.rows.log import Kind
+
+    rows = ["| kind | meaning |", "|---|---|"]
+    return "\n".join(rows + [f"| {kind.value} | {kind.label} |" for kind in Kind])
+
+
 def settings():
-    """Every key of ``settings.ATP``, from the docstrings in ``atp/conf.py``."""
+    """Every key of ``settings.ATP``, from the docstrings in ``atp/conf/defaults.py``."""
     import ast
     import inspect
 
-    from atp import conf
+    from atp.conf import defaults
 
     [body] = [
         node.body
-        for node in ast.parse(inspect.getsource(conf)).body
+        for node in ast.parse(inspect.getsource(defaults)).body
         if isinstance(node, ast.ClassDef) and node.name == "Defaults"
     ]
     rows = ["| key | kind | default | meaning |", "|---|---|---|---|"]
@@ -106,15 +117,19 @@ def facts():
 
 def operations():
     """Every operation of the API with the permissions that it needs."""
+    from drf_spectacular.generators import SchemaGenerator
+
     from atp.api.urls import urlpatterns
 
+    told = SchemaGenerator(patterns=urlpatterns).get_schema(public=True)["paths"]
     rows = ["| | | permission |", "|---|---|---|"]
     for route in urlpatterns:
-        view = route.callback.cls(**route.callback.initkwargs)
         path = re.sub(r"<str:(\w+)>", r"{\1}", str(route.pattern))
-        for method, operation in view.operations.items():
-            needed = ", ".join(f"`{name}`" for name in operation.permissions) or "none"
-            rows.append(f"| `{method} {path}` | {operation.summary} | {needed} |")
+        view, actions = route.callback.cls, getattr(route.callback, "actions", {"get": "get"})
+        for method, operation in told.get(f"/{path}", {}).items():
+            needs = getattr(view, actions[method]).needs
+            needed = ", ".join(f"`{name}`" for name in needs) or "none"
+            rows.append(f"| `{method.upper()} {path}` | {operation['summary']} | {needed} |")
     return "\n".join(rows)
 
 
@@ -124,7 +139,8 @@ def problems():
     from atp.web.problems import MEANINGS
 
     kinds = [kind[1:] for kind in (*MEANINGS, *own.MEANINGS)]
-    kinds += [own.PARAMETER, own.BODY, own.FAULT]
+    named = (own.PARAMETER, own.BODY, own.PRECONDITION, own.FAULT)
+    kinds += [(problem.status, problem.name, problem.title) for problem in named]
     rows = ["| status | type | title |", "|---|---|---|"]
     for status, name, title in sorted(set(kinds)):
         rows.append(f"| {status} | `{own.URN}{name}` | {title} |")
@@ -143,12 +159,12 @@ def promises():
     """The modules whose tests name each promise in their docstrings."""
     import ast
 
-    found = {f"G{number}": set() for number in range(1, 16)}
+    found = {f"G{number}": set() for number in range(1, 18)}
     for path in sorted(DOCS.parent.glob("tests/**/test_*.py")):
         module = ast.parse(path.read_text())
         for node in ast.walk(module):
             if isinstance(node, (ast.FunctionDef, ast.ClassDef, ast.Module)):
-                said = re.findall(r"\bG(?:1[0-5]|[1-9])\b", ast.get_docstring(node) or "")
+                said = re.findall(r"\bG(?:1[0-7]|[1-9])\b", ast.get_docstring(node) or "")
                 for name in said:
                     found[name].add(path.relative_to(DOCS.parent / "tests").as_posix())
     rows = ["| promise | named by tests in `tests/` |", "|---|---|"]
@@ -157,18 +173,92 @@ def promises():
     return "\n".join(rows)
 
 
+def rooms():
+    """Each package, the first line of its docstring, and its modules."""
+    found = {}
+    for name, source, is_package in imports.sources():
+        if is_package:
+            found[name] = [_first_line(source)]
+        else:
+            package, _, module = name.rpartition(".")
+            found[package].append(module)
+    lines = ["| room | what is in it | modules |", "|---|---|---|"]
+    for name, (summary, *modules) in sorted(found.items()):
+        if name.startswith("atp.") and not name.startswith(("atp.management", "atp.templatetags")):
+            room = name.removeprefix("atp.").replace(".", "/")
+            lines.append(f"| `{room}/` | {summary} | {', '.join(modules)} |")
+    return "\n".join(lines)
+
+
+def levels():
+    """The levels of imports, from the lowest to the highest."""
+    lines = []
+    for number, names in imports.PLAN.items():
+        shown = ", ".join(f"`{name.removeprefix('atp.')}`" for name in names.split())
+        lines.append(f"{number}. {shown}")
+    return "\n".join(lines)
+
+
+def verbs():
+    """The table of verbs, with what each surface calls them."""
+    from atp.verbs.table import VERBS
+
+    lines = ["| verb | of | parameters | shell | API | permission |", "|---|---|---|---|---|---|"]
+    for kind, entries in VERBS.items():
+        for verb in entries.values():
+            parameters = ", ".join(f"`{parameter.name}`" for parameter in verb.parameters)
+            lines.append(
+                f"| **{verb.label}**: {verb.explanation} | {_subject(kind, verb)} | {parameters} "
+                f"| `atp {subcommand(kind, verb)}` | `{address(kind, verb)}` "
+                f"| `{verb.permission}` |"
+            )
+    return "\n".join(lines)
+
+
+def _subject(kind, verb):
+    of = {"error": "error group", "matching": "all that matches"}
+    return ", ".join(sorted(verb.levels)) if kind == "scope" else of.get(kind, kind)
+
+
+def subcommand(kind, verb):
+    if kind in ("daemon", "schedule", "graph", "downstream", "error"):
+        return f"{kind} {verb.name}"
+    of = getattr(verb, "of", "")
+    if of == "limit":
+        return "limit" if verb.parameters else "limit --default"
+    return f"{of} {verb.name}".strip()
+
+
+def address(kind, verb):
+    if kind == "matching":
+        return f"POST matching/{verb.name}"
+    if kind != "scope":
+        below = f"/{verb.name}" if verb.method == "POST" else ""
+        name = {"schedule": "identifier", "downstream": "name", "error": "name"}.get(kind, "uuid")
+        return f"{verb.method} {kind}s/{{{name}}}{below}"
+    return f"POST {verb.of}s" if verb.of else f"POST types/{{identifier}}/{verb.name}"
+
+
+def _first_line(source):
+    text = ast.get_docstring(ast.parse(source)) or ""
+    line = re.sub(r":(?:mod|class|func|meth):`([^`]*)`", r"`\1`", text.partition("\n")[0])
+    return line.replace("``", "`").replace("|", "\\|")
+
+
 def _plain(words):
     """Format fields without their formats."""
     return re.sub(r"{(\w+):[^}]*}", r"{\1}", words)
 
 
 PARTS = {
-    "states.md": [transitions, diagram, reasons],
+    "architecture.md": [levels, rooms],
+    "states.md": [transitions, diagram, reasons, kinds],
     "settings.md": [settings],
     "atpd.md": [options, facts],
     "api.md": [operations, problems],
     "guarantees.md": [promises],
     "check.md": [troubles],
+    "control.md": [verbs],
 }
 
 

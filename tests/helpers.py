@@ -4,14 +4,16 @@ import os
 import sys
 import threading
 import time
+from contextlib import contextmanager
 from urllib.parse import quote
 
-from django.db import connections
+from django.db import connections, transaction
+from django.db.models import QuerySet
 
 from . import environment
 
 # Long enough for a loaded machine; a test that passes never waits for it.
-DEADLINE = 20.0
+DEADLINE = 60.0
 
 
 def wait_for(condition, timeout=DEADLINE, what="the condition"):
@@ -113,3 +115,28 @@ def child_environment(**more):
 def manage(*args):
     """Return the command line of ``manage.py`` for a process of this test."""
     return [sys.executable, str(environment.ROOT / "manage.py"), *args]
+
+
+def remove_by_hand(rows):
+    """Remove rows as a hand in the database does, whatever their state; ``rows`` is a QuerySet."""
+    return QuerySet.delete(rows)
+
+
+@contextmanager
+def open_transaction(work):
+    """Somebody else's transaction, in which ``work()`` was done; it ends with the block."""
+    done, end = threading.Event(), threading.Event()
+
+    def hold():
+        with transaction.atomic():
+            work()
+            done.set()
+            assert end.wait(DEADLINE)
+
+    thread = Thread(hold)
+    assert done.wait(DEADLINE)
+    try:
+        yield
+    finally:
+        end.set()
+        thread.result()

@@ -8,6 +8,23 @@ PACKAGE = "atp"
 ROOT = Path(__file__).resolve().parent.parent
 
 
+# The levels of the package, from the lowest to the highest: an import points down. A
+# package stands for all that is in it.
+PLAN = {
+    0: """atp.states atp.exceptions atp.conf atp.signals atp.router atp.words atp.timing atp.graphs
+          atp.protection atp.middleware atp.store.filelock""",
+    1: "atp.payload",
+    2: "atp.rows atp.models",
+    3: "atp.store",
+    4: "atp.contracts atp.verbs",
+    5: "atp.authoring atp.reports",
+    6: "atp.queue atp.webhooks atp.deadletters",
+    7: "atp.daemon",
+    8: """atp atp.management atp.shell atp.web atp.views atp.urls atp.api atp.admin atp.checks
+          atp.apps atp.backend atp.testing atp.templatetags""",
+}
+
+
 @dataclass(frozen=True)
 class Import:
     """An import of one module of the package by another."""
@@ -56,6 +73,11 @@ class _Visitor(ast.NodeVisitor):
         self._depth -= 1
 
     visit_AsyncFunctionDef = visit_FunctionDef  # noqa: N815 (as ast calls it)
+
+    def visit_If(self, node):
+        # What only a type checker imports is imported by nobody.
+        if not (isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"):
+            self.generic_visit(node)
 
     def visit_Import(self, node):
         for alias in node.names:

@@ -3,20 +3,28 @@
 import logging
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 
 from atp import queue
-from atp.models import Instance
+from atp.graphs.plan import GraphPlan, PlannedEdge, PlannedNode
+from atp.models import Graph, Instance, Node, Slot, Task
+from atp.payload import codec
+from atp.rows.schedule import Outcome
 from atp.states import Event, Reason, State
 from atp.store import get_store
-from atp.store.values import Change, Message, Note, ResponseData
+from atp.store.values import Message, Move, Note, ResponseData, Submission
+from atp.verbs.enqueueing import payload_of
+from atp.words.uuids import uuid7
 
 from .app.tasks import add, echo
+from .app.tasks_downstream import call
 from .store.world import LEASE, Host, World
 
 # What must never reach a page as HTML, nor a terminal as it is.
 MARKUP = "<script>alert('x')</script>"
 ESCAPE = "\x1b]0;title\x07"
+SCHEDULE = "nightly"
+GRAPH = "mosaic"
 HOSTILE = f"{MARKUP} {ESCAPE}"
 
 
@@ -39,7 +47,7 @@ class Populated:
         assert case.instance == instance.pk
 
         def move(event, **details):
-            change = Change(event=event, instance=instance.pk, attempt=case.attempt, **details)
+            change = Move(event=event, instance=instance.pk, attempt=case.attempt, **details)
             assert self.host.record(change) == []
 
         return instance, move
@@ -48,7 +56,7 @@ class Populated:
         """Return one more that FAILED."""
         instance, move = self.claimed(**options)
         move(Event.START)
-        message = f"Traceback\nValueError: {HOSTILE}"
+        message = f"Traceback (most recent call last):\nValueError: {HOSTILE}"
         move(Event.FAIL, reason=reason, message=message, level=logging.ERROR)
         return queue.get(instance.uuid)
 
@@ -58,6 +66,63 @@ class Populated:
         move(Event.START)
         move(Event.FINISH, response=ResponseData(**response))
         return queue.get(instance.uuid)
+
+    def error(self):
+        """Return the error group of something that has FAILED; all are counted."""
+        self.world.store.errors.count()
+        return queue.error_groups()[0]
+
+    def downstream(self):
+        """Return the downstream of a Type."""
+        queue.register(call)
+        return queue.get_downstream("relay")
+
+    def graph(self):
+        """Return a graph that is under way: one of its parts FAILED, and two nodes wait."""
+        found = Graph.objects.filter(name=GRAPH).first()
+        if found is not None:
+            return found
+        parts = ("part-0", "part-1", "part-2")
+        edges = [("fetch", part) for part in parts] + [(part, "merge", "ended") for part in parts]
+        made = submitted(
+            GRAPH,
+            dict.fromkeys(("fetch", *parts, "merge", MARKUP), echo),
+            [*edges, ("merge", MARKUP)],
+        )
+        self.move_node(made, "fetch", Event.START, Event.FINISH)
+        self.move_node(made, "part-0", Event.START, Event.FINISH)
+        self.move_node(made, "part-1", Event.START, Event.FAIL, reason=Reason.ERROR)
+        self.move_node(made, "part-2", Event.START)
+        return made
+
+    def move_node(self, graph, name, *events, **details):
+        """Claim a node of a graph, and let these events happen to it."""
+        key = Node.objects.get(graph=graph, name=name).pk
+        Instance.objects.filter(pk=key).update(priority=100)
+        Task.objects.filter(pk=key).update(priority=100)
+        [case] = self.host.claim(limit=1)
+        assert case.instance == key
+        for event in events:
+            last = details if event is events[-1] else {}
+            self.host.move(case, event, **last)
+
+
+def submitted(name, nodes, edges=(), **facts):
+    """Write a graph; ``nodes`` are declared Types by name, ``edges`` as of a PlannedEdge."""
+    facts = {"created_by": MARKUP} | facts
+    plan = GraphPlan(
+        uuid=uuid7(),
+        name=name,
+        nodes=[_planned(node, task_type) for node, task_type in nodes.items()],
+        edges=[PlannedEdge(*edge) for edge in edges],
+        **facts,
+    )
+    return get_store().graphs.submit(plan.checked())
+
+
+def _planned(name, task_type):
+    payload = payload_of(task_type, (), {}, None)
+    return PlannedNode(name, task_type.registration(), Submission(payload))
 
 
 @contextmanager
@@ -89,7 +154,33 @@ def populate(world):
         run_after=timedelta(hours=3), created_by="somebody"
     ).enqueue(1, 2)
     _working(made)
+    _scheduled(made)
     return made
+
+
+def _scheduled(made):
+    """Make a schedule, with a slot of each outcome."""
+    row = queue.create_schedule(
+        SCHEDULE,
+        "tests.echo",
+        cron="30 2 * * *",
+        timezone="Europe/Vienna",
+        inputs={"first": 1},
+        by="somebody",
+    )
+    queue.pause_schedule(SCHEDULE, reason=MARKUP)
+    first, day = datetime(2026, 1, 1, 1, 30, tzinfo=UTC), timedelta(days=1)
+    Slot.objects.bulk_create(
+        Slot(
+            schedule=row,
+            at=first + number * day,
+            outcome=outcome,
+            instance_id=made.by_state[State.FINISHED].pk if outcome == "ENQUEUED" else None,
+            decided=first + number * day,
+            message=MARKUP,
+        )
+        for number, outcome in enumerate(Outcome)
+    )
 
 
 def _finished(made):
@@ -113,10 +204,19 @@ def _finished(made):
         files=(file,),
     )
     assert made.world.store.note([note], daemon=made.host.uuid) == []
+    _stepping(made.world.store.steps, instance.pk)
     data = f'{{"said":"{MARKUP}"}}'.encode()
     answer = ResponseData(content_type="application/json", data=data, size=len(data))
     move(Event.FINISH, response=answer)
     return queue.get(instance.uuid)
+
+
+def _stepping(steps, key):
+    """Begin three steps under the first attempt; one is done, one is a sleep."""
+    steps.begin(key, 1, MARKUP)
+    steps.keep(key, 1, MARKUP, codec.encode({"said": MARKUP}))
+    steps.begin(key, 1, "sleep", delay=timedelta(hours=1))
+    steps.begin(key, 1, "unknown")
 
 
 def _working(made):

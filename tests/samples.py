@@ -20,6 +20,7 @@ def claimed(number, type="short", lost=0):
         retries=0,
         restarts=lost,
         lost=lost,
+        own=None,
         parameters=parameters(type),
         time=datetime.now(UTC),
     )

@@ -1,5 +1,7 @@
 """Settings of the tests; :mod:`tests.environment` says which database they run on."""
 
+from importlib.util import find_spec
+
 from . import environment
 
 SECRET_KEY = "of the tests only"
@@ -51,6 +53,9 @@ TEMPLATES = [
 DATABASES = {"default": environment.database()}
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 
+# As Django from 6.1 on has it.
+MAILERS = {"default": {"BACKEND": "django.core.mail.backends.locmem.EmailBackend"}}
+
 # A login is made often here and guards nothing.
 PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
 
@@ -76,3 +81,19 @@ ATP = {
     "BACKOFF": 0.1,
     "BACKOFF_MAX": 1.0,
 } | environment.atp_settings()
+
+# Where there is django.tasks, or its backport.
+if find_spec("django.tasks") or find_spec("django_tasks"):
+    TASKS = {
+        "default": {
+            "BACKEND": "atp.backend.ATPBackend",
+            "QUEUES": [],
+            "OPTIONS": {
+                "modules": ["tests.backend.tasks"],
+                "types": {
+                    "tests.backend.tasks.*": {"backoff": 0},
+                    "*.stubborn": {"max_retries": 2},
+                },
+            },
+        }
+    }

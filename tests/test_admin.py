@@ -1,5 +1,7 @@
 """The admin (docs/admin.md)."""
 
+from dataclasses import replace
+
 import pytest
 from django.contrib import admin
 from django.contrib.auth.models import Permission, User
@@ -8,12 +10,33 @@ from django.urls import reverse
 
 from atp import queue
 from atp.admin.base import COUNTED, BoundedPaginator
-from atp.models import Daemon, Inputs, Instance, LogRecord, Response, Task, Type
+from atp.models import (
+    Daemon,
+    Edge,
+    Failing,
+    Gate,
+    Graph,
+    Inputs,
+    Instance,
+    Limit,
+    LogRecord,
+    Node,
+    Response,
+    Schedule,
+    Slot,
+    SpareLease,
+    Task,
+    Type,
+)
 from atp.states import Event, Reason, State
+from atp.verbs.table import INSTANCE, VERBS
 
-from .populated import ESCAPE, MARKUP, populate, world_in
+from .populated import ESCAPE, MARKUP, SCHEDULE, populate, world_in
 
-MODELS = (Type, Instance, Inputs, Response, LogRecord, Task, Daemon)
+MODELS = (
+    *(Type, Instance, Inputs, Response, LogRecord, Task, Daemon, Gate, Limit, SpareLease),
+    *(Schedule, Slot, Graph, Node, Edge, Failing),
+)
 ESCAPED = "&lt;script&gt;"
 
 
@@ -25,7 +48,20 @@ def world(db, tmp_path):
 
 @pytest.fixture
 def full(world):
-    return populate(world)
+    full = populate(world)
+    queue.hold("tests.add", reason=MARKUP)
+    queue.limit("tests.echo", max_running=300)
+    # On PostgreSQL a daemon that joins has one already.
+    SpareLease.objects.get_or_create(daemon=full.host.row, defaults={"until": world.store.now()})
+    return full
+
+
+@pytest.fixture
+def whole(full):
+    """That, and a graph."""
+    failed = Node.objects.get(graph=full.graph(), name="part-1")
+    Failing.objects.get_or_create(node=failed)
+    return full
 
 
 def user(*permissions):
@@ -45,10 +81,10 @@ def address(model, page, *args):
     return reverse(f"admin:atp_{model._meta.model_name}_{page}", args=args)
 
 
-def act(client, action, *instances, **data):
-    selected = [instance.pk for instance in instances]
+def act(client, action, *rows, model=Instance, **data):
+    selected = [row.pk for row in rows]
     return client.post(
-        address(Instance, "changelist"), {"action": action, "_selected_action": selected, **data}
+        address(model, "changelist"), {"action": action, "_selected_action": selected, **data}
     )
 
 
@@ -60,9 +96,9 @@ def told(response):
 
 
 @pytest.mark.parametrize("model", MODELS)
-def test_lists_are_shown_with_few_queries(full, admin_client, model, django_assert_max_num_queries):
+def test_lists_take_few_queries(whole, admin_client, model, django_assert_max_num_queries):
     for number in range(10):
-        full.failed(identifier=f"more-{number}")
+        whole.failed(identifier=f"more-{number}")
     assert model.objects.exists()
     with django_assert_max_num_queries(9) as found:
         page = admin_client.get(address(model, "changelist"))
@@ -72,7 +108,7 @@ def test_lists_are_shown_with_few_queries(full, admin_client, model, django_asse
 
 
 @pytest.mark.parametrize("model", MODELS)
-def test_every_row_has_a_page(full, admin_client, model, django_assert_max_num_queries):
+def test_every_row_has_a_page(whole, admin_client, model, django_assert_max_num_queries):
     for row in model.objects.all():
         with django_assert_max_num_queries(12):
             page = admin_client.get(address(model, "change", row.pk))
@@ -167,7 +203,7 @@ def test_instances_are_filtered(full, admin_client):
     assert found(admin_client, Instance, type="tests.add", state="FAILED") == set()
     assert found(admin_client, Task, claimed="no") == {full[State.ACCEPTED].pk}
     assert len(found(admin_client, Task, claimed="yes")) == 3
-    assert len(found(admin_client, LogRecord, event="fail")) == 1
+    assert len(found(admin_client, LogRecord, kind="fail")) == 1
     assert len(found(admin_client, LogRecord, from_level="40")) == 1
 
 
@@ -202,7 +238,7 @@ def test_a_long_history_is_not_counted(full):
 
 
 @pytest.mark.parametrize("model", MODELS)
-def test_nobody_sees_anything_without_the_permission(full, client, model):
+def test_nobody_sees_anything_without_the_permission(whole, client, model):
     row = model.objects.first()
     urls = [address(model, "changelist"), address(model, "change", row.pk)]
     for url in urls:
@@ -213,17 +249,17 @@ def test_nobody_sees_anything_without_the_permission(full, client, model):
 
 
 @pytest.mark.parametrize("model", MODELS)
-def test_not_even_a_superuser_edits(full, admin_client, model):
+def test_not_even_a_superuser_edits(whole, admin_client, model):
     """The state is never assigned freely."""
     row = model.objects.first()
-    before = full.world.snapshot()
+    before = whole.world.snapshot()
     assert admin_client.get(address(model, "add")).status_code == 403
     assert admin_client.get(address(model, "delete", row.pk)).status_code == 403
     for page in ("add", "delete", "change"):
         url = address(model, page, *([row.pk] if page != "add" else []))
         data = {"state": "FINISHED", "identifier": "x", "post": "yes"}
         assert admin_client.post(url, data).status_code == 403
-    assert full.world.snapshot() == before
+    assert whole.world.snapshot() == before
 
 
 def test_parts_of_a_page_need_their_own_permission(full, client):
@@ -262,8 +298,8 @@ def test_redrive_is_logged_with_the_user(full, client):
     client.force_login(user("view_instance", "operate"))
     response = act(client, "redrive", full[State.FAILED], full[State.RUNNING])
     assert told(response) == [
-        "Instances left alone, their state does not allow it: 1",
-        "Instances redriven: 1",
+        "Left alone, as their state does not allow it: 1",
+        "Redrive (1): It is back in the queue.",
     ]
     assert full[State.FAILED].state == State.ACCEPTED
     record = full[State.FAILED].log.last()
@@ -277,13 +313,76 @@ def test_cancel_is_logged_with_the_user(full, client):
         client, "cancel", full[State.ACCEPTED], full[State.RUNNING], full[State.FINISHED]
     )
     assert told(response) == [
-        "Instances left alone, their state does not allow it: 1",
-        "Instances cancelled: 1; that their daemons are asked to end: 1",
+        "Left alone, as their state does not allow it: 1",
+        "Cancel (2): It is cancelled; what a daemon holds, that daemon ends.",
     ]
     assert full[State.ACCEPTED].reason == Reason.CANCELLED
     assert full[State.RUNNING].log.last().who == "user operator via admin"
     again = act(client, "cancel", full[State.RUNNING])
     assert "has been asked to be cancelled already" in told(again)[-1]
+
+
+def test_a_graph_leads_to_its_nodes_and_they_to_their_edges(whole, admin_client):
+    graph = whole.graph()
+    shown = admin_client.get(address(Graph, "change", graph.pk)).content.decode()
+    nodes = f"{address(Node, 'changelist')}?graph__id__exact={graph.pk}"
+    assert f'href="{nodes}"' in shown
+    assert "2 FINISHED, 1 FAILED, 1 RUNNING, 2 ACCEPTED" in shown
+    assert admin_client.get(nodes).context["cl"].result_count == 6
+    merge = Node.objects.get(graph=graph, name="merge")
+    shown = admin_client.get(address(Node, "change", merge.pk)).content.decode()
+    for end, count in (("downstream", 3), ("upstream", 1)):
+        edges = f"{address(Edge, 'changelist')}?{end}__exact={merge.pk}"
+        assert f'href="{edges}"' in shown
+        assert admin_client.get(edges).context["cl"].result_count == count
+
+
+def test_a_graph_is_redriven_and_cancelled(full, client):
+    """G6: by the verbs of the table, each node logged with the user."""
+    client.force_login(user("view_graph", "operate"))
+    row = full.graph()
+    assert told(act(client, "redrive", row, model=Graph)) == [
+        "Redrive (1): Nodes back in the queue: 1."
+    ]
+    again = act(client, "redrive", row, model=Graph)
+    assert told(again)[-1] == "Left alone, as their state does not allow it: 1"
+    assert "Nodes cancelled: 4." in told(act(client, "cancel", row, model=Graph))[-1]
+    log = LogRecord.objects.filter(instance__node__graph=row, who="user operator via admin")
+    assert log.filter(instance__node__name="part-1").count() == 2
+
+
+def test_a_schedule_is_resumed_and_run(full, client):
+    """G6: by the verbs of the table, logged with the user."""
+    client.force_login(user("view_schedule", "operate"))
+    row = queue.get_schedule(SCHEDULE)
+    told_of = told(act(client, "resume", row, model=Schedule))
+    assert told_of[0].startswith("Resume (1): It goes on.")
+    again = act(client, "resume", row, model=Schedule)
+    assert "Left alone, as their state does not allow it: 1" in told(again)
+    assert "is enqueued" in told(act(client, "run", row, model=Schedule))[-1]
+    assert queue.get_schedule(SCHEDULE).who == "user operator via admin"
+    assert Instance.objects.latest("pk").created_by == "user operator via admin"
+
+
+def test_a_schedule_leads_to_its_slots_and_its_log(full, admin_client):
+    row = queue.get_schedule(SCHEDULE)
+    page = admin_client.get(address(Schedule, "change", row.pk)).content.decode()
+    slots = f"{address(Slot, 'changelist')}?schedule__id__exact={row.pk}"
+    log = f"{address(LogRecord, 'changelist')}?subject__exact=schedule%3A{SCHEDULE}"
+    assert f'href="{slots}"' in page
+    assert f'href="{log}"' in page
+    assert admin_client.get(slots).context["cl"].result_count == 4
+    assert admin_client.get(log).context["cl"].result_count == 2
+
+
+def test_the_inputs_of_a_schedule_need_their_own_permission(full, client):
+    """G14: they may hold what not everybody is to see."""
+    operator = user("view_schedule")
+    client.force_login(operator)
+    page = address(Schedule, "change", queue.get_schedule(SCHEDULE).pk)
+    assert "&quot;first&quot;" not in client.get(page).content.decode()
+    operator.user_permissions.add(Permission.objects.get(codename="view_inputs"))
+    assert "&quot;first&quot;" in client.get(page).content.decode()
 
 
 def test_redrive_of_all_that_a_filter_selects(full, client):
@@ -318,30 +417,32 @@ def test_delete_asks_first_and_is_logged(full, client):
 def test_an_action_with_nothing_to_do_says_so(full, admin_client, action):
     before = full.world.snapshot()
     response = act(admin_client, action, full[State.RUNNING], post="yes")
-    assert told(response) == ["Instances left alone, their state does not allow it: 1"]
+    assert told(response) == ["Left alone, as their state does not allow it: 1"]
     assert full.world.snapshot() == before
 
 
 @pytest.mark.parametrize("action", ["redrive", "delete_selected"])
 def test_an_action_takes_so_many_at_most(full, admin_client, action, monkeypatch):
-    monkeypatch.setattr("atp.admin.instances.MOST", 1)
+    monkeypatch.setattr("atp.admin.verbs.MOST", 1)
     before = full.world.snapshot()
     response = act(admin_client, action, full[State.FAILED], full[State.FINISHED], post="yes")
     assert "At most 1 at a time" in told(response)[0]
     assert full.world.snapshot() == before
 
 
-@pytest.mark.parametrize(
-    ("action", "verb"), [("redrive", "redrive"), ("delete_selected", "delete")]
-)
-def test_somebody_quicker_is_told_of(full, admin_client, action, verb, monkeypatch):
-    real, redrive = getattr(queue, verb), queue.redrive
+@pytest.mark.parametrize("action", ["redrive", "delete_selected"])
+def test_somebody_quicker_is_told_of(full, admin_client, action, monkeypatch):
+    delete, redrive = queue.delete, VERBS[INSTANCE]["redrive"]
 
-    def beaten(*instances, by):
-        redrive(*instances, by="somebody quicker")
-        return real(*instances, by=by)
+    def beaten(verb):
+        def call(*instances, by):
+            queue.redrive(*instances, by="somebody quicker")
+            return verb(*instances, by=by)
 
-    monkeypatch.setattr(queue, verb, beaten)
+        return call
+
+    monkeypatch.setattr(queue, "delete", beaten(delete))
+    monkeypatch.setitem(VERBS[INSTANCE], "redrive", replace(redrive, call=beaten(redrive.call)))
     response = act(admin_client, action, full[State.FAILED], post="yes")
     assert "it is ACCEPTED" in told(response)[0]
     assert full[State.FAILED].log.last().who == "somebody quicker"
@@ -355,3 +456,11 @@ def test_rows_come_from_the_database_of_the_queue(rf, settings, model):
     settings.ATP = {**settings.ATP, "DATABASE": "elsewhere"}
     request = rf.get("/")
     assert admin.site.get_model_admin(model).get_queryset(request).db == "elsewhere"
+
+
+def test_no_column_of_a_slot_repeats_another(full, admin_client):
+    """Its name is its time and its outcome, and both have a column."""
+    page = admin_client.get(address(Slot, "changelist")).content.decode()
+    row = Slot.objects.order_by("-pk").first()
+    assert '<th class="field-at">' in page  # the link to it
+    assert str(row) not in page

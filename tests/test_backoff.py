@@ -1,4 +1,4 @@
-"""Tests of :mod:`atp.backoff`."""
+"""Tests of :mod:`atp.words.backoff`."""
 
 import random
 from datetime import timedelta
@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from atp.backoff import delay
+from atp.words.backoff import delay
 
 SECOND = timedelta(seconds=1)
 

@@ -4,7 +4,8 @@ from datetime import UTC, date, datetime, timedelta, timezone
 
 import pytest
 
-from atp import codec, exceptions
+from atp import exceptions
+from atp.authoring.task_type import TaskType
 from atp.exceptions import (
     ATPError,
     InvalidInputs,
@@ -14,7 +15,7 @@ from atp.exceptions import (
     TooLarge,
 )
 from atp.models import Inputs, Instance, LogRecord, Task, Type
-from atp.registry import TaskType
+from atp.payload import codec
 
 from .app.tasks import add, echo, keyword
 
@@ -84,7 +85,7 @@ def test_options(options, told):
 
 @pytest.mark.parametrize(
     "options",
-    [{"priority": 101}, {"existing": "replace"}, {"collection": "a\nb"}, {"identifier": ""}],
+    [{"priority": 101}, {"existing": "reject"}, {"collection": "a\nb"}, {"identifier": ""}],
     ids=str,
 )
 def test_what_is_wrong_at_any_time_is_refused_before_anything_is_enqueued(options):

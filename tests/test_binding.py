@@ -1,9 +1,9 @@
-"""Tests of :mod:`atp.binding`."""
+"""Tests of :mod:`atp.payload.binding`."""
 
 import pytest
 
-from atp.binding import arguments, bind, signature_of, unbind
 from atp.exceptions import CorruptData, InvalidInputs
+from atp.payload.binding import arguments, bind, signature_of, unbind
 
 
 def keywords(context, *, path, azimuth=315.0): ...

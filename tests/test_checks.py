@@ -1,13 +1,16 @@
 """System checks say what is wrong with a project's settings."""
 
 import copy
+import os
+from pathlib import Path
 
 import pytest
-from django.core.checks import run_checks
+from django.core.checks import INFO, run_checks
 from django.db import connections
 
-from atp import checks, task_type
-from atp.registry import registry
+from atp import checks, conf, task_type
+from atp.checks.queue import _check_sqlite
+from atp.verbs.registry import registry
 
 
 def ids():
@@ -34,6 +37,8 @@ def test_these_settings_are_good(db):
         ({"SCRATCH_DIR": "/no/such/folder"}, "not a directory"),
         ({"BACKOFF": 100, "BACKOFF_MAX": 10}, "longer than"),
         (["LEASE"], "must be a dictionary"),
+        (None, "must be a dictionary, not NoneType"),
+        ({"MAX_MEMORY": 10}, "say '10MiB' if that is what is meant"),
     ],
 )
 def test_bad_settings(settings, given, words):
@@ -70,7 +75,7 @@ def test_sqlite_options(change, found):
         "init_command": "PRAGMA journal_mode=WAL;",
     }
     connection.settings_dict = {"OPTIONS": options | change}
-    assert [message.id for message in checks._check_sqlite(connection)] == found
+    assert [message.id for message in _check_sqlite(connection)] == found
 
 
 def test_router(settings):
@@ -139,3 +144,56 @@ def test_a_project_without_the_pages_needs_no_login(settings):
     settings.ROOT_URLCONF = "tests.without_pages"
     settings.LOGIN_URL = "/nowhere/"
     assert checks.check_login(None) == []
+
+
+def test_a_type_that_keeps_everything_for_ever_is_named(settings):
+    """It should have been meant: a Type may say it, or the setting."""
+    task_type("checks.ever", retention=None)(lambda context: None)
+    try:
+        [found] = checks.check_retention(None)
+        assert (found.id, found.level) == ("atp.I007", INFO)
+        assert "checks.ever" in found.msg
+        assert "tests.echo" not in found.msg
+        settings.ATP = {**settings.ATP, "RETENTION": None}
+        [found] = checks.check_retention(None)
+        assert "…" in found.msg
+    finally:
+        registry.remove("checks.ever")
+    settings.ATP = {**settings.ATP, "RETENTION": 5}
+    assert checks.check_retention(None) == []
+
+
+def test_a_project_without_urls(settings):
+    """One that only runs tasks may have none (G13)."""
+    del settings.ROOT_URLCONF
+    assert checks.check_login(None) == []
+    assert checks.check_users(None) == []
+
+
+def test_pages_without_users(settings):
+    assert checks.check_users(None) == []
+    settings.MIDDLEWARE = [name for name in settings.MIDDLEWARE if "Authentication" not in name]
+    assert [message.id for message in checks.check_users(None)] == ["atp.W012"]
+
+
+def test_no_settings_are_read_without_a_word(settings):
+    """The URLs of the API read them before any check has run (G13)."""
+    settings.ATP = None
+    assert conf.settings.DATABASE == "default"
+
+
+@pytest.mark.parametrize("kind", [str, Path])
+def test_scratch_dir_may_be_a_path(settings, tmp_path, kind):
+    settings.ATP = {"SCRATCH_DIR": kind(tmp_path)}
+    assert checks.check_settings(None) == checks.check_scratch(None) == []
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+def test_folders_that_cannot_be_written(settings, tmp_path):
+    refused = tmp_path / "refused"
+    refused.mkdir(mode=0o500)
+    settings.ATP = {"SCRATCH_DIR": refused}
+    settings.MEDIA_ROOT = refused / "media"
+    found = [*checks.check_scratch(None), *checks.check_storage(None)]
+    assert [message.id for message in found] == ["atp.W010", "atp.W011"]
+    assert all(f"folder {refused} cannot be written" in message.msg for message in found)

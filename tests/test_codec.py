@@ -1,4 +1,4 @@
-"""Tests of :mod:`atp.codec`."""
+"""Tests of :mod:`atp.payload.codec` and :mod:`atp.payload.tagged_json`."""
 
 import enum
 import json
@@ -8,12 +8,14 @@ from decimal import Decimal
 from zoneinfo import ZoneInfo
 
 import pytest
+from django.contrib.auth.models import Group
 from hypothesis import given
 from hypothesis import strategies as st
 
-from atp import codec
-from atp.codec import Payload, decode, encode, from_json, to_json
 from atp.exceptions import CorruptData, InvalidType, NotSerializable, TooLarge
+from atp.payload import codec, tagged_json
+from atp.payload.codec import Payload, decode, encode
+from atp.payload.tagged_json import from_json, to_json
 
 OFFSETS = st.builds(
     timezone,
@@ -222,13 +224,13 @@ def test_an_unknown_serializer_is_refused():
 def test_json_from_outside_is_read_strictly(text, told):
     """G13: nothing is lost in silence, as one of two values of the same name would be."""
     with pytest.raises(NotSerializable, match=told):
-        codec.parse(text)
+        tagged_json.parse(text)
 
 
 def test_json_from_outside_says_what_it_says():
-    plain = codec.parse('{"day": {"$date": "2030-01-31"}, "n": [1, 2.5, null, true, "é"]}')
+    plain = tagged_json.parse('{"day": {"$date": "2030-01-31"}, "n": [1, 2.5, null, true, "é"]}')
     assert plain == {"day": {"$date": "2030-01-31"}, "n": [1, 2.5, None, True, "é"]}
-    assert codec.from_plain(plain)["day"] == datetime(2030, 1, 31).date()
+    assert tagged_json.from_plain(plain)["day"] == datetime(2030, 1, 31).date()
 
 
 def test_a_value_too_deep_for_the_stack():
@@ -237,12 +239,12 @@ def test_a_value_too_deep_for_the_stack():
     for _ in range(100_000):
         value = [value]
     with pytest.raises(CorruptData):
-        codec.from_plain(value)
+        tagged_json.from_plain(value)
 
 
 def test_a_tagged_part_that_cannot_be_read():
     with pytest.raises(CorruptData):
-        codec.from_plain({"$date": "never"})
+        tagged_json.from_plain({"$date": "never"})
 
 
 def _no_such_encoder(*args):
@@ -251,7 +253,17 @@ def _no_such_encoder(*args):
 
 @pytest.mark.parametrize("make", [None, _no_such_encoder], ids=["none", "another"])
 def test_where_pythons_encoder_is_another_it_writes_the_same(make):
-    other = codec._writer(make)
+    other = tagged_json._writer(make)
     for value in ("é\n", 1, 1.5, True, None, [], {}, {"a": [1, {"b": "\u2028"}], "c": None}):
-        assert codec._write(value) == other(value)
+        assert tagged_json._write(value) == other(value)
         assert json.loads(other(value)) == value
+
+
+@pytest.mark.parametrize(
+    ("value", "told"),
+    [(Group(pk=3), "primary key, .pk"), (Group.objects.none(), "list of primary keys")],
+)
+def test_rows_are_refused_with_the_way_to_do_it(value, told):
+    """A row that waits in a queue is an old one; its key is not (G13)."""
+    with pytest.raises(NotSerializable, match=told):
+        tagged_json.to_json({"order": value})

@@ -4,10 +4,12 @@ from uuid import uuid4
 
 import pytest
 
-from atp import modes, queue
+from atp import queue
 from atp.exceptions import InvalidOption, UnknownDaemon
 from atp.models import LogRecord
-from atp.modes import Mode, Order
+from atp.rows.log import Kind
+from atp.words import orders
+from atp.words.orders import Mode, Order
 
 
 def test_a_daemon_by_uuid_or_by_name(world, host):
@@ -42,22 +44,22 @@ def test_who_said_what_is_logged(world, host):
     row = queue.command(host.row, Order.QUIET, by="ann via shell")
     assert (row.request, row.aim) == ("quiet", Mode.QUIET)
     last = LogRecord.objects.about("daemon:host:1").last()
-    assert (last.who, last.message) == ("ann via shell", "told to go quiet")
+    assert (last.who, last.kind, last.detail) == ("ann via shell", Kind.ORDER, Order.QUIET)
 
 
 def test_the_table_of_orders():
     """What leads to where; and each order has its request and its words."""
-    assert {*modes.ORDERS} == {*modes.REQUESTS} == {*modes.EXPLANATIONS} == {*Order}
-    for order, (sources, aim) in modes.ORDERS.items():
-        assert modes.wanted(modes.REQUESTS[order]) == aim
+    assert {*orders.ORDERS} == {*orders.REQUESTS} == {*orders.EXPLANATIONS} == {*Order}
+    for order, (sources, aim) in orders.ORDERS.items():
+        assert orders.wanted(orders.REQUESTS[order]) == aim
         assert aim not in sources
-    assert modes.allowed(Mode.STOPPING) == []
+    assert orders.allowed(Mode.STOPPING) == []
 
 
 @pytest.mark.parametrize("mode", Mode)
 @pytest.mark.parametrize("request_", ["", "quiet", "stop", "unknown"])
 def test_nothing_leads_out_of_stopping(mode, request_):
-    found = modes.aim(mode, request_)
+    found = orders.aim(mode, request_)
     stops = mode == Mode.STOPPING or request_ == "stop"
     assert (found == Mode.STOPPING) == stops
 

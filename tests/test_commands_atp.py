@@ -12,19 +12,22 @@ from pathlib import Path
 import pytest
 from django.core.management import call_command
 from django.core.management.base import CommandError
+from django.db import connection
 from django.utils import timezone
 
-from atp import queue, steering, wording
+from atp import queue
 from atp.management.commands.atp import Command
-from atp.management.shell import SUBCOMMANDS, arguments, present
-from atp.management.shell.base import actor
-from atp.models import Instance, LogRecord, Type
-from atp.registry import registry
+from atp.models import Instance, LogRecord, Schedule, Type
+from atp.reports import overview
+from atp.shell import arguments, present, selections, subcommands
+from atp.shell.base import actor
 from atp.states import Event, Reason, State
-from atp.store.values import ResponseData
+from atp.store.values import Move, ResponseData
+from atp.verbs.registry import registry
+from atp.words import wording
 
 from . import environment
-from .app import tasks_pause
+from .app import tasks_downstream, tasks_pause
 from .app.tasks import echo
 from .app.tasks_transactional import row
 from .helpers import Thread, child_environment, manage, wait_for
@@ -34,9 +37,13 @@ DOCS = (Path(environment.ROOT) / "docs" / "shell.md").read_text()
 
 
 def run(*args):
-    """Return what ``manage.py atp`` prints."""
+    """Return what ``manage.py atp`` prints, also where ``status`` tells of problems."""
     out = io.StringIO()
-    call_command("atp", *args, stdout=out, stderr=io.StringIO())
+    try:
+        call_command("atp", *args, stdout=out, stderr=io.StringIO())
+    except CommandError as error:
+        if args[:1] != ("status",) or not str(error).startswith("Problems: "):
+            raise
     return out.getvalue()
 
 
@@ -68,29 +75,42 @@ def stdin(monkeypatch, data):
 
 def calls(full):
     """One call of each subcommand that works."""
+    queue.register(tasks_downstream.call)
     return {
         "status": ["status"],
         "check": ["check"],
+        "statistics": ["statistics", "--recount"],
         "types": ["types"],
+        "type": ["type", "tests.echo"],
         "list": ["list"],
         "show": ["show", str(full[State.FINISHED].uuid)],
+        "why": ["why", str(full[State.ACCEPTED].uuid)],
         "enqueue": ["enqueue", "tests.echo", '{"a": 1}'],
         "change": ["change", str(full[State.ACCEPTED].uuid), "--priority", "3"],
         "redrive": ["redrive", str(full[State.FAILED].uuid)],
         "release": ["release", str(full[State.RUNNING].uuid)],
         "pause": ["pause", str(full[State.RUNNING].uuid)],
         "resume": ["resume", str(full[State.PAUSED].uuid)],
+        "run-now": ["run-now", str(full[State.ACCEPTED].uuid)],
         "cancel": ["cancel", str(full[State.RUNNING].uuid)],
         "purge": ["purge"],
         "delete": ["delete", str(full[State.FINISHED].uuid)],
         "daemons": ["daemons"],
         "gate": ["gate", "hold", "--type", "tests.echo"],
         "limit": ["limit", "--type", "tests.echo", "--rate", "100/m"],
+        "downstreams": ["downstreams"],
+        "downstream": ["downstream", "bound", "relay", "--ceiling", "5"],
         "daemon": ["daemon", "quiet", "--all"],
+        "schedules": ["schedules"],
+        "schedule": ["schedule", "show", "of-the-code"],
+        "errors": ["errors"],
+        "error": ["error", "show", full.error().name],
+        "graphs": ["graphs"],
+        "graph": ["graph", "show", str(full.graph().uuid)],
     }
 
 
-NAMES = [subcommand.name for subcommand in SUBCOMMANDS]
+NAMES = [subcommand.name for subcommand in subcommands()]
 
 
 def keys(value):
@@ -101,7 +121,8 @@ def keys(value):
     elif isinstance(value, dict):
         for key, item in value.items():
             yield key
-            if key not in ("value", "reasons"):
+            is_of_schedule = key == "inputs" and "cron" in value
+            if key not in ("value", "reasons", "signatures") and not is_of_schedule:
                 yield from keys(item)
 
 
@@ -122,8 +143,9 @@ def test_text_shows_nothing_that_moves_a_cursor(full, name):
     assert not [c for c in shown if not c.isprintable() and c != "\n"]
 
 
-@pytest.mark.parametrize("name", ["status", "types", "list", "daemons"])
+@pytest.mark.parametrize("name", ["status", "types", "list", "daemons", "schedules"])
 def test_an_empty_queue_is_no_error(world, name):
+    Schedule.objects.all().delete()
     Type.objects.all().delete()
     assert run(name).strip()
     assert document(name)
@@ -273,9 +295,38 @@ def test_show_tells_the_whole_story(full):
     assert "number  7" in shown
 
 
+def test_show_tells_a_traceback_once_and_without_the_frames_of_atp(world):
+    host = world.host("tests.echo")
+    trace = (
+        "Traceback (most recent call last):\n"
+        '  File "/x/atp/daemon/worker/execution.py", line 59, in _outcome\n'
+        "    return call()\n"
+        '  File "/srv/shop/tasks.py", line 1, in f\n'
+        "KeyError: 7"
+    )
+    instance = echo.enqueue()
+    for said in (
+        {"event": Event.RETRY, "message": trace, "delay": None},
+        {
+            "event": Event.FAIL,
+            "message": f"{trace} (retries used up: 1 of 1)",
+            "reason": Reason.ERROR,
+        },
+    ):
+        [case] = host.claim(limit=1)
+        for change in ({"event": Event.START}, said):
+            move = Move(instance=case.instance, attempt=case.attempt, **change)
+            assert host.record(move) == []
+    shown = run("show", str(instance.uuid))
+    assert shown.count("/srv/shop/tasks.py") == 1
+    assert "KeyError: 7 (retries used up: 1 of 1) (with the traceback of #1)" in shown
+    assert "execution.py" not in shown
+
+
 def test_show_as_json(full):
     found = document("show", str(full[State.FINISHED].uuid))
-    assert found["inputs"] == {"format": "json", "value": {"said": MARKUP, "number": 7}}
+    value = {"said": MARKUP, "number": 7}
+    assert found["inputs"] == {"format": "json", "value": value, "carried": {}}
     assert found["response"]["value"] == {"said": MARKUP}
     assert found["response"]["files"][0]["content_type"] == "text/html"
     assert [r["event"] for r in found["log"]] == ["enqueue", "claim", "start", "", "finish"]
@@ -308,7 +359,8 @@ def test_show_never_opens_a_pickle(full):
     instance = full[State.ACCEPTED]
     type(instance.inputs).objects.filter(pk=instance.pk).update(format="pickle", data="evil")
     assert "a signed pickle, not opened here" in run("show", str(instance.uuid))
-    assert document("show", str(instance.uuid))["inputs"] == {"format": "pickle", "value": None}
+    found = document("show", str(instance.uuid))["inputs"]
+    assert found == {"format": "pickle", "value": None, "carried": {}}
 
 
 def test_show_survives_damaged_rows(full):
@@ -498,7 +550,7 @@ def test_redrive_of_a_selection(full):
 
 
 def test_redrive_goes_through_a_selection_in_chunks(full, monkeypatch):
-    monkeypatch.setattr(steering, "CHUNK", 2)
+    monkeypatch.setattr(selections, "CHUNK", 2)
     for _ in range(4):
         full.failed()
     assert document("redrive", "--all", "--yes") == {"redriven": 5}
@@ -520,11 +572,32 @@ def test_redrive_asks_at_a_terminal(full, monkeypatch, answer, redriven):
 
 def test_release_asks_the_holder(full):
     uuid_ = str(full[State.RUNNING].uuid)
-    assert document("release", uuid_) == {"uuid": uuid_, "state": "RUNNING", "asked": True}
+    [found] = document("release", uuid_)["instances"]
+    assert (found["uuid"], found["state"]) == (uuid_, "RUNNING")
+    assert "will be handed back" in found["outcome"]
     record = full[State.RUNNING].log.last()
     assert (record.message, record.who) == ("release requested", actor())
-    waiting = document("release", str(full[State.ACCEPTED].uuid))
-    assert waiting["asked"] is False
+    with pytest.raises(CommandError, match="no daemon holds it"):
+        run("release", str(full[State.ACCEPTED].uuid))
+
+
+def test_run_now(full):
+    """It is due at once; one that is due already is told so."""
+    uuid_ = str(full[State.ACCEPTED].uuid)
+    queue.change(full[State.ACCEPTED], postpone=timedelta(hours=1))
+    assert run("run-now", uuid_) == f"{uuid_}: It is due now.\n"
+    assert full[State.ACCEPTED].task.due_at <= overview.now()
+    with pytest.raises(CommandError, match="is due already"):
+        run("run-now", uuid_)
+    with pytest.raises(CommandError, match="it is RUNNING, not ACCEPTED"):
+        run("run-now", str(full[State.RUNNING].uuid))
+
+
+def test_an_action_takes_all_that_are_named_or_none(full):
+    running, waiting = full[State.RUNNING], full[State.ACCEPTED]
+    with pytest.raises(CommandError, match="cannot be released"):
+        run("release", str(running.uuid), str(waiting.uuid))
+    assert full[State.RUNNING].task.request == ""
 
 
 def test_cancel_of_what_waits_and_what_runs(full):
@@ -544,7 +617,7 @@ def test_cancel_of_uuids_is_all_or_none(full):
 
 
 def test_cancel_of_a_selection_takes_what_waits(full, monkeypatch):
-    monkeypatch.setattr(steering, "CHUNK", 2)
+    monkeypatch.setattr(selections, "CHUNK", 2)
     more = echo.using(collection="books").enqueue_many([{}] * 5)
     assert document("cancel", "--type", "tests.keyword", "--yes")["cancelled"] == 0
     found = document("cancel", "--type", "tests.echo", "--collection", "books", "--yes")
@@ -580,7 +653,7 @@ def test_somebody_is_quicker_with_one_of_a_selection(full, monkeypatch):
 def test_change_says_what_and_who(full):
     waiting = full[State.ACCEPTED]
     due = waiting.task.due_at
-    run("change", str(waiting.uuid), "--priority", "-3", "--collection", "a b", "--run-now")
+    run("change", str(waiting.uuid), "--priority", "-3", "--collection", "a b", "--due", "0s")
     changed = full[State.ACCEPTED]
     assert (changed.priority, changed.collection) == (-3, "a b")
     assert changed.task.due_at < due
@@ -605,7 +678,8 @@ def test_change_of_several_is_all_or_none(full):
     with pytest.raises(CommandError, match="cannot be changed: it is RUNNING"):
         run("change", *named, str(full[State.RUNNING].uuid), "--priority", "9")
     assert [queue.get(name).priority for name in named] == [0, 0]
-    assert run("change", *named, "--priority", "9") == "Instances changed: 2\n"
+    told = [f"{name}: It is changed.\n" for name in named]
+    assert run("change", *named, "--priority", "9") == "".join(told)
     assert [queue.get(name).priority for name in named] == [9, 9]
 
 
@@ -635,16 +709,16 @@ def test_daemons_by_name_are_told_all_or_none(full):
 
 def test_pause_and_resume_say_what_comes_of_it(full):
     uuid = str(full[State.RUNNING].uuid)
-    assert "on hold where its handler next looks" in run("pause", uuid)
+    assert "paused where its handler next looks" in run("pause", uuid)
     assert re.search(r"asked to +pause\n", run("show", uuid))
-    assert "it runs on: the wish to pause it is taken back" in run("resume", uuid)
+    assert "runs on: the request to pause it is withdrawn" in run("resume", uuid)
     assert "asked to" not in run("show", uuid)
     assert "as soon as there is a place" in run("resume", str(full[State.PAUSED].uuid))
     deaf = tasks_pause.deaf.enqueue(path="x", count=1)
     host = full.world.host("pause.deaf")
     [case] = host.claim()
     host.move(case, Event.START)
-    assert "on hold at once" in run("pause", str(deaf.uuid))
+    assert "paused at once" in run("pause", str(deaf.uuid))
 
 
 def test_pause_of_a_transactional_one(full):
@@ -653,11 +727,11 @@ def test_pause_of_a_transactional_one(full):
         run("pause", str(instance.uuid))
 
 
-def test_a_worker_whose_task_is_on_hold(full):
+def test_a_worker_whose_task_is_paused(full):
     daemon = full.host.row
     daemon.workers[0]["paused"] = True
     daemon.save()
-    assert re.search(r"tests\.echo .* on hold\n", run("daemons"))
+    assert re.search(r"tests\.echo .* paused\n", run("daemons"))
     [shown] = document("daemons")["daemons"]
     assert [worker["paused"] for worker in shown["workers"]] == [True, False]
     assert re.search(r"workers +busy +paused", run("status"))
@@ -687,12 +761,13 @@ def test_how_long_it_ran_without_its_pause(full):
 def test_purge_removes_what_retention_allows(full):
     """G12: and nothing else."""
     Type.objects.filter(identifier="tests.echo").update(retention=timedelta(days=1))
+    Type.objects.filter(identifier="tests.keyword").update(retention=None)
     long_ago = full.world.store.now() - timedelta(days=2)
     Instance.objects.filter(state=State.FINISHED).update(finished=long_ago)
-    assert document("purge", "--type", "tests.add")["removed"] == 0
+    assert document("purge", "--type", "tests.add")["value"] == 0
     found = document("purge")
-    assert found["removed"] == 1
-    assert "tests.keyword" in found["kept_for_ever"]
+    assert found["value"] == 1
+    assert re.search("Types without retention: .*tests.keyword", found["outcome"])
     assert not Instance.objects.filter(state=State.FINISHED).exists()
     assert LogRecord.objects.about("type:tests.echo").last().who == actor()
 
@@ -760,14 +835,14 @@ BAD = [
     (["change"], "required"),
     (["change", "{ACCEPTED}"], "What"),
     (["change", "{RUNNING}", "--priority", "1"], "cannot be changed: it is RUNNING"),
-    (["change", "{FINISHED}", "--run-now"], "cannot be changed: it is FINISHED"),
-    (["change", "00000000", "--run-now"], "There is no Instance"),
+    (["change", "{FINISHED}", "--due", "0s"], "cannot be changed: it is FINISHED"),
+    (["change", "00000000", "--due", "0s"], "There is no Instance"),
     (["change", "{ACCEPTED}", "--priority", "101"], "from -100 to 100"),
     (["change", "{ACCEPTED}", "--priority", "high"], "whole number"),
     (["change", "{ACCEPTED}", "--due", "soon"], "neither a time"),
     (["change", "{ACCEPTED}", "--due", "9999-12-31T23:59-10:00"], "calendar"),
     (["change", "{ACCEPTED}", "--postpone", "2030-01-31"], "not a delay"),
-    (["change", "{ACCEPTED}", "--postpone", "2h", "--run-now"], "not allowed with"),
+    (["change", "{ACCEPTED}", "--postpone", "2h", "--due", "0s"], "either due or postpone"),
     (["change", "{ACCEPTED}", "--collection", "a\nb"], "printable"),
     (["daemon"], "required"),
     (["daemon", "sleep", "--all"], "invalid choice"),
@@ -794,7 +869,7 @@ BAD = [
     (["cancel", "--type", "tests.ecko", "--yes"], "Did you mean"),
     (["cancel", "{FAILED}"], "cannot be cancelled: it is FAILED"),
     (["purge", "--type", "tests.ecko"], "Did you mean"),
-    (["delete"], "required"),
+    (["delete"], "Which ones"),
     (["delete", "0123456789"], "not a whole uuid"),
     (["delete", "{FINISHED}", "{RUNNING}"], "cannot be removed: it is RUNNING"),
     (["delete", "{FINISHED}", "00000000-0000-7000-8000-000000000000"], "There is no Instance"),
@@ -1028,7 +1103,7 @@ class TestLimit:
     @pytest.mark.parametrize(
         ("wrong", "told"),
         [
-            (("--weight", "nan"), "weight=nan: must be a number from 0.001 to 1000"),
+            (("--weight", "nan"), "'nan' is not a number from 0.001 to 1000"),
             (("--weight", "heavy"), "'heavy' is not a number"),
             (("--max-running", "0"), "that is what a gate is for"),
             (("--rate", "0/s"), "that is what a gate is for"),
@@ -1058,3 +1133,31 @@ class TestLimit:
         with pytest.raises(CommandError):
             run("limit", *wrong)
         assert queue.limits() == []
+
+
+def test_status_fails_while_something_is_wrong(world):
+    """For cron and probes: the exit status is 1, and all of it is printed before."""
+    assert run("status")
+    run("enqueue", "tests.echo")
+    out = io.StringIO()
+    with pytest.raises(CommandError, match=r"Problems: 1\."):
+        call_command("atp", "status", stdout=out)
+    assert "! Work is due, and no daemon is alive." in out.getvalue()
+
+
+@pytest.mark.parametrize("name", ["status", "enqueue"])
+def test_what_is_not_migrated_is_told(transactional_db, name):
+    """Where a statement fails, and why: not the first column that lacks."""
+    with connection.cursor() as cursor:
+        cursor.execute("ALTER TABLE atp_gate RENAME TO atp_gate_gone")
+        cursor.execute("ALTER TABLE atp_task RENAME TO atp_task_gone")
+        cursor.execute("UPDATE django_migrations SET app = 'gone' WHERE app = 'atp'")
+    try:
+        more = ["tests.echo"] if name == "enqueue" else []
+        with pytest.raises(CommandError, match=r"are not applied .*: run manage\.py migrate\."):
+            run(name, *more)
+    finally:
+        with connection.cursor() as cursor:
+            cursor.execute("UPDATE django_migrations SET app = 'atp' WHERE app = 'gone'")
+            cursor.execute("ALTER TABLE atp_gate_gone RENAME TO atp_gate")
+            cursor.execute("ALTER TABLE atp_task_gone RENAME TO atp_task")

@@ -9,8 +9,8 @@ from django.core.management import call_command
 from django.core.management.base import CommandError
 
 from atp import queue
-from atp.management.shell.base import actor
 from atp.models import Task
+from atp.shell.base import actor
 from atp.states import State
 
 from .app.tasks import echo
@@ -83,7 +83,7 @@ def test_bad_arguments(world, args):
 
 def test_the_whole_queue_is_looked_at(world, monkeypatch):
     """However many parts that takes."""
-    monkeypatch.setattr("atp.store.orm.scan.SPAN", 3)
+    monkeypatch.setattr("atp.store.common.scan.SPAN", 3)
     instances = [echo.enqueue() for _ in range(10)]
     age(*(instance.pk for instance in instances))
     lost = [instances[0], instances[5], instances[9]]

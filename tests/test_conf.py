@@ -5,7 +5,8 @@ from datetime import timedelta
 import pytest
 
 from atp import conf
-from atp.conf import InvalidSetting, did_you_mean, problems, seconds
+from atp.conf import InvalidSetting
+from atp.conf.validation import problems
 
 
 @pytest.fixture(autouse=True)
@@ -112,6 +113,17 @@ def test_a_value_of_the_right_kind_is_fine(settings, name, value):
     assert getattr(conf.settings, name) == value
 
 
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("MAX_INPUTS_SIZE", 0), ("MAX_INPUTS_SIZE", 1), ("POLL_EVERY", 1e9), ("SWEEP_EVERY", 86401.0)],
+)
+def test_a_value_with_which_nothing_would_go_on_is_told(settings, name, value):
+    """G13."""
+    settings.ATP = {name: value}
+    [problem] = problems()
+    assert problem.startswith(f"ATP['{name}'] is {value}: ")
+
+
 def test_it_has_to_be_a_dictionary(settings):
     settings.ATP = [("LEASE", 30)]
     assert problems() == ["ATP must be a dictionary, not list."]
@@ -144,21 +156,20 @@ def test_leases_at_the_limit_are_fine(settings):
     assert problems() == []
 
 
-def test_seconds():
-    assert seconds(None) is None
-    assert seconds(1.5) == timedelta(seconds=1.5)
-    assert seconds(timedelta(days=1)) == timedelta(days=1)
-
-
-def test_did_you_mean():
-    assert did_you_mean("prioriti", ["priority", "collection"]) == " Did you mean 'priority'?"
-    assert did_you_mean("PRIORITY", ["priority"]) == " Did you mean 'priority'?"
-    assert did_you_mean("xyz", ["priority"]) == ""
-    assert did_you_mean("x", []) == ""
-
-
 @pytest.mark.parametrize("value", [0, "lots", "", "512MiBs"])
 def test_a_size_that_is_none(settings, value):
     settings.ATP = {"MAX_MEMORY": value}
     [problem] = problems()
     assert problem.startswith("ATP['MAX_MEMORY']")
+
+
+@pytest.mark.parametrize("release", ["x" * 65, "a\nb"])
+def test_a_release_is_a_short_line(settings, release):
+    settings.ATP = {"RELEASE": release}
+    [problem] = problems()
+    assert "must be one line of 64 characters at most" in problem
+
+
+def test_a_time_of_nothing_for_misfits(settings):
+    settings.ATP = {"MISFIT_FOR": 0, "RELEASE": "3f2a"}
+    assert problems() == []

@@ -1,11 +1,12 @@
-"""Tests of :mod:`atp.context`: what a handler is given, and how it speaks."""
+"""Tests of :mod:`atp.authoring.context`: what a handler is given, and how it speaks."""
 
 import logging
 import time
 
 import pytest
 
-from atp.context import LogCapture, describe, shorten
+from atp.authoring.log_capture import LogCapture
+from atp.authoring.log_text import describe, shorten
 from atp.exceptions import Interrupted
 
 
@@ -89,10 +90,19 @@ class TestLog:
         settings.ATP = {"MAX_LOG_RECORDS": 3}
         for number in range(10):
             context.log(number)
-        assert [report[2] for report in said[:3]] == ["0", "1", "2"]
-        assert len(said) == 4
-        assert said[3][1] == logging.WARNING
-        assert "more than 3 messages" in said[3][2]
+        context.end()
+        assert [report[2] for report in said if report[0] == "log"][:3] == ["0", "1", "2"]
+        assert said[-1] == ("left_out", 7)
+
+    def test_of_a_flood_the_newest_messages_are_sent(self, context, said, settings):
+        settings.ATP = {"MAX_LOG_RECORDS": 10}
+        for number in range(10_000):
+            context.log(number)
+        context.end()
+        sent = [report[2] for report in said if report[0] == "log"]
+        assert len(sent) < 2000
+        assert sent[-8:] == [str(number) for number in range(9992, 10_000)]
+        assert said[-1] == ("left_out", 9990)
 
     def test_a_long_message_is_cut_in_the_middle(self, context, said, settings):
         settings.ATP = {"MAX_LOG_MESSAGE": 200}

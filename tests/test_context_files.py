@@ -1,11 +1,12 @@
-"""Tests of :mod:`atp.context`: scratch directories, published files, outputs."""
+"""Tests of :mod:`atp.authoring.context`: scratch directories, published files, outputs."""
 
 import io
 
 import pytest
 from django.core.files.storage import default_storage
 
-from atp.context import Output, storage_path
+from atp.authoring.output import Output
+from atp.authoring.storage import storage_path
 from atp.exceptions import TooLarge
 
 

@@ -4,9 +4,10 @@ from datetime import timedelta
 
 import pytest
 
-from atp import queue, rates, wording
+from atp import queue
 from atp.exceptions import GateChanged, InvalidGate, InvalidLimit
-from atp.registry import registry
+from atp.verbs.registry import registry
+from atp.words import rates, wording
 
 pytestmark = pytest.mark.usefixtures("world")
 
@@ -71,12 +72,12 @@ class TestLog:
         queue.hold("tests.echo", "a", by="bob")
         queue.hold("tests.add", "a", by="dan")
         queue.hold(by="eve")
-        found = queue.place_log("tests.echo", about="gate")
+        found = queue.scope_log("tests.echo", kind="gate")
         assert [record.who for record in found] == ["bob", "ann"]
-        assert [record.place for record in found] == [("tests.echo", "a"), ("tests.echo", None)]
-        assert [record.who for record in queue.place_log("tests.echo", "a")] == ["bob"]
-        assert [record.who for record in queue.place_log()] == ["eve"]
-        assert [record.who for record in queue.place_log(about="gate", limit=2)] == ["eve", "dan"]
+        assert [record.scope for record in found] == [("tests.echo", "a"), ("tests.echo", None)]
+        assert [record.who for record in queue.scope_log("tests.echo", "a")] == ["bob"]
+        assert [record.who for record in queue.scope_log()] == ["eve"]
+        assert [record.who for record in queue.scope_log(kind="gate", limit=2)] == ["eve", "dan"]
 
 
 @pytest.mark.parametrize(

@@ -1,10 +1,15 @@
 """The documentation says what is: derived parts are up to date, nothing is missing."""
 
 import re
+from collections import Counter
+from configparser import ConfigParser
 
 import pytest
 
-from atp import exceptions
+import atp
+from atp import exceptions, queue, signals
+from atp.conf.kinds import HINTS
+from atp.shell import subcommands
 from tests import generated
 
 
@@ -24,17 +29,78 @@ def test_every_promise_is_shown_by_tests():
         source = generated.DOCS.parent / path
         assert source.exists(), path
         assert not name or f"def {name}(" in source.read_text(), f"{path}::{name}"
-    for number in range(1, 16):
+    for number in range(1, 18):
         assert f"\n## G{number}. " in page
         [row] = re.findall(rf"^\| G{number} \| (.*) \|$", page, re.MULTILINE)
         assert "`" in row, f"no test names G{number}"
 
 
-def test_every_link_between_pages_leads_somewhere():
-    for page in generated.DOCS.rglob("*.md"):
-        for target in re.findall(r"\]\(([^)#]+?)(?:#[^)]*)?\)", page.read_text()):
-            if "://" not in target:
-                assert (page.parent / target).exists(), f"{page.name} links to {target}"
+ROOT = generated.DOCS.parent
+PAGES = [ROOT / "README.md", *sorted(generated.DOCS.rglob("*.md"))]
+
+
+def headings(page):
+    """Return the names by which links lead to the headings of a page, as GitHub makes them."""
+    text = re.sub(r"^```.*?^```$", "", page.read_text(), flags=re.DOTALL | re.MULTILINE)
+    count = Counter()
+    for title in re.findall(r"^#+ (.*)$", text, re.MULTILINE):
+        name = re.sub(r"[^\w\- ]", "", title).strip().lower().replace(" ", "-")
+        yield f"{name}-{count[name]}" if count[name] else name
+        count[name] += 1
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_link_between_pages_leads_somewhere(page):
+    for target, heading in re.findall(r"\]\(([^)#\s]*)(?:#([^)]*))?\)", page.read_text()):
+        if "://" not in target:
+            path = page.parent / target if target else page
+            assert path.exists(), f"{page.name} links to {target}"
+            if heading:
+                assert heading in headings(path), f"{page.name} links to {target}#{heading}"
+
+
+def test_nothing_says_that_pip_finds_atp():
+    """The package is not published, and anybody could take its name."""
+    sources = [*PAGES, *(ROOT / "atp").rglob("*.py"), *(ROOT / "atp").rglob("*.html")]
+    for path in sources:
+        for line in path.read_text().splitlines():
+            assert not re.search(r"pip install\s+[\"']?django.atp", line), f"{path.name}: {line}"
+
+
+def test_each_wheel_that_is_named_has_this_version():
+    for page in PAGES:
+        for version in re.findall(r"django_atp-([\d.]+)-py3", page.read_text()):
+            assert version == atp.__version__, page.name
+
+
+def test_the_versions_that_are_supported_are_those_of_the_package():
+    config = ConfigParser()
+    config.read(ROOT / "setup.cfg")
+    classifiers = config["metadata"]["classifiers"]
+    for name in ("README.md", "docs/changelog.md"):
+        page = (ROOT / name).read_text()
+        for framework in ("Python", "Django"):
+            versions = re.findall(rf"{framework} :: (\d+\.\d+)$", classifiers, re.MULTILINE)
+            assert len(versions) == 3
+            [line, *_] = [line for line in page.splitlines() if versions[0] in line]
+            assert all(version in line for version in (versions[0], versions[-1])), name
+
+
+# The changes name what is no more, too.
+@pytest.mark.parametrize("page", [p for p in PAGES if p.stem != "changelog"], ids=lambda p: p.name)
+def test_what_a_page_names_is_there(page):
+    """The verbs of the queue, the subcommands of the shell, the settings, the signals."""
+    named = {
+        r"\bqueue\.(\w+)\(": set(queue.__all__),
+        r"\bmanage\.py atp (?!--)([a-z-]+)\b": {command.name for command in subcommands()},
+        r"\bATP\[[\"'](\w+)[\"']\]": set(HINTS),
+        r"\batp\.signals\.(\w+)": set(vars(signals)),
+        r"\bfrom atp import ([\w, ]+)": {*atp.__all__, "queue"},
+    }
+    text = page.read_text()
+    for pattern, known in named.items():
+        for names in re.findall(pattern, text):
+            assert set(re.split(r", ?", names)) <= known, f"{page.name}: {names}"
 
 
 def test_every_page_is_in_the_index():
@@ -47,11 +113,11 @@ def test_every_page_is_in_the_index():
 def test_every_parameter_and_option_is_documented():
     from dataclasses import fields
 
-    from atp.options import Options
-    from atp.registry import _KNOWN
+    from atp.authoring.parameters import KNOWN
+    from atp.words.options import Options
 
     page = (generated.DOCS / "tasks.md").read_text()
-    for name in (*_KNOWN, *(field.name for field in fields(Options))):
+    for name in (*KNOWN, *(field.name for field in fields(Options))):
         assert name in page, name
 
 

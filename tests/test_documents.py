@@ -6,8 +6,9 @@ from uuid import UUID
 
 import pytest
 
-from atp import codec, documents
 from atp.models import Inputs, Type
+from atp.payload import codec
+from atp.reports import documents
 from atp.states import State
 
 from .populated import populate

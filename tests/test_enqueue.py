@@ -5,9 +5,10 @@ from datetime import timedelta
 
 import pytest
 from django.db import transaction
+from django.test import TestCase
 
 from atp import queue
-from atp.exceptions import DuplicateIdentifier, InvalidInputs
+from atp.exceptions import DuplicateIdentifier, InvalidInputs, InvalidOption
 from atp.models import Inputs, Instance, Task, Type
 from atp.states import State
 from atp.store import get_store
@@ -106,11 +107,11 @@ class TestTransactions:
             with transaction.atomic():
                 one = echo.enqueue()
                 enqueued.set()
-                commit.wait(20)
+                commit.wait(60)
             return one
 
         writer = Thread(application)
-        assert enqueued.wait(20)
+        assert enqueued.wait(60)
         assert not Task.objects.exists()
         commit.set()
         one = writer.result()
@@ -188,3 +189,38 @@ def test_what_was_just_made_is_told_from_what_was_there():
     assert made.enqueue().is_new
     assert not made.enqueue().is_new
     assert not queue.get(type="tests.echo", identifier="a").is_new
+
+
+@pytest.mark.django_db
+def test_tests_count_only_their_own_callbacks():
+    """In a TestCase nothing is ever committed that a daemon could be told of."""
+    with TestCase.captureOnCommitCallbacks() as callbacks:
+        echo.enqueue()
+    assert callbacks == []
+
+
+class TestRows:
+    """The row that is wrong is named (G13)."""
+
+    def test_inputs_that_do_not_fit(self):
+        rows = [{"first": 1}] * 5 + [{"frist": 1}]
+        with pytest.raises(InvalidInputs, match=r"Row 5, counted from 0: .*frist") as raised:
+            add.enqueue_many(rows)
+        assert raised.value.argument == "frist"
+        assert raised.value.call == 5
+        assert not Instance.objects.exists()
+
+    def test_what_is_no_row(self):
+        with pytest.raises(InvalidInputs, match=r"Row 1, counted from 0: .*not 'text'"):
+            add.enqueue_many([[1], "text"])
+
+
+class TestExisting:
+    @pytest.mark.parametrize("existing", ["return", "redrive"])
+    def test_it_takes_an_identifier(self, existing):
+        """G13: it would say nothing otherwise."""
+        type = echo.using(existing=existing)
+        for enqueue in (type.enqueue, lambda: type.enqueue_many([{}])):
+            with pytest.raises(InvalidOption, match=f"existing='{existing}' .* give one"):
+                enqueue()
+        assert type.enqueue_many([{}], identifiers=["a"])[0].is_new

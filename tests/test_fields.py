@@ -1,4 +1,4 @@
-"""Tests of :mod:`atp.fields`: points in time, whatever the project's settings say."""
+"""Tests of :mod:`atp.rows.fields`: points in time, whatever the project's settings say."""
 
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta, timezone
@@ -9,8 +9,8 @@ from django.db import connection, connections
 from django.test.utils import override_settings
 from django.utils import timezone as django_timezone
 
-from atp.fields import InstantField
 from atp.models import LogRecord
+from atp.rows.fields import InstantField
 
 VIENNA = "Europe/Vienna"
 # The clocks go back at 01:00 UTC: 02:30 local time comes twice.
@@ -138,7 +138,7 @@ def test_null_stays_null():
 
 def test_it_deconstructs_under_a_name_that_migrations_keep():
     assert InstantField(null=True).deconstruct()[1:] == (
-        "atp.fields.InstantField",
+        "atp.rows.fields.InstantField",
         [],
         {"null": True},
     )

@@ -1,11 +1,11 @@
-"""Tests of :mod:`atp.filelock`."""
+"""Tests of :mod:`atp.store.filelock`."""
 
 import os
 import signal
 
 import pytest
 
-from atp import filelock
+from atp.store import filelock
 
 from .helpers import wait_for
 

@@ -6,8 +6,9 @@ import pytest
 from django.db import OperationalError, connection
 from django.db.migrations.recorder import MigrationRecorder
 
-from atp import health, overview, queue
-from atp.models import Daemon
+from atp import queue
+from atp.models import Daemon, Schedule
+from atp.reports import health, migrated, overview
 
 from .app.tasks import add, echo
 from .store.broken import LONG, age, execute, settle
@@ -34,6 +35,29 @@ def test_work_that_nobody_serves(world):
     found = health.health()
     assert found.status == "failing"
     assert found.problems == ("Work of Type 'tests.echo' is due, and no daemon serves it.",)
+
+
+def overdue(**more):
+    row = queue.create_schedule("each.hour", "tests.echo", every=timedelta(hours=1))
+    past = row.next_at - timedelta(hours=1) - LONG
+    Schedule.objects.filter(pk=row.pk).update(next_at=past, due_at=past, **more)
+
+
+def test_slots_that_no_daemon_decides(world):
+    overdue()
+    assert health.health().problems == ("Slots of schedules are due, and no daemon is alive.",)
+    assert health.health("tests.echo").status == "failing"
+    assert health.health("tests.add").status == "ok"
+    settle(world.host("tests.add"))
+    [words] = health.health().problems
+    assert words.startswith("Schedule 'each.hour' has been due for")
+
+
+def test_a_schedule_that_cannot_be_planned_says_why(world):
+    settle(world.host("tests.add"))
+    overdue(trouble="timezone='Mars/Base': no time zone has this name.")
+    [words] = health.health().problems
+    assert words.endswith("no time zone has this name.")
 
 
 def test_work_that_is_not_due_yet(world):
@@ -121,12 +145,12 @@ def test_a_million_waiting_tasks_cost_nothing(world, host, django_assert_max_num
 
 @pytest.mark.parametrize("module", [None])
 def test_a_project_without_migrations(world, settings, module):
-    health._migrations.cache_clear()
+    migrated._migrations.cache_clear()
     settings.MIGRATION_MODULES = {"atp": module}
     try:
         assert health.health().status == "ok"
     finally:
-        health._migrations.cache_clear()
+        migrated._migrations.cache_clear()
 
 
 def test_a_lost_daemon_with_work_in_hand_and_nobody_to_take_it_over(world, host):

@@ -1,27 +1,12 @@
-"""The layers of the house plan, section 4: arrows point down, never up."""
+"""The levels of docs/architecture.md: imports point down, and no circle is within a level."""
+
+from graphlib import CycleError, TopologicalSorter
 
 import pytest
 
-from .imports import Import, imports, sources, writes
+from .imports import PLAN, Import, imports, sources, writes
 
-# The house plan's picture; a package stands for all that lies in it.
-PLAN = {
-    0: """atp.states atp.exceptions atp.conf atp.codec atp.backoff atp.signals atp.uuids
-          atp.binding atp.filelock atp.modes atp.options atp.router atp.wording atp.rates
-          atp.told""",
-    1: "atp.constraints atp.fields atp.querysets atp.models atp.router",
-    2: "atp.store",
-    3: "atp.registry",
-    4: """atp.queue atp.controls atp.logs atp.calls atp.context atp.overview atp.paging
-          atp.documents atp.timeline atp.health atp.changing atp.commanding atp.steering
-          atp.finding atp.waiting""",
-    5: "atp.daemon",
-    6: """atp atp.management atp.web atp.views atp.urls atp.api atp.admin atp.checks atp.apps
-          atp.testing atp.templatetags""",
-}
 LEVELS = {name: number for number, names in PLAN.items() for name in names.split()}
-# TaskType.enqueue() is a verb that an author calls on what is declared.
-SANCTIONED = {("atp.registry", "atp.queue")}
 WEB = ("atp.web", "atp.views", "atp.urls", "atp.api", "atp.admin", "atp.templatetags")
 NOT_FOR_WEB = ("atp.store", "atp.daemon")
 
@@ -49,8 +34,6 @@ def problem_with(found: Import):
         return f"{found}: pages use verbs and read models, nothing below them"
     if found.imported == "atp" or level(found.imported) <= level(found.importer):
         return None
-    if found.lazy and (found.importer, found.imported) in SANCTIONED:
-        return None
     return f"{found}: level {level(found.imported)} from level {level(found.importer)}"
 
 
@@ -65,10 +48,17 @@ def test_imports_point_down(name, source, is_package):
     assert problems(name, source, is_package=is_package) == []
 
 
-def test_the_sanctioned_import_is_still_needed():
-    [source] = [source for name, source, _ in SOURCES if name == "atp.registry"]
-    lazy = [i for i in imports("atp.registry", source, known=NAMES) if i.lazy]
-    assert {(i.importer, i.imported) for i in lazy} == SANCTIONED
+def test_no_circle_within_a_level():
+    """A module needs none that needs it, be it through others, and be it late."""
+    needs = {name: set() for name in NAMES}
+    for name, source, is_package in SOURCES:
+        for found in imports(name, source, is_package=is_package, known=NAMES):
+            if found.imported in needs and found.imported != name:
+                needs[name].add(found.imported)
+    try:
+        list(TopologicalSorter(needs).static_order())
+    except CycleError as error:
+        pytest.fail(" needs ".join(error.args[1]))
 
 
 @pytest.mark.parametrize(
@@ -79,15 +69,16 @@ def test_the_sanctioned_import_is_still_needed():
         ("atp.states", "import atp.models"),
         ("atp.states", "from atp import queue"),
         ("atp.models", "def late():\n    from .store import get_store"),
-        ("atp.store.orm.claims", "from ...registry import registry"),
-        ("atp.store.orm.claims", "from ... import queue"),
-        ("atp.registry", "from . import queue"),  # at the top: not the sanctioned one
-        ("atp.registry", "def late():\n    from .daemon import supervisor"),
+        ("atp.store.common.claims", "from ...verbs.registry import registry"),
+        ("atp.store.common.claims", "from ... import queue"),
+        ("atp.verbs.registry", "from .. import queue"),
+        ("atp.verbs.registry", "def late():\n    from .. import queue"),
+        ("atp.verbs.registry", "def late():\n    from ..daemon import supervisor"),
         ("atp.queue", "from .daemon.worker import Worker"),
-        ("atp.daemon.worker", "from ..management.commands import atpd"),
+        ("atp.daemon.worker.worker", "from ...management.commands import atpd"),
         ("atp.admin", "from .store import get_store"),
         ("atp.views", "def late():\n    from atp.daemon import supervisor"),
-        ("atp.api.serializers", "from ..store.values import Change"),
+        ("atp.api.serializers", "from ..store.values import Move"),
     ],
 )
 def test_an_import_upwards_is_found(name, source):
@@ -97,11 +88,11 @@ def test_an_import_upwards_is_found(name, source):
 @pytest.mark.parametrize(
     ("name", "source"),
     [
-        ("atp.models", "from .states import State\nfrom . import codec\nimport atp.uuids"),
-        ("atp.store.orm.claims", "from ...models import Task\nfrom .base import ORMBase"),
-        ("atp.registry", "def late():\n    from . import queue"),
+        ("atp.models", "from .states import State\nfrom . import codec\nimport atp.words.uuids"),
+        ("atp.store.common.claims", "from ...models import Task\nfrom .base import ORMBase"),
         ("atp.admin", "from . import queue\nfrom .models import Task\nimport os"),
-        ("atp.management.commands.atpd", "from ...daemon import supervisor"),
+        ("atp.management.commands.atpd", "from ...daemon.supervisor import supervisor"),
+        ("atp.states", "if TYPE_CHECKING:\n    from .models import Task"),
     ],
 )
 def test_an_import_downwards_is_fine(name, source):

@@ -1,6 +1,6 @@
-"""Tests of :mod:`atp.models` and :mod:`atp.querysets`."""
+"""Tests of :mod:`atp.models` and :mod:`atp.rows.querysets`."""
 
-from datetime import date
+from datetime import date, timedelta
 
 import pytest
 from django.db import IntegrityError, connection, transaction
@@ -11,7 +11,7 @@ from atp.exceptions import WaitInTransaction, WaitTimeout
 from atp.models import Inputs, Instance, LogRecord, Response, Task, Type
 from atp.states import TERMINAL, Event, Reason, State
 from atp.store import get_store
-from atp.store.values import Change
+from atp.store.values import Move
 
 from .app.tasks import add, echo
 from .helpers import Thread
@@ -30,7 +30,7 @@ def instance(**values):
 
 
 def end(instance, reason=Reason.CANCELLED):
-    change = Change(event=Event.FAIL, instance=instance.pk, reason=reason)
+    change = Move(event=Event.FAIL, instance=instance.pk, reason=reason)
     assert get_store().record([change]) == []
     instance.refresh_from_db()
     return instance
@@ -139,6 +139,17 @@ class TestWait:
             one.wait(timeout=0.05)
         with pytest.raises(TimeoutError):
             one.wait(timeout=0)
+
+    @pytest.mark.django_db(transaction=True)
+    def test_what_is_gone_has_finished_where_its_type_keeps_nothing(self):
+        """G12: what FAILED is kept, so what is gone cannot have."""
+        one = echo.enqueue()
+        queue.delete(one.uuid, cancel=True)
+        with pytest.raises(Instance.DoesNotExist):
+            one.wait()
+        Type.objects.update(retention=timedelta(0))
+        one = Instance(pk=one.pk, type=Type.objects.get(pk=one.type_id), state=State.RUNNING)
+        assert one.wait().state == State.FINISHED
 
     @pytest.mark.django_db(transaction=True)
     def test_it_sees_the_end(self):

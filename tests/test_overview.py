@@ -1,16 +1,16 @@
-"""Tests of :mod:`atp.overview`."""
+"""Tests of :mod:`atp.reports.overview`."""
 
 from datetime import timedelta
 
 import pytest
 
-from atp import overview
 from atp.models import Instance, Type
+from atp.reports import overview
 from atp.states import Reason, State
 from atp.store import get_store
 
 from .app.tasks import add, echo
-from .populated import populate
+from .populated import populate, world_in
 
 pytestmark = pytest.mark.django_db
 
@@ -78,9 +78,15 @@ def test_without_history_only_the_last_hour_and_the_newest_failures_are_counted(
     found = overview.overview(history=False)
     assert found.since == found.time - timedelta(hours=1)
     assert found.types == (
-        overview.RecentCounts(type="tests.add", ended=1, failed=1, reasons={"ERROR": 1}),
         overview.RecentCounts(
-            type="tests.echo", ended=2, failed=2, reasons={"ERROR": 1, "MISSED": 1}
+            type="tests.add", ended=1, failed=1, failed_lately=1, reasons={"ERROR": 1}
+        ),
+        overview.RecentCounts(
+            type="tests.echo",
+            ended=2,
+            failed=2,
+            failed_lately=1,
+            reasons={"ERROR": 1, "MISSED": 1},
         ),
     )
     assert not found.failed_more
@@ -97,9 +103,16 @@ def test_what_is_counted_without_history_is_bounded(monkeypatch):
     found = overview.overview(history=False)
     assert found.failed_more
     assert found.types == (
-        overview.RecentCounts(type="tests.add", ended=1, failed=1, reasons={"STALE": 1}),
         overview.RecentCounts(
-            type="tests.echo", ended=2, ended_more=True, failed=2, reasons={"ERROR": 2}
+            type="tests.add", ended=1, failed=1, failed_lately=1, reasons={"STALE": 1}
+        ),
+        overview.RecentCounts(
+            type="tests.echo",
+            ended=2,
+            ended_more=True,
+            failed=2,
+            failed_lately=2,
+            reasons={"ERROR": 2},
         ),
     )
 
@@ -118,3 +131,16 @@ def test_five_queries_however_many_types(history, django_assert_max_num_queries)
     with django_assert_max_num_queries(5):
         found = overview.overview(history=history)
     assert len(found.types) == 3
+
+
+def test_daemons_that_have_left_are_known_by_the_log(tmp_path):
+    with world_in(tmp_path) as world:
+        stopped, lost = world.host("tests.echo"), world.host("tests.echo")
+        world.store.leave(stopped.uuid)
+        lost.lose_lease()
+        world.store.sweep()
+        [last, first] = overview.gone()
+        assert (first.uuid, first.was_lost) == (stopped.uuid, False)
+        assert (last.uuid, last.was_lost) == (lost.uuid, True)
+        assert overview.gone(lost.uuid) == [last]
+        assert overview.gone(since=world.store.now() + timedelta(minutes=1)) == []

@@ -1,4 +1,4 @@
-"""Tests of :mod:`atp.paging`."""
+"""Tests of :mod:`atp.reports.paging`."""
 
 import base64
 import json
@@ -9,10 +9,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.django import TestCase
 
-from atp import paging
 from atp.exceptions import InvalidPageKey
 from atp.models import Instance, Task, Type
+from atp.reports import paging
 from atp.states import State
+from tests.helpers import remove_by_hand
 
 from .app.tasks import echo
 
@@ -89,7 +90,7 @@ class Walks(TestCase):
         first = paging.page(rows_of(order), order, size=3)
         gone = {made[number] for number in gone if number < len(made)}
         Task.objects.filter(pk__in=gone).delete()
-        Instance.objects.filter(pk__in=gone).delete()
+        remove_by_hand(Instance.objects.filter(pk__in=gone))
         new = set(self.fill(late))
         if first.next is None:
             return
@@ -123,7 +124,7 @@ def test_a_page_whose_rows_are_all_gone_is_empty():
     made = [echo.enqueue() for _ in range(4)]
     key = paging.key_after(made[2], NEWEST_FIRST)
     Task.objects.all().delete()
-    Instance.objects.filter(pk__lt=made[2].pk).delete()
+    remove_by_hand(Instance.objects.filter(pk__lt=made[2].pk))
     assert paging.page(Instance.objects.all(), NEWEST_FIRST, size=3, key=key) == paging.Page(
         rows=[]
     )

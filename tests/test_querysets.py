@@ -1,4 +1,4 @@
-"""Tests of :mod:`atp.querysets`."""
+"""Tests of :mod:`atp.rows.querysets`."""
 
 import itertools
 from datetime import timedelta

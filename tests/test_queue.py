@@ -11,9 +11,9 @@ from atp.exceptions import (
     UnknownType,
     UnregisteredHandler,
 )
-from atp.models import Instance, LogRecord, Response, Type
+from atp.models import Instance, LogRecord, Response, Schedule, Type
 from atp.states import Event, State
-from atp.store.values import Change, ResponseData
+from atp.store.values import Move, ResponseData
 
 from .app.tasks import add, echo
 from .helpers import Thread, wait_for
@@ -61,9 +61,29 @@ class TestLooking:
         answer = ResponseData(content_type="application/json", data=b"5", size=1)
         run(host, Event.START)
         case = Instance.objects.get(pk=one.pk)
-        finish = Change(event=Event.FINISH, instance=one.pk, attempt=1, response=answer)
+        finish = Move(event=Event.FINISH, instance=one.pk, attempt=1, response=answer)
         assert host.record(finish) == []
         assert queue.response(case).value == 5
+
+    @pytest.mark.parametrize("read", [queue.response, queue.inputs, queue.steps, queue.task])
+    def test_what_belongs_to_one_is_found_by_its_uuid(self, read):
+        one = echo.enqueue()
+        found, expected = read(str(one.uuid)), read(one)
+        assert list(found) == list(expected) if read is queue.steps else found == expected
+        with pytest.raises(UnknownInstance, match="There is no Instance"):
+            read(uuid4())
+
+    @pytest.mark.parametrize("count", [queue.size, queue.waiting])
+    def test_counting_a_type_that_nobody_knows(self, count):
+        queue.register_all()
+        assert count("tests.echo") == 0
+        with pytest.raises(UnknownType, match=r"Did you mean 'tests\.echo'\?"):
+            count("tests.ecko")
+
+    def test_looking_in_a_type_that_nobody_knows(self):
+        queue.register_all()
+        with pytest.raises(UnknownInstance, match=r"Did you mean 'tests\.echo'\?"):
+            queue.get(type="tests.ecko", identifier="a")
 
     def test_size_is_what_is_live(self, host):
         echo.enqueue_many([{}, {}])
@@ -72,7 +92,7 @@ class TestLooking:
         run(host, Event.START)
         assert queue.size() == 3
         for one in Instance.objects.all():
-            finish = Change(event=Event.FINISH, instance=one.pk, attempt=1)
+            finish = Move(event=Event.FINISH, instance=one.pk, attempt=1)
             assert host.record(finish) == []
         assert queue.size() == 0
 
@@ -85,6 +105,7 @@ class TestTypes:
         assert LogRecord.objects.about("type:tests.echo").last().who == "ann"
 
     def test_register_all(self):
+        Schedule.objects.all().delete()
         Type.objects.all().delete()
         queue.register_all()
         assert {"tests.echo", "tests.add"} <= set(Type.objects.values_list("identifier", flat=True))

@@ -1,10 +1,15 @@
-"""Tests of :mod:`atp.registry`."""
+"""Tests of :mod:`atp.verbs.registry`."""
 
+import importlib
+import sys
+from dataclasses import fields
 from datetime import timedelta
 
 import pytest
 
 from atp import task_type
+from atp.authoring.parameters import KNOWN, OPTIONS
+from atp.authoring.task_type import TaskType
 from atp.exceptions import (
     InvalidInputs,
     InvalidOption,
@@ -12,8 +17,8 @@ from atp.exceptions import (
     UnknownType,
     UnregisteredHandler,
 )
-from atp.options import Options
-from atp.registry import Registry, TaskType, registry
+from atp.verbs.registry import Registry, registry
+from atp.words.options import Options, OptionValues
 
 from .app.tasks import add, keyword
 
@@ -234,10 +239,6 @@ class TestRegistry:
         assert list(own) == []
 
 
-async def _coroutine(context):
-    pass
-
-
 async def _async_generator(context):
     yield
 
@@ -251,7 +252,7 @@ class _Callable:
         pass
 
 
-@pytest.mark.parametrize("handler", [_coroutine, _async_generator, _generator, _Callable()])
+@pytest.mark.parametrize("handler", [_async_generator, _generator, _Callable()])
 def test_what_is_no_handler_is_refused(handler):
     """Before every attempt of it fails (G13)."""
     with pytest.raises(InvalidType, match="handler is a"):
@@ -266,3 +267,55 @@ def test_what_is_no_handler_is_refused(handler):
 def test_parameters_under_which_every_enqueue_would_fail(parameters):
     with pytest.raises(InvalidType):
         task_type("tests.refused", **parameters)
+
+
+def test_a_generator_is_told_what_to_do():
+    with pytest.raises(InvalidType, match="Return a list of all that it yields"):
+        task_type("tests.refused")(_generator)
+
+
+_TWICE = """
+from atp import task_type
+
+@task_type("tests.twice")
+def twice(context):
+    return 1
+"""
+
+
+@pytest.fixture
+def module(tmp_path, monkeypatch):
+    """Return a function that writes a module and imports it, anew if it was before."""
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+
+    def load(source):
+        (tmp_path / "declares_twice.py").write_text(source)
+        importlib.invalidate_caches()
+        if "declares_twice" in sys.modules:
+            return importlib.reload(sys.modules["declares_twice"])
+        return importlib.import_module("declares_twice")
+
+    yield load
+    sys.modules.pop("declares_twice", None)
+
+
+def test_two_functions_of_one_name_in_one_module(module):
+    """G13: as when one was copied, and its name was not changed."""
+    with pytest.raises(InvalidType, match=r"declared twice by .*: in line 4 and in line 8"):
+        module(_TWICE + _TWICE.replace("\nfrom atp import task_type\n", ""))
+
+
+def test_a_module_that_is_imported_again(module):
+    module(_TWICE)
+    module("\n\n" + _TWICE)
+    sys.modules.pop("declares_twice")
+    module("\n\n\n" + _TWICE)
+    assert registry.get("tests.twice").handler.__code__.co_firstlineno == 7
+
+
+def test_every_parameter_and_every_option_has_a_hint():
+    """A type checker and the checks of ATP itself know the same names."""
+    parameters = {field.name for field in fields(TaskType)}
+    assert {*KNOWN} - {*OPTIONS} == parameters - {"handler", "identifier", "options", "adapters"}
+    assert {*OptionValues.__annotations__} == {field.name for field in fields(Options)}

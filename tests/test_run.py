@@ -2,7 +2,18 @@
 
 import pytest
 
-from .run import Leg, Outcome, _legs, _needs_browser, _outcome, _report
+from .run import (
+    WORKERS,
+    Leg,
+    Outcome,
+    _beside,
+    _legs,
+    _needs_browser,
+    _outcome,
+    _report,
+    _together,
+    _workers,
+)
 
 REPORT = (
     '<testsuites><testsuite tests="{tests}" failures="{failures}" errors="{errors}" '
@@ -51,8 +62,8 @@ def test_what_failed_is_said_again_at_the_end_with_its_reason(tmp_path, capsys):
     assert "    AssertionError: no" in told
     assert "    tests/test_some.py:7: AssertionError" in told
     assert [first, second] == [
-        "SQLite: FAILED tests.test_some::test_of_it[1]",
-        "SQLite: FAILED tests.test_other",
+        "SQLite: FAILED tests.test_some::test_of_it[1]: AssertionError: no",
+        "SQLite: FAILED tests.test_other: collection failure",
     ]
     assert last == "0 passed, 2 failed"
 
@@ -112,6 +123,42 @@ def test_the_daemons_tests_are_run_beside_the_others(monkeypatch):
     assert [leg.name for leg in _legs(["sqlite"], [], apart=True)] == ["sqlite", "sqlite-daemon"]
     monkeypatch.setenv("DATABASE_URL", "postgresql://somewhere/else")
     assert [leg.name for leg in _legs(None, [], apart=True)] == ["sqlite", "postgres"]
+
+
+def test_each_database_leaves_to_the_other_what_need_not_be_shown_twice(monkeypatch):
+    monkeypatch.delenv("DATABASE_URL", raising=False)
+    assert [(leg.kind, leg.args) for leg in _beside(_legs(None, []))] == [
+        ("sqlite", ("--beside=postgres",)),
+        ("postgres", ("--beside=sqlite",)),
+        ("postgres16", ("--beside=sqlite", "tests/store")),
+    ]
+    alone = _legs(["sqlite"], [])
+    assert _beside(alone) == alone
+
+
+def test_a_quick_run_starts_no_server_and_is_not_taken_apart(monkeypatch):
+    monkeypatch.delenv("DATABASE_URL", raising=False)
+    [leg] = _legs(None, ["-x"], apart=True, quick=True)
+    assert (leg.name, leg.args) == ("sqlite", ("--quick", "-x"))
+    assert [leg.name for leg in _workers(leg, quick=True)] == ["sqlite-1", "sqlite-2"]
+    [leg] = _legs(["postgres"], [], apart=True, quick=True)
+    assert leg.name == "postgres"
+
+
+def test_processes_that_share_a_leg_are_counted_as_one(monkeypatch):
+    monkeypatch.delenv("DATABASE_URL", raising=False)
+    monkeypatch.setitem(WORKERS, "postgres-daemon", 2)
+    monkeypatch.setitem(WORKERS, "sqlite", 1)
+    sqlite, *_, daemon, _ = _legs(None, [], apart=True)
+    first, second = _workers(daemon)
+    assert [first.name, second.name] == ["postgres-daemon-1", "postgres-daemon-2"]
+    assert first.args == second.args
+    assert first.args[0].startswith("--share=")
+    assert _workers(sqlite) == [sqlite]
+    outcomes = [Outcome(passed=5), Outcome(2, 1, failures=["one"]), Outcome(3, 1, 1)]
+    legs, together = _together([sqlite, first, second], outcomes)
+    assert legs == [sqlite, first]
+    assert together == [Outcome(passed=5), Outcome(5, 2, 1, failures=["one"])]
 
 
 def test_a_database_that_is_named_takes_the_place_of_both(monkeypatch):

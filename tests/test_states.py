@@ -28,6 +28,29 @@ def test_every_event_has_a_row():
     assert {row.event for row in TRANSITIONS} == set(Event)
 
 
+@pytest.mark.parametrize(
+    ("fact", "told"),
+    [
+        ("is_holders", "start pause resume finish retry defer release expire fail"),
+        ("continues", "start pause resume"),
+        ("ends", "finish retry defer release expire fail"),
+        ("is_outcome", "finish retry defer fail"),
+        ("puts_back", "retry defer release expire"),
+        ("loses", "expire"),
+    ],
+)
+def test_facts_of_events(fact, told):
+    assert states.events(lambda row: getattr(row, fact)) == {Event(word) for word in told.split()}
+
+
+def test_a_fact_is_one_transitions_not_all_of_its_events():
+    """A holder may fail what runs; what waits has no holder, and no attempt that could end."""
+    running, waiting = (row for row in TRANSITIONS if row.event == Event.FAIL)
+    assert running.ends
+    assert not waiting.ends
+    assert not waiting.is_holders
+
+
 def test_no_event_is_ambiguous():
     pairs = [(row.event, source) for row in TRANSITIONS for source in row.sources]
     assert len(pairs) == len(set(pairs))

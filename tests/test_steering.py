@@ -1,10 +1,10 @@
-"""Tests of :mod:`atp.steering`: what an operator does with Instances, called as queue.…()."""
+"""Tests of :mod:`atp.verbs.instances` and :mod:`atp.verbs.removal`."""
 
 from datetime import timedelta
 
 import pytest
 
-from atp import queue, steering
+from atp import queue
 from atp.exceptions import (
     IllegalTransition,
     InvalidOption,
@@ -12,10 +12,11 @@ from atp.exceptions import (
     UnknownInstance,
 )
 from atp.models import Instance, LogRecord
-from atp.registry import Registry
 from atp.states import LIVE, Event, Reason, State
 from atp.store import get_store
-from atp.store.values import Change
+from atp.store.values import Move
+from atp.verbs import instances, removal
+from atp.verbs.registry import Registry
 
 from .app.tasks import add, echo
 from .app.tasks_transactional import row
@@ -40,7 +41,7 @@ class TestRedrive:
     def test_of_one_that_has_not_failed(self, host):
         """G13: the others are redriven."""
         failed, live = echo.enqueue(), echo.enqueue()
-        fail = Change(event=Event.FAIL, instance=failed.pk, reason=Reason.CANCELLED)
+        fail = Move(event=Event.FAIL, instance=failed.pk, reason=Reason.CANCELLED)
         get_store().record([fail])
         with pytest.raises(IllegalTransition, match=f"{live.uuid} cannot be redriven") as caught:
             queue.redrive(live, failed)
@@ -110,7 +111,7 @@ class TestCancel:
         assert (one.state, one.reason) == (State.ACCEPTED, "")
 
     def test_in_chunks(self, monkeypatch):
-        monkeypatch.setattr(steering, "CHUNK", 2)
+        monkeypatch.setattr(instances, "CHUNK", 2)
         made = echo.enqueue_many([{}] * 5)
         assert queue.cancel(*made) == []
         assert queue.cancel() == []
@@ -133,7 +134,7 @@ class TestRemoving:
         assert list(Instance.objects.all()) == [running]
         assert queue.task(running).request == "cancel"
         assert queue.delete(running, cancel=True) == 0
-        end = Change(event=Event.FAIL, instance=running.pk, attempt=1, reason=Reason.CANCELLED)
+        end = Move(event=Event.FAIL, instance=running.pk, attempt=1, reason=Reason.CANCELLED)
         assert host.record(end) == []
         assert queue.delete(running, by="ann", cancel=True) == 1
         assert LogRecord.objects.about("type:tests.echo").last().who == "ann"
@@ -165,7 +166,7 @@ class TestRemoving:
 
     def test_purge_removes_in_chunks_until_nothing_is_left(self, host, monkeypatch):
         """G12."""
-        monkeypatch.setattr(steering, "CHUNK", 2)
+        monkeypatch.setattr(removal, "CHUNK", 2)
         add.enqueue_many([(n,) for n in range(5)])
         echo.enqueue()
         past = get_store().now() - timedelta(days=2)
@@ -249,6 +250,6 @@ class TestPauseOfTransactional:
     def test_who_does_not_know_the_type_may_ask(self, world, monkeypatch):
         one = row.enqueue(number=1)
         run(world.host(row.identifier), Event.START)
-        monkeypatch.setattr(steering, "registry", Registry())
+        monkeypatch.setattr(instances, "registry", Registry())
         queue.pause(one)
         assert queue.task(one).request == "pause"

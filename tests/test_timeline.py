@@ -1,11 +1,12 @@
-"""Tests of :mod:`atp.timeline`."""
+"""Tests of :mod:`atp.reports.timeline`."""
 
 from datetime import timedelta
 from itertools import pairwise
 
 import pytest
 
-from atp import queue, timeline
+from atp import queue
+from atp.reports import timeline
 from atp.states import Event, Reason, State
 from tests.app.tasks import echo
 

@@ -4,8 +4,8 @@ from datetime import UTC, datetime
 
 import pytest
 
-from atp import told
 from atp.models import Gate, Limit, Type
+from atp.words import sentences
 
 SINCE = datetime(2030, 1, 31, 18, tzinfo=UTC)
 ECHO = Type(identifier="tests.echo")
@@ -17,10 +17,10 @@ def gate(mode="hold", type=None, collection=None, **columns):
 
 def test_how_a_gate_is():
     shut = gate("drop", who="ann", until=SINCE, reason="spam")
-    assert told.state_of(shut, told.in_utc) == (
+    assert sentences.state_of(shut, sentences.in_utc) == (
         "dropped by ann, since 2030-01-31 18:00:00 UTC, until 2030-01-31 18:00:00 UTC: spam"
     )
-    assert told.state_of(None) == "open"
+    assert sentences.state_of(None) == "open"
 
 
 @pytest.mark.parametrize(
@@ -33,7 +33,7 @@ def test_how_a_gate_is():
     ],
 )
 def test_what_shuts_a_place_besides(mode, place, shut, expected):
-    assert expected in told.of_gate(mode, *place, gate(), shut)
+    assert expected in sentences.of_gate(mode, *place, gate(), shut)
 
 
 @pytest.mark.parametrize(
@@ -48,13 +48,13 @@ def test_what_shuts_a_place_besides(mode, place, shut, expected):
     ],
 )
 def test_what_does_not(mode, place, shut):
-    assert told.above(*place, shut) == [] or mode != "open"
-    sentence = told.of_gate(mode, *place, None if mode != "open" else gate(), shut)
+    assert sentences.above(*place, shut) == [] or mode != "open"
+    sentence = sentences.of_gate(mode, *place, None if mode != "open" else gate(), shut)
     assert "yet" not in sentence
     assert "all the same" not in sentence
 
 
 def test_limits():
     limit = Limit(max_running=3, rate="5/s", burst=2, weight=2)
-    assert told.of_limits(limit) == "3 at a time; 5/s, 2 at once; weight 2"
-    assert told.of_limits(Limit()) == told.of_limits(None) == "nothing is limited"
+    assert sentences.of_limits(limit) == "3 at a time; 5/s, 2 at once; weight 2"
+    assert sentences.of_limits(Limit()) == sentences.of_limits(None) == "nothing is limited"

@@ -1,8 +1,8 @@
-"""Tests of :mod:`atp.uuids`."""
+"""Tests of :mod:`atp.words.uuids`."""
 
 import time
 
-from atp.uuids import uuid7
+from atp.words.uuids import uuid7
 
 
 def test_it_is_a_version_7_uuid():

@@ -4,9 +4,13 @@ from datetime import timedelta
 
 import pytest
 
-from atp import overview, queue, waiting
+from atp import queue
+from atp.reports import overview
+from atp.reports.explaining import notes as room
+from atp.reports.explaining.explain import why
+from atp.reports.explaining.notes import notes
+from atp.reports.explaining.sentences import READY
 from atp.states import Event
-from atp.waiting import ITS_TURN, notes, why
 
 from .app.tasks import add, echo
 
@@ -23,7 +27,7 @@ def told(instance):
 
 class TestWhy:
     def test_nothing_is_in_its_way(self):
-        assert told(echo.enqueue()) == (ITS_TURN,)
+        assert told(echo.enqueue()) == (READY,)
 
     def test_what_does_not_wait(self, host):
         running, ended = echo.enqueue(), echo.enqueue()
@@ -47,7 +51,7 @@ class TestWhy:
         queue.hold("tests.add")
         queue.hold("tests.echo", "b")
         queue.hold("tests.echo", "")
-        assert told(one) == (ITS_TURN,)
+        assert told(one) == (READY,)
         queue.drop("tests.echo", "a")
         assert told(one) == ("tests.echo, collection 'a', is to be dropped.",)
 
@@ -59,9 +63,9 @@ class TestWhy:
     def test_a_limit_that_is_full(self, host):
         queue.limit("tests.echo", max_running=1)
         first, second = echo.enqueue(), echo.enqueue()
-        assert told(first) == (ITS_TURN,)
+        assert told(first) == (READY,)
         host.claim()
-        assert told(second) == ("tests.echo is limited to 1 at once, and 1 are claimed.",)
+        assert told(second) == ("tests.echo is limited to 1 at once, and 1 is claimed.",)
 
     def test_a_rate_that_is_used_up(self, host):
         queue.limit("tests.echo", "a", rate="1/h")
@@ -82,9 +86,9 @@ class TestWhy:
     def test_nobody_serves_it(self, world, host):
         one = echo.enqueue()
         host.lose_lease()
-        assert told(one) == ("No daemon is alive.",)
+        assert told(one) == ("No daemon is alive. The last that did was host:1.",)
         world.host("tests.add")
-        assert told(one) == ("No daemon serves it.",)
+        assert told(one) == ("No daemon serves it. The last that did was host:1.",)
 
     def test_all_at_once(self, host):
         one = echo.using(run_after=timedelta(hours=1)).enqueue()
@@ -119,7 +123,7 @@ class TestNotes:
         )
 
     def test_no_more_is_counted_than_has_to_be(self, monkeypatch):
-        monkeypatch.setattr(waiting, "MOST", 2)
+        monkeypatch.setattr(room, "MOST", 2)
         echo.enqueue_many([{}] * 4)
         queue.hold()
         assert notes(overview.now()) == (
@@ -138,7 +142,7 @@ class TestNotes:
         assert len(notes(overview.now())) == 1  # the limit is not what they wait for
 
     def test_not_all_of_very_many(self, monkeypatch, host):
-        monkeypatch.setattr(waiting, "SHOWN", 1)
+        monkeypatch.setattr(room, "SHOWN", 1)
         for name in "abc":
             queue.hold("tests.echo", name)
             queue.limit("tests.add", name, max_running=1)

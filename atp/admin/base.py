@@ -1,4 +1,4 @@
-"""What all pages of the admin share: they show, and have no form that writes."""
+"""The base of the admin's pages: they show, and have no form that writes."""
 
 from django.contrib import admin
 from django.contrib.admin.utils import quote
@@ -13,6 +13,16 @@ from .filters import matching
 
 # Rows that a list counts and pages through; narrower filters lead to the others.
 COUNTED = 10_000
+
+
+def link_to(name, description=None):
+    """A column with a link to the row that a field refers to."""
+
+    @admin.display(description=description or name.replace("_", " "))
+    def column(self, row):
+        return self.link(getattr(row, name))
+
+    return column
 
 
 class BoundedPaginator(Paginator):
@@ -73,9 +83,7 @@ class OfInstanceAdmin(ReadOnlyAdmin):
             return queryset, False
         return queryset.filter(instance__in=matching(search_term)), False
 
-    @admin.display(description="instance")
-    def instance_link(self, row):
-        return self.link(row.instance)
+    instance_link = link_to("instance")
 
     @admin.display(description="type")
     def instance_type(self, row):

@@ -1,4 +1,4 @@
-"""How the admin's lists are filtered and searched: in the queue's own database."""
+"""Filters and search of the admin's lists, in the queue's own database."""
 
 import logging
 import re
@@ -8,6 +8,7 @@ from django.db.models import Q
 
 from ..conf import settings
 from ..models import Instance, Type
+from ..rows.log import Kind
 from ..states import Event, Reason, State
 
 _PREFIX = re.compile(r"[0-9a-f]{8,32}")
@@ -74,14 +75,14 @@ class ClaimedFilter(_ChoiceFilter):
         return queryset.claimed() if value == "yes" else queryset.waiting()
 
 
-class EventFilter(_ChoiceFilter):
-    title = parameter_name = "event"
+class KindFilter(_ChoiceFilter):
+    title = parameter_name = "kind"
 
     def lookups(self, request, model_admin):
-        return Event.choices
+        return [*Event.choices, *((kind.value, kind.value) for kind in Kind)]
 
     def select(self, queryset, value):
-        return queryset.filter(event=value)
+        return queryset.filter(kind=value)
 
 
 class LevelFilter(_ChoiceFilter):

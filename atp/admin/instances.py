@@ -1,4 +1,4 @@
-"""Instances in the admin, and the three things that can be done with them."""
+"""Instances in the admin, and the verbs on them."""
 
 from django.contrib import admin, messages
 from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
@@ -9,22 +9,24 @@ from django.utils.html import format_html
 from .. import queue
 from ..exceptions import ATPError
 from ..models import Inputs, Instance, LogRecord, Response, Task
+from ..verbs.table import INSTANCE
 from ..web import permissions
 from ..web.actor import ADMIN, actor
 from . import shown
-from .base import ReadOnlyAdmin
+from .base import ReadOnlyAdmin, link_to
 from .filters import ReasonFilter, StateFilter, TypeFilter, matching
+from .verbs import VerbActions
 
-# Instances that one action takes: a confirmation names each in a form field,
-# of which Django accepts a thousand.
-MOST = 500
 # Records of an Instance's log on its own page.
 LOG_SHOWN = 200
+# Steps that a page links.
+STEPS_SHOWN = 200
 
 
 @admin.register(Instance)
-class InstanceAdmin(ReadOnlyAdmin):
-    actions = ("redrive", "cancel", "delete_selected")
+class InstanceAdmin(VerbActions, ReadOnlyAdmin):
+    kind = INSTANCE
+    actions = ("delete_selected",)
     list_display = (
         *("uuid", "type_link", "identifier", "state", "reason", "collection", "attempt"),
         *("percent", shown.time_of("created"), shown.time_of("finished")),
@@ -38,6 +40,7 @@ class InstanceAdmin(ReadOnlyAdmin):
         *("attempt", "restarts", "retries", "lost", "percent", "progress_message"),
         *(
             shown.time_of("start_before"),
+            "own",
             "created_by",
             shown.time_of("created"),
             shown.time_of("started"),
@@ -50,6 +53,7 @@ class InstanceAdmin(ReadOnlyAdmin):
         ("inputs_value", permissions.VIEW_INPUTS),
         ("output", permissions.VIEW_RESPONSE),
         ("files", permissions.VIEW_RESPONSE),
+        ("steps", permissions.VIEW_STEP),
         ("log", permissions.VIEW_LOG),
     )
     readonly_fields = ("type_link", "percent", *(name for name, _ in _parts))
@@ -62,9 +66,7 @@ class InstanceAdmin(ReadOnlyAdmin):
             return queryset, False
         return queryset.filter(pk__in=matching(search_term).values("pk")), False
 
-    @admin.display(description="type")
-    def type_link(self, row):
-        return self.link(row.type)
+    type_link = link_to("type")
 
     @admin.display(description="progress")
     def percent(self, row):
@@ -86,6 +88,10 @@ class InstanceAdmin(ReadOnlyAdmin):
     def files(self, row):
         return shown.files(self._of(Response, row))
 
+    @admin.display(description="steps")
+    def steps(self, row):
+        return shown.items(self.link(step, step.name) for step in queue.steps(row)[:STEPS_SHOWN])
+
     @admin.display(description="log")
     def log(self, row):
         records = LogRecord.objects.using(row._state.db).of_instance(row)
@@ -101,43 +107,13 @@ class InstanceAdmin(ReadOnlyAdmin):
 
     # Actions
 
-    def has_operate_permission(self, request):
-        return request.user.has_perm(permissions.OPERATE)
-
     def has_remove_permission(self, request):
         return request.user.has_perm("atp.delete_instance")
-
-    @admin.action(description="Redrive selected Instances that FAILED", permissions=["operate"])
-    def redrive(self, request, queryset):
-        chosen = self._chosen(request, queryset.failed(), queryset)
-        if not chosen:
-            return
-        try:
-            queue.redrive(*chosen, by=actor(request, ADMIN))
-        except ATPError as error:  # somebody was quicker with one of them
-            self.message_user(request, str(error), messages.WARNING)
-        else:
-            self.message_user(request, f"Instances redriven: {len(chosen)}", messages.SUCCESS)
-
-    @admin.action(description="Cancel selected Instances that live", permissions=["operate"])
-    def cancel(self, request, queryset):
-        chosen = self._chosen(request, queryset.live(), queryset)
-        if not chosen:
-            return
-        try:
-            asked = queue.cancel(*chosen, by=actor(request, ADMIN))
-        except ATPError as error:  # somebody was quicker with one of them
-            self.message_user(request, str(error), messages.WARNING)
-            return
-        done = f"Instances cancelled: {len(chosen) - len(asked)}"
-        if asked:
-            done += f"; that their daemons are asked to end: {len(asked)}"
-        self.message_user(request, done, messages.SUCCESS)
 
     # Named as Django's own action, whose place it takes and whose page it shows.
     @admin.action(description="Delete selected Instances that have ended", permissions=["remove"])
     def delete_selected(self, request, queryset):
-        chosen = self._chosen(request, queryset.terminal(), queryset)
+        chosen = self.chosen(request, queryset, lambda row: row.is_terminal)
         if not chosen:
             return None
         if not request.POST.get("post"):
@@ -149,19 +125,6 @@ class InstanceAdmin(ReadOnlyAdmin):
         else:
             self.message_user(request, f"Instances removed: {removed}", messages.SUCCESS)
         return None
-
-    def _chosen(self, request, fitting, selected):
-        """Return what an action takes of the selection as a list, and tell of what it leaves."""
-        count = selected.order_by()[: MOST + 1].count()
-        if count > MOST:
-            told = f"At most {MOST} at a time; manage.py atp takes any number."
-            self.message_user(request, told, messages.ERROR)
-            return []
-        chosen = list(fitting.order_by("pk"))
-        if left := count - len(chosen):
-            told = f"Instances left alone, their state does not allow it: {left}"
-            self.message_user(request, told, messages.WARNING)
-        return chosen
 
     def _confirmation(self, request, chosen):
         request.current_app = self.admin_site.name

@@ -5,11 +5,26 @@ import logging
 from django.contrib import admin
 from django.utils.html import format_html
 
-from .. import overview
-from ..models import Daemon, Inputs, Instance, LogRecord, Response, Task, Type
+from ..models import (
+    Daemon,
+    Gate,
+    Inputs,
+    Instance,
+    Limit,
+    LogRecord,
+    Response,
+    SpareLease,
+    Step,
+    Task,
+    Type,
+)
+from ..reports import overview
+from ..verbs.table import DAEMON, SCOPE
+from ..verbs.table.scopes import Level
 from . import shown
-from .base import OfInstanceAdmin, ReadOnlyAdmin
-from .filters import ClaimedFilter, EventFilter, LevelFilter, TypeFilter
+from .base import OfInstanceAdmin, ReadOnlyAdmin, link_to
+from .filters import ClaimedFilter, KindFilter, LevelFilter, TypeFilter
+from .verbs import VerbActions
 
 # Instances in the hands of a daemon that its page lists.
 HELD_SHOWN = 200
@@ -18,7 +33,8 @@ REGISTERED, STARTED, SEEN = (shown.time_of(name) for name in ("registered", "sta
 
 
 @admin.register(Type)
-class TypeAdmin(ReadOnlyAdmin):
+class TypeAdmin(VerbActions, ReadOnlyAdmin):
+    kind = SCOPE
     ordering = ("identifier",)
     list_display = (
         "identifier",
@@ -33,9 +49,15 @@ class TypeAdmin(ReadOnlyAdmin):
     fields = (
         *("identifier", "handler", "timeout", "max_restarts", "max_retries", "backoff"),
         *("backoff_max", "retention", "max_memory", "serializer", REGISTERED, "late_writes"),
-        *("instances", "log"),
+        *("hooks", "instances", "log"),
     )
     readonly_fields = ("instances", "log")
+
+    def verbs(self):
+        return [verb for verb in super().verbs() if Level.TYPE in verb.levels]
+
+    def subject_of(self, row):
+        return row.identifier, None
 
     @admin.display(description="instances")
     def instances(self, row):
@@ -80,15 +102,32 @@ class ResponseAdmin(OfInstanceAdmin):
         return shown.files(row)
 
 
+@admin.register(Step)
+class StepAdmin(OfInstanceAdmin):
+    list_display = (
+        *("name", "instance_link", "instance_type", "attempt"),
+        *(shown.time_of("started"), shown.time_of("finished"), shown.time_of("until")),
+    )
+    fields = (*list_display, "value")
+    readonly_fields = ("instance_link", "instance_type", "value")
+
+    def get_queryset(self, request):
+        return super().get_queryset(request).defer("data")
+
+    @admin.display(description="result")
+    def value(self, row):
+        return None if row.data is None else shown.inputs(row)
+
+
 @admin.register(LogRecord)
 class LogRecordAdmin(OfInstanceAdmin):
     list_display = (
-        *(shown.time_of("time"), "instance_link", "subject", "event", "state", "attempt"),
+        *(shown.time_of("time"), "instance_link", "subject", "kind", "state", "attempt"),
         *("level_name", "who", "beginning"),
     )
-    list_filter = (EventFilter, LevelFilter)
+    list_filter = (KindFilter, LevelFilter)
     fields = (
-        *(shown.time_of("time"), "instance_link", "subject", "event", "state", "attempt"),
+        *(shown.time_of("time"), "instance_link", "subject", "kind", "detail", "state", "attempt"),
         *("level_name", "who", "text"),
     )
     readonly_fields = ("instance_link", "level_name", "text")
@@ -107,7 +146,8 @@ class LogRecordAdmin(OfInstanceAdmin):
 
 
 @admin.register(Daemon)
-class DaemonAdmin(ReadOnlyAdmin):
+class DaemonAdmin(VerbActions, ReadOnlyAdmin):
+    kind = DAEMON
     list_display = ("__str__", "condition", "mode", "version", STARTED, SEEN, "idle")
     fields = (
         *("uuid", "host", "pid", "version", "condition", "types", "workers", "lock"),
@@ -152,10 +192,49 @@ class TaskAdmin(OfInstanceAdmin):
     )
     readonly_fields = ("instance_link", "type_link", "daemon_link")
 
-    @admin.display(description="type")
-    def type_link(self, row):
-        return self.link(row.type)
+    type_link = link_to("type")
 
-    @admin.display(description="daemon")
-    def daemon_link(self, row):
-        return self.link(row.daemon)
+    daemon_link = link_to("daemon")
+
+
+@admin.register(SpareLease)
+class SpareLeaseAdmin(ReadOnlyAdmin):
+    list_display = ("daemon", shown.time_of("until"))
+    list_select_related = ("daemon",)
+    fields = ("daemon_link", shown.time_of("until"))
+    readonly_fields = ("daemon_link",)
+
+    daemon_link = link_to("daemon")
+
+
+class ControlAdmin(ReadOnlyAdmin):
+    """Settings by operators of a Type, a lane, or everything; the pages write them."""
+
+    ordering = ("subject",)
+    list_select_related = ("type",)
+    search_fields = ("subject",)
+    readonly_fields = ("type_link",)
+
+    type_link = link_to("type")
+
+
+@admin.register(Gate)
+class GateAdmin(ControlAdmin):
+    list_display = (
+        *("subject", "mode", "reason", "who"),
+        *(shown.time_of("since"), shown.time_of("until")),
+    )
+    fields = ("subject", "type_link", "collection", *list_display[1:])
+
+
+@admin.register(Limit)
+class LimitAdmin(ControlAdmin):
+    list_display = (
+        *("subject", "max_running", "max_running_per_collection", "rate", "burst", "weight"),
+        *("max_waiting", "max_wait", "is_set", "who"),
+        shown.time_of("since"),
+    )
+    fields = (
+        *("subject", "type_link", "collection", *list_display[1:], "tokens"),
+        shown.time_of("refilled"),
+    )

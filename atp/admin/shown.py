@@ -1,4 +1,4 @@
-"""What is stored, as text for the admin's pages: always escaped, never HTML of its own (G14)."""
+"""Stored values as text for the admin's pages: always escaped, never HTML of their own (G14)."""
 
 import logging
 
@@ -6,7 +6,8 @@ from django.contrib import admin
 from django.utils import timezone
 from django.utils.html import format_html, format_html_join
 
-from .. import codec, wording
+from ..payload import codec
+from ..words import wording
 
 # Characters of inputs, responses and messages on a page.
 SHOWN = 4000

@@ -1,6 +1,28 @@
 """The REST API: ``path("atp/api/", include("atp.api.urls"))``.
 
-Its views parse, call one verb and present. What an operation takes and gives
-is said once, as an :class:`~atp.api.operation.Operation`: the checks of a
-request and the OpenAPI document both derive from it.
+Its views parse, call one verb and present.
 """
+
+from importlib import import_module
+
+# ATP is not published: it is installed from a clone.
+INSTALL = "pip install '/path/to/clone[web]'"
+PACKAGES = {
+    "rest_framework": "djangorestframework",
+    "drf_spectacular": "drf-spectacular",
+    "django_filters": "django-filter",
+}
+
+
+def missing():
+    """Return a sentence about what the API needs and is not installed, or None."""
+    names = [name for module, name in PACKAGES.items() if not _is_installed(module)]
+    return f"The API of ATP needs {' and '.join(names)}: {INSTALL}." if names else None
+
+
+def _is_installed(module):
+    try:
+        import_module(module)
+    except ImportError:
+        return False
+    return True

@@ -6,21 +6,26 @@ and about nothing else.
 
 import re
 
+from django.http import Http404
 from django.urls import reverse
 from django.utils.cache import patch_cache_control
-from rest_framework.exceptions import AuthenticationFailed, NotAuthenticated
-from rest_framework.response import Response
+from rest_framework.decorators import action
+from rest_framework.exceptions import AuthenticationFailed, NotAuthenticated, ParseError
+from rest_framework.permissions import BasePermission
 from rest_framework.views import APIView
+from rest_framework.viewsets import GenericViewSet
 
-from .. import documents, paging, queue, waiting
-from ..exceptions import UnknownInstance
+from ..verbs.table import INSTANCE, VERBS
 from ..web import permissions
-from ..web.actions import allowed
-from .media import JSONParser, JSONRenderer, Negotiation
-from .operation import DEFAULT_LIMIT
-from .problems import PARAMETER, handler, wrong
-from .schema import Schema
+from ..web.actor import API, actor
+from ..words.hints import did_you_mean
+from .fields import Strict, Value
+from .media import JSONParser, JSONRenderer, MergePatchParser, Negotiation
+from .problems import BODY, PARAMETER, handler, placed, without_etag, wrong
+from .queries import Whole
+from .schema import Schema, operation
 
+_WRITING = frozenset({"POST", "PATCH", "DELETE"})
 _UUID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.ASCII | re.IGNORECASE)
 
 
@@ -29,18 +34,26 @@ def is_uuid(text):
     return _UUID.fullmatch(text) is not None
 
 
+class Permitted(BasePermission):
+    """A login, and the permissions that the operation needs."""
+
+    def has_permission(self, request, view):
+        view.require(*(view.operation.needs if view.operation else ()))
+        return True
+
+
 class View(APIView):
-    """An address of the API, with an :class:`Operation` for each method."""
+    """An address of the API; ``schema.operation`` says of each method what it takes and gives."""
 
-    operations = {}
-    path_parameters = ()
-    # What it stands under in the schema.
-    tag = "instances"
+    # The name of the method that is called; what the schema has it under; parameters of the path.
+    action = None
+    tag = ""
+    named = ()
 
-    http_method_names = ("get", "head", "post", "delete")
+    http_method_names = ("get", "head", "post", "patch", "delete")
     renderer_classes = (JSONRenderer,)
-    parser_classes = (JSONParser,)
-    permission_classes = ()
+    parser_classes = (JSONParser, MergePatchParser)
+    permission_classes = (Permitted,)
     content_negotiation_class = Negotiation
     versioning_class = None
     metadata_class = None
@@ -48,16 +61,16 @@ class View(APIView):
 
     @property
     def operation(self):
-        """The Operation that is asked for; None if there is none of this method."""
-        method = self.request.method
-        return self.operations.get("GET" if method == "HEAD" else method)
+        """The method that is called, as an operation; None if there is none."""
+        return getattr(self, self.action, None) if self.action else None
 
     def initial(self, request, *args, **kwargs):
         super().initial(request, *args, **kwargs)
         if self.operation is not None:
-            self.query, errors = self.operation.read(request.query_params)
-            if errors:
-                raise wrong(PARAMETER, errors)
+            texts = dict(request.query_params.lists())
+            self.query = valid(self.operation.query(data=texts), PARAMETER)
+        if request.method in _WRITING and request.headers.get("If-Match", "*").strip() != "*":
+            raise without_etag()
 
     def perform_authentication(self, request):
         try:
@@ -65,14 +78,10 @@ class View(APIView):
         except ValueError:  # from the database, which does not take every text
             raise AuthenticationFailed("The login cannot be read.") from None
 
-    def check_permissions(self, request):
-        user = request.user
-        if user is None or not user.is_authenticated:
-            raise NotAuthenticated
-        self.require(*(self.operation.permissions if self.operation else ()))
-
     def require(self, *names):
         """Raises PermissionDenied, which names the permissions that are lacking."""
+        if self.request.user is None or not self.request.user.is_authenticated:
+            raise NotAuthenticated
         lacking = permissions.lacking(self.request.user, names)
         if lacking:
             self.permission_denied(self.request, message=permissions.refusal(lacking))
@@ -94,51 +103,130 @@ class View(APIView):
         patch_cache_control(answer, private=True, no_store=True)
         return answer
 
-    # What several views present
+
+class ViewSet(View, GenericViewSet):
+    pagination_class = Whole
+    filter_backends = ()
+
+    def listed(self, rows, **more):
+        """Answer with a page of a list, with more beside its rows."""
+        serializer = self.get_serializer(self.paginate_queryset(rows), many=True)
+        return self.paginator.get_paginated_response(serializer.data, **more)
+
+    def perform(self, verb, subject, **values):
+        """Perform a verb of the table; returns the Outcome."""
+        self.require(*verb.permissions(subject))
+        return verb.perform(subject, actor(self.request, API), **values)
+
+    def values(self, purpose="", **more):
+        """Return the values of the body, which has to be there if it has a ``purpose``."""
+        if self.operation.body is None:
+            if self.request.data != {}:
+                given = self.request.data
+                names = ", ".join(map(repr, given)) if isinstance(given, dict) else "a body"
+                raise ParseError(f"This takes no body, or an empty object: {names} is too much.")
+            return {}
+        if purpose and self.request.stream is None:
+            raise ParseError(f"There is no body: it says what is to be {purpose}.")
+        context = {**self.get_serializer_context(), "by": actor(self.request, API)}
+        return valid(self.operation.body(data=self.request.data, context=context, **more), BODY)
 
     def url(self, name, *args):
         """Return the absolute address of a view of the API."""
         namespace = self.request.resolver_match.namespace
         return self.request.build_absolute_uri(reverse(f"{namespace}:{name}", args=args))
 
-    def instance_of(self, uuid):
-        """Return the Instance of a uuid as it stands in a URL. Raises UnknownInstance."""
-        if not is_uuid(uuid):
-            raise UnknownInstance(f"{uuid!r} is not a uuid, so there is no such Instance.")
-        return queue.get(uuid)
 
-    def document_of(self, instance, task=None):
-        """Return what is told of an Instance; with its Task, also by what has been asked."""
-        return documents.instance(instance) | {
-            "actions": [action.name for action in allowed(instance, task)],
-            "url": self.url("instance", instance.uuid),
+class UnknownView(View):
+    """Says that there is no such address, for every path that is no other view's."""
+
+    schema = None
+    known = ()
+
+    @property
+    def default_response_headers(self):
+        return {}
+
+    def http_method_not_allowed(self, request, *args, **kwargs):
+        path = kwargs["path"]
+        hint = did_you_mean(path.rstrip("/"), self.known)
+        raise Http404(f"The API has no address {path!r}.{hint}")
+
+
+def valid(serializer, problem):
+    """Return what a serializer has read. Raises ProblemError."""
+    if not serializer.is_valid():
+        raise wrong(problem, list(placed(serializer.errors)))
+    return serializer.validated_data
+
+
+class Body(Strict):
+    # It has a field for each of ``parameters``, those of a verb.
+
+    parameters = ()
+    nullable = False
+
+    def get_fields(self):
+        return super().get_fields() | {
+            parameter.json_name: Value(
+                parameter.kind,
+                parameter.help,
+                required=parameter.is_required,
+                allow_null=parameter.can_be_none or self.nullable,
+                source=parameter.name if parameter.field else None,
+            )
+            for parameter in self.parameters
         }
 
-    def detail_of(self, instance):
-        """Return all that is told of one Instance: also why it waits, if it does."""
-        task = queue.task(instance)
-        told = self.document_of(instance, task)
-        return told | {"waits_for": list(waiting.why(instance, task))}
 
-    def page(self, rows, order, document):
-        """Answer with a page of a list, each row by ``document``."""
-        limit = self.query.get("limit", DEFAULT_LIMIT)
-        page = paging.page(rows, order, size=limit, key=self.query.get("page"))
-        return Response(
-            {
-                "next": self._page_url(page.next),
-                "previous": self._page_url(page.previous),
-                "results": [document(row) for row in page.rows],
-            }
-        )
+def body_of(verb, noun=""):
+    """Return the serializer of the body that a verb takes; None if it takes none.
 
-    def whole(self, results):
-        """Answer with a list that is never long enough for pages."""
-        return Response({"next": None, "previous": None, "results": results})
+    ``noun`` tells verbs of one name apart.
+    """
+    name, parameters = f"{verb.name.title().replace('-', '')}{noun}", verb.parameters
+    is_needed = verb.method != "POST" or any(each.is_required for each in parameters)
+    own = {"parameters": parameters, "is_needed": is_needed}
+    return type(f"{name}Serializer", (Body,), own) if parameters else None
 
-    def _page_url(self, key):
-        if key is None:
-            return None
-        query = self.request.query_params.copy()
-        query["page"] = key
-        return self.request.build_absolute_uri(f"{self.request.path}?{query.urlencode()}")
+
+def _has_address(verb):
+    return verb.method == "POST"
+
+
+def with_verbs(kind, view_permission, declared, *, fits=_has_address, **more):
+    """Give a viewset an extra action for each verb that has an address of its own.
+
+    ``declared(verb)`` is its operation id, its summary and its description;
+    ``answer(subject, outcome)`` of the viewset makes the response. ``fits(verb)`` tells
+    whether there is an address for it; ``more`` is what its operation says besides.
+    """
+
+    def decorate(viewset):
+        for verb in VERBS[kind].values():
+            if fits(verb):
+                id, summary, description = declared(verb)
+                says = operation(
+                    id,
+                    summary,
+                    view_permission,
+                    verb.permission,
+                    description=description,
+                    body=body_of(verb, "" if kind == INSTANCE else kind.title()),
+                    problems=(409,),
+                    **more,
+                )
+                extra = _extra_action(verb)
+                setattr(viewset, extra.__name__, says(extra))
+        return viewset
+
+    return decorate
+
+
+def _extra_action(verb):
+    def perform(self, request, **kwargs):
+        subject = self.get_object()
+        return self.answer(subject, self.perform(verb, subject, **self.values()))
+
+    perform.__name__ = f"perform_{verb.id}"
+    return action(detail=True, methods=["post"], url_path=verb.name, url_name=verb.name)(perform)

@@ -1,148 +1,197 @@
-"""Instances: the list of them, one of them, and enqueueing."""
+"""Instances: the list of them, one of them with its parts, enqueueing, and the verbs."""
 
-from rest_framework.exceptions import ParseError
+import math
+
+from django.core.handlers.asgi import ASGIRequest
+from django.db import connections
+from drf_spectacular.utils import OpenApiResponse
+from rest_framework.exceptions import Throttled
 from rest_framework.response import Response
 
 from .. import queue
 from ..conf import settings
-from ..exceptions import UnknownInstance, WaitInTransaction, WaitTimeout
+from ..exceptions import UnknownInstance
 from ..models import Instance, Type
-from ..web import permissions
-from ..web.actor import API, actor
-from ..web.filters import InstanceFilter, selected
-from . import body, changing
-from .base import View
-from .filtering import parameters
-from .operation import LIMIT, PAGE, UUID, WAIT, Answer, Operation
-from .serializers import ChangeSerializer, EnqueueSerializer, InstanceSerializer, page_of
+from ..reports import overview
+from ..verbs import changing
+from ..verbs.table import INSTANCE, VERBS
+from ..web.filters import InstanceFilter
+from ..web.permissions import OPERATE, VIEW_INSTANCE
+from . import enqueueing
+from .base import ViewSet, body_of, is_uuid, with_verbs
+from .parts import Parts
+from .queries import Filters, Pages, WaitQuery, query_of
+from .schema import header, named, one_or_many, operation
+from .serializers import InstanceDetailSerializer, InstanceSerializer
+from .waiting.pending import pending
+from .waiting.slots import THREADS, let_connections_go, look, most_threads, turns
 
-NEWEST_FIRST = ("-id",)
+_CHANGE, _DELETE = VERBS[INSTANCE]["change"], VERBS[INSTANCE]["delete"]
+ENQUEUED = one_or_many({"$ref": "#/components/schemas/Instance"})
 
 
-class InstancesView(View):
-    operations = {
-        "GET": Operation(
-            id="list_instances",
-            summary="Instances, newest first",
-            permissions=(permissions.VIEW_INSTANCE,),
-            parameters=(*parameters(InstanceFilter), PAGE, LIMIT),
-            answers={200: Answer(description="Instances.", serializer=page_of(InstanceSerializer))},
+@with_verbs(
+    INSTANCE, VIEW_INSTANCE, lambda verb: (verb.id, f"{verb.label} an Instance", verb.explanation)
+)
+class InstanceViewSet(Parts, ViewSet):
+    tag = "instances"
+    lookup_field = "uuid"
+    serializer_class = InstanceSerializer
+    pagination_class = Pages
+    filter_backends = (Filters,)
+    filterset_class = InstanceFilter
+    named = (
+        named("uuid", "The Instance's uuid.", type="string", format="uuid"),
+        named(
+            "number",
+            "The place of the file among those published, from 0.",
+            type="integer",
+            minimum=0,
+            maximum=2**31 - 1,
         ),
-        "POST": Operation(
-            id="enqueue",
-            summary="Enqueue one Instance, or many",
-            description="An object enqueues one Instance, an array one for each of its items, "
-            "all of them or none. The answer is an Instance or an array accordingly.",
-            permissions=(permissions.VIEW_INSTANCE, permissions.OPERATE),
-            body=EnqueueSerializer,
-            takes_many=True,
-            answers={
-                201: Answer(
-                    description="Enqueued; of many, at least one.",
-                    serializer=InstanceSerializer,
-                    is_array=True,
-                    headers={"Location": "Address of the Instance; not of many."},
-                ),
-                200: Answer(
-                    description="All of them existed already, by their identifiers.",
-                    serializer=InstanceSerializer,
-                    is_array=True,
-                ),
-            },
-            problems=(409, 413, 415, 422),
-        ),
-    }
+    )
+    # False if too many threads have requests with ``?wait=`` already.
+    is_admitted = True
 
-    def get(self, request):
-        rows = Instance.objects.using(settings.DATABASE).select_related("type")
-        chosen = selected(InstanceFilter, request.query_params, rows, others=("page", "limit"))
-        return self.page(chosen.qs, NEWEST_FIRST, self.document_of)
+    def get_queryset(self):
+        rows = Instance.objects.using(settings.DATABASE)
+        return rows.select_related("type").order_by("-id")
 
-    def post(self, request):
-        if request.stream is None:
-            raise ParseError("There is no body: it says what is to be enqueued.")
-        enqueued = body.enqueue(request.data, by=actor(request, API))
+    def get_object(self):
+        """Return the Instance of a uuid as it stands in the URL. Raises UnknownInstance."""
+        uuid = self.kwargs["uuid"]
+        if not is_uuid(uuid):
+            raise UnknownInstance(f"{uuid!r} is not a uuid, so there is no such Instance.")
+        return queue.get(uuid)
+
+    def detail_of(self, instance, **more):
+        """Answer with the document of one Instance in full."""
+        context = self.get_serializer_context()
+        return Response(InstanceDetailSerializer(instance, context=context).data, **more)
+
+    def answer(self, instance, outcome):
+        return self.detail_of(instance)
+
+    @operation(
+        "list_instances", "Instances, newest first", VIEW_INSTANCE, query=query_of(InstanceFilter)
+    )
+    def list(self, request):
+        return self.listed(self.filter_queryset(self.get_queryset()))
+
+    @operation(
+        "enqueue",
+        "Enqueue one Instance, or many",
+        VIEW_INSTANCE,
+        OPERATE,
+        description="An object enqueues one Instance, an array one for each of its items, "
+        "all of them or none. The answer is an Instance or an array accordingly.",
+        body=enqueueing.EnqueueSerializer,
+        answer={
+            201: OpenApiResponse(ENQUEUED, "Enqueued; of many, at least one."),
+            200: OpenApiResponse(ENQUEUED, "All of them existed already, by their identifiers."),
+        },
+        headers=(header("Location", "Address of the Instance; not of many.", 201),),
+        problems=(409, 429),
+    )
+    def create(self, request):
+        many = isinstance(request.data, list)
+        calls = self.values("enqueued", many=many)
+        calls = calls if many else [calls]
+        enqueued = enqueueing.enqueue(calls, many=many)
         types = Type.objects.using(settings.DATABASE).in_bulk({each.type_id for each in enqueued})
         for instance in enqueued:
             instance.type = types[instance.type_id]
-        made = [self.document_of(instance) for instance in enqueued]
+        made = self.get_serializer(enqueued, many=True).data
+        arrivals = enqueueing.arrivals(calls, enqueued)
+        made = [document | more for document, more in zip(made, arrivals, strict=True)]
         status = 201 if any(instance.is_new for instance in enqueued) else 200
-        if isinstance(request.data, list):
+        if many:
             return Response(made, status=status)
         return Response(made[0], status=status, headers={"Location": made[0]["url"]})
 
+    def dispatch(self, request, *args, **kwargs):
+        # As text: whether the query can be read is found out within.
+        asks = "wait" in request.META.get("QUERY_STRING", "")
+        if not asks or "retrieve" not in self.action_map.values():
+            return super().dispatch(request, *args, **kwargs)
+        most = math.inf if isinstance(request, ASGIRequest) else most_threads()
+        with THREADS.one(most) as self.is_admitted:
+            if not self.is_admitted:  # and is told so without the database
+                return super().dispatch(request, *args, **kwargs)
+            with look():
+                return super().dispatch(request, *args, **kwargs)
 
-class InstanceView(View):
-    http_method_names = (*View.http_method_names, "patch")
-    path_parameters = (UUID,)
-    operations = {
-        "GET": Operation(
-            id="get_instance",
-            summary="One Instance, perhaps after its end",
-            permissions=(permissions.VIEW_INSTANCE,),
-            parameters=(WAIT,),
-            answers={
-                200: Answer(description="The Instance as it is now.", serializer=InstanceSerializer)
-            },
-            problems=(404,),
-        ),
-        "DELETE": Operation(
-            id="delete",
-            summary="Remove an Instance, cancelling it first",
-            description="What has ended, or waits, is removed at once, with its inputs, response, "
-            "files and log. What a daemon holds is cancelled: delete it again when it has ended.",
-            permissions=(permissions.VIEW_INSTANCE, permissions.DELETE),
-            answers={
-                200: Answer(
-                    description="It is gone; this is what it was.", serializer=InstanceSerializer
-                ),
-                202: Answer(
-                    description="It is to be cancelled, and still there.",
-                    serializer=InstanceSerializer,
-                ),
-            },
-            problems=(404, 413, 415),
-        ),
-        "PATCH": Operation(
-            id="change",
-            summary="Change an Instance that waits",
-            description="Priority, due time, collection. One that a daemon holds, or that has "
-            "ended, is left as it is.",
-            permissions=(permissions.VIEW_INSTANCE, permissions.OPERATE),
-            body=ChangeSerializer,
-            answers={
-                200: Answer(description="The Instance as it is now.", serializer=InstanceSerializer)
-            },
-            problems=(404, 409, 413, 415, 422),
-        ),
-    }
+    def initial(self, request, *args, **kwargs):
+        if not self.is_admitted:
+            raise Throttled(turns.take(), "Too many clients ask with `wait` just now.")
+        super().initial(request, *args, **kwargs)
 
-    def patch(self, request, uuid):
-        if request.stream is None:
-            raise ParseError("There is no body: it says what is to be changed.")
-        instance = self.instance_of(uuid)
-        changing.change(instance, request.data, by=actor(request, API))
-        return Response(self.detail_of(instance))
+    @operation(
+        "get_instance",
+        "One Instance, perhaps after its end",
+        VIEW_INSTANCE,
+        query=WaitQuery,
+        headers=(header("Retry-After", "Seconds; only if too many clients wait already.", 200),),
+    )
+    def retrieve(self, request, uuid):
+        instance = self.get_object()
+        seconds = self.query["wait"]
+        if not seconds or instance.is_terminal or _is_in_transaction():
+            return self.detail_of(instance)
+        later = pending(request._request, instance, seconds, self._after_wait)
+        if later is None:
+            return self.detail_of(instance, headers={"Retry-After": str(turns.take(seconds))})
+        let_connections_go()
+        return later
 
-    def get(self, request, uuid):
-        instance = self.instance_of(uuid)
-        if self.query.get("wait"):
-            _wait(instance, self.query["wait"])
-        return Response(self.detail_of(instance))
+    def _after_wait(self):
+        """Answer with the Instance as it is by then, made as :meth:`dispatch` makes answers."""
+        with look():
+            try:
+                response = self.detail_of(self.get_object())
+            except Exception as error:
+                response = self.handle_exception(error)
+            return self.finalize_response(self.request, response).render()
 
-    def delete(self, request, uuid):
-        instance = self.instance_of(uuid)
+    @operation(
+        "change",
+        "Change an Instance that waits",
+        VIEW_INSTANCE,
+        _CHANGE.permission,
+        description="Priority, due time, collection. One that a daemon holds, or that has "
+        "ended, is left as it is. The body may be `application/merge-patch+json` as well.",
+        body=body_of(_CHANGE),
+        problems=(409,),
+    )
+    def partial_update(self, request, uuid):
+        instance, values = self.get_object(), self.values("changed")
+        changing.checked(**values, now=overview.now, due_name="due_at")
+        self.perform(_CHANGE, instance, **values)
+        return self.detail_of(instance)
+
+    @operation(
+        "delete",
+        "Remove an Instance, cancelling it first",
+        VIEW_INSTANCE,
+        _DELETE.permission,
+        description="What has ended, or waits, is removed at once, with its inputs, response, "
+        "files and log. What a daemon holds is cancelled: delete it again when it has ended. "
+        "For what has not ended, the permission `atp.operate` is needed too.",
+        answer={
+            200: OpenApiResponse(InstanceSerializer, "It is gone; this is what it was."),
+            202: OpenApiResponse(InstanceSerializer, "It is to be cancelled, and still there."),
+        },
+        problems=(409,),
+    )
+    def destroy(self, request, uuid):
+        instance = self.get_object()
+        self.require(*_DELETE.permissions(instance))
         document = self.detail_of(instance)
-        if queue.delete(instance, by=actor(request, API), cancel=True):
-            return Response(document)
-        instance = self.instance_of(uuid)  # it may be gone by now
-        return Response(self.detail_of(instance), status=202)
+        if self.perform(_DELETE, instance).value:
+            return document
+        return self.detail_of(self.get_object(), status=202)  # it may be gone by now
 
 
-def _wait(instance, seconds):
-    try:
-        instance.wait(timeout=seconds)
-    except (WaitTimeout, WaitInTransaction):
-        pass  # it is answered with as it is
-    except Instance.DoesNotExist:
-        raise UnknownInstance(f"There is no Instance {instance.uuid} any more.") from None
+def _is_in_transaction():
+    """Whether a transaction is open, which would never see the Instance end."""
+    return connections[settings.DATABASE].in_atomic_block

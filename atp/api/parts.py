@@ -1,20 +1,33 @@
-"""What belongs to an Instance: its log, its inputs, its response and its files."""
+"""The parts of an Instance: its log, its inputs, its response and its files."""
 
 import re
 
 from django.http import Http404
+from rest_framework import serializers as rest
+from rest_framework.decorators import action
 from rest_framework.response import Response
 
-from .. import documents, queue
+from .. import queue
 from ..conf import settings
 from ..models import LogRecord
-from ..web import permissions, raw
-from .base import View
+from ..reports import documents, overview, steps
+from ..reports.explaining.document import document
+from ..reports.explaining.explain import explain
+from ..web import raw
+from ..web.permissions import (
+    VIEW_INPUTS,
+    VIEW_INSTANCE,
+    VIEW_LOG,
+    VIEW_RESPONSE,
+    VIEW_STEP,
+    told_to,
+)
+from . import fields
 from .media import AnyAccept
-from .operation import FILE_NUMBER, LIMIT, PAGE, UUID, Answer, Operation
-from .serializers import FileSerializer, InputsSerializer, LogRecordSerializer, page_of
+from .queries import NEWEST, LogQuery, PageQuery, Whole, page_of
+from .schema import RAW, operation
+from .serializers import Document, FileSerializer, InputsSerializer, LogRecordSerializer
 
-_OLDEST_FIRST = ("id",)
 _NUMBER = re.compile(r"[0-9]{1,9}", re.ASCII)
 _AS_IT_IS = (
     "As the handler has made it, with its content type. It is never to be run in this site: the "
@@ -22,108 +35,168 @@ _AS_IT_IS = (
 )
 
 
-class LogView(View):
-    path_parameters = (UUID,)
-    operations = {
-        "GET": Operation(
-            id="list_log",
-            summary="The log of an Instance, oldest first",
-            permissions=(permissions.VIEW_INSTANCE, permissions.VIEW_LOG),
-            parameters=(PAGE, LIMIT),
-            answers={
-                200: Answer(description="LogRecords.", serializer=page_of(LogRecordSerializer))
-            },
-            problems=(404,),
-        )
-    }
+class StepSerializer(Document):
+    name = fields.text("With the key of its round in brackets, if it has one.")
+    attempt = fields.count("The last attempt that began it.")
+    started = fields.time("When that attempt began it.")
+    finished = fields.time("When its result was kept; null if nothing is known of it.", null=True)
+    until = fields.time("Of a sleep: when it is over.", null=True)
+    is_done = fields.flag("Whether later attempts are given its result, or the sleep is over.")
+    format = fields.text("How its result is stored, `json` or `pickle`.")
+    value = rest.JSONField(
+        help_text="Its result; null if there is none, and for a pickle, which is never opened. "
+        f"{fields.TAGGED}"
+    )
 
-    def get(self, request, uuid):
-        instance = self.instance_of(uuid)
-        records = LogRecord.objects.using(settings.DATABASE).filter(instance=instance)
-        return self.page(records, _OLDEST_FIRST, documents.log_record)
+    def to_representation(self, instance):
+        return steps.document(instance, self.context["view"].now)
 
 
-class InputsView(View):
-    path_parameters = (UUID,)
-    operations = {
-        "GET": Operation(
-            id="get_inputs",
-            summary="The inputs of an Instance",
-            permissions=(permissions.VIEW_INSTANCE, permissions.VIEW_INPUTS),
-            answers={200: Answer(description="The inputs.", serializer=InputsSerializer)},
-            problems=(404,),
-        )
-    }
+class HelpSerializer(rest.Serializer):
+    label = fields.text("What is done, for people.")
+    command = fields.text("A line for a shell that does it.")
+    verb = fields.text("Its name in the table of verbs; empty where no verb does it.")
+    permission = fields.text("What it takes over HTTP; empty where it is done on a host.")
 
-    def get(self, request, uuid):
-        instance = self.instance_of(uuid)
-        row = queue.inputs(instance)
+
+class ReasonSerializer(rest.Serializer):
+    code = fields.text("The cause, as a word for programs.")
+    sentence = fields.text("The cause, in words.")
+    facts = rest.DictField(child=rest.JSONField(), help_text="Numbers and names.")
+    since = fields.time("When it began, if that is known.", null=True)
+    until = fields.time("When it ends by itself, if that is known.", null=True)
+    helps = HelpSerializer(help_text="The act that would end it.", allow_null=True)
+
+
+class StartSerializer(rest.Serializer):
+    low = fields.seconds("Not earlier than this.", null=True)
+    likely = fields.seconds("Null where the end is open.", null=True)
+    high = fields.seconds("Not later than this, most likely.", null=True)
+    why = fields.text("The code of the cause for which nobody can tell.")
+    told = fields.text("The estimate in words.")
+
+
+class ExplanationSerializer(Document):
+    subject = fields.text("The Instance's uuid, or the Type's identifier.")
+    state = fields.text("The Instance's state; empty of a Type.")
+    reasons = ReasonSerializer(
+        many=True, help_text="All causes, in the order of what would have to go first."
+    )
+    ahead = fields.count(
+        "How many of its lane start before it, up to 1,000; null where it does not wait.",
+        null=True,
+    )
+    starts = StartSerializer(
+        help_text="The time until its start; null if it is not to start any more.",
+        allow_null=True,
+    )
+    looked_at = fields.time("By the database's clock.")
+
+    render = staticmethod(document)
+
+
+def explained(view, subject):
+    """Answer with the explanation of an Instance, a Type or a lane, as the user may see it."""
+    found = explain(subject, **told_to(view.request.user))
+    return Response(view.get_serializer(found).data)
+
+
+class Parts:
+    """Addresses below that of an Instance, in its viewset."""
+
+    @operation(
+        "explain_instance",
+        "Why an Instance does not run, who can end that, and when it starts",
+        VIEW_INSTANCE,
+        description="Errors of its handler are told with `atp.view_logrecord` or `atp.operate`, "
+        "names of daemons with `atp.view_daemon`.",
+    )
+    @action(detail=True, serializer_class=ExplanationSerializer)
+    def explanation(self, request, uuid):
+        return explained(self, self.get_object())
+
+    @operation(
+        "list_log",
+        "The log of an Instance",
+        VIEW_INSTANCE,
+        VIEW_LOG,
+        query=LogQuery,
+        answer=page_of(LogRecordSerializer),
+    )
+    @action(detail=True, serializer_class=LogRecordSerializer)
+    def log(self, request, uuid):
+        records = LogRecord.objects.using(settings.DATABASE).filter(instance=self.get_object())
+        is_reversed = self.query["order"] == NEWEST
+        return self.listed(records.order_by("-id" if is_reversed else "id"))
+
+    @operation(
+        "list_steps",
+        "The steps of an Instance, in the order in which they were begun",
+        VIEW_INSTANCE,
+        VIEW_STEP,
+        query=PageQuery,
+        answer=page_of(StepSerializer),
+    )
+    @action(detail=True, serializer_class=StepSerializer)
+    def steps(self, request, uuid):
+        self.now = overview.now()
+        return self.listed(queue.steps(self.get_object()))
+
+    @operation("get_inputs", "The inputs of an Instance", VIEW_INSTANCE, VIEW_INPUTS)
+    @action(detail=True, serializer_class=InputsSerializer)
+    def inputs(self, request, uuid):
+        row = queue.inputs(self.get_object())
         if row is None:
             raise Http404("There are no inputs.")
-        return Response(documents.inputs(row))
+        return Response(self.get_serializer(row).data)
 
-
-class ResponseView(View):
-    """The output as it is; see :mod:`atp.web.raw`."""
-
-    content_negotiation_class = AnyAccept
-    path_parameters = (UUID,)
-    operations = {
-        "GET": Operation(
-            id="get_response",
-            summary="What the handler has answered",
-            description=_AS_IT_IS,
-            permissions=(permissions.VIEW_INSTANCE, permissions.VIEW_RESPONSE),
-            answers={200: Answer(description="The response.")},
-            problems=(404,),
-        )
-    }
-
-    def get(self, request, uuid):
-        instance = self.instance_of(uuid)
+    @operation(
+        "get_response",
+        "What the handler has answered",
+        VIEW_INSTANCE,
+        VIEW_RESPONSE,
+        description=_AS_IT_IS,
+        answer=RAW,
+    )
+    # A view has a ``response`` of its own.
+    @action(detail=True, url_path="response", content_negotiation_class=AnyAccept)
+    def output(self, request, uuid):
+        instance = self.get_object()
         return raw.body_of(queue.response(instance), f"response-{instance.uuid}")
 
-
-class FilesView(View):
-    path_parameters = (UUID,)
-    operations = {
-        "GET": Operation(
-            id="list_files",
-            summary="The files that the handler has published",
-            permissions=(permissions.VIEW_INSTANCE, permissions.VIEW_RESPONSE),
-            answers={200: Answer(description="The files.", serializer=page_of(FileSerializer))},
-            problems=(404,),
-        )
-    }
-
-    def get(self, request, uuid):
-        instance = self.instance_of(uuid)
+    @operation(
+        "list_files",
+        "The files that the handler has published",
+        VIEW_INSTANCE,
+        VIEW_RESPONSE,
+        answer=page_of(FileSerializer),
+    )
+    @action(detail=True, serializer_class=FileSerializer, pagination_class=Whole)
+    def files(self, request, uuid):
+        instance = self.get_object()
         response = queue.response(instance)
         files = [] if response is None else documents.response(response)["files"]
-        return self.whole(
-            [
-                {"number": number, **file, "url": self.url("file", instance.uuid, number)}
-                for number, file in enumerate(files)
-            ]
+        return self.listed(
+            {"number": number, **file, "url": self.url("instances-file", instance.uuid, number)}
+            for number, file in enumerate(files)
         )
 
-
-class FileView(View):
-    content_negotiation_class = AnyAccept
-    path_parameters = (UUID, FILE_NUMBER)
-    operations = {
-        "GET": Operation(
-            id="get_file",
-            summary="A file that the handler has published",
-            description=_AS_IT_IS,
-            permissions=(permissions.VIEW_INSTANCE, permissions.VIEW_RESPONSE),
-            answers={200: Answer(description="The file.")},
-            problems=(404,),
-        )
-    }
-
-    def get(self, request, uuid, number):
-        instance = self.instance_of(uuid)
+    @operation(
+        "get_file",
+        "A file that the handler has published",
+        VIEW_INSTANCE,
+        VIEW_RESPONSE,
+        description=_AS_IT_IS,
+        answer=RAW,
+    )
+    @action(
+        detail=True,
+        url_path="files/<str:number>",
+        url_name="file",
+        content_negotiation_class=AnyAccept,
+    )
+    def file(self, request, uuid, number):
+        instance = self.get_object()
         if not _NUMBER.fullmatch(number):
             raise Http404(f"{number!r} is no number of a file.")
         return raw.file_of(queue.response(instance), int(number))

@@ -5,6 +5,8 @@ here stands what those of REST framework mean, and how a problem is answered.
 """
 
 import logging
+import math
+from dataclasses import replace
 
 from django.core.signals import got_request_exception
 from django.http import UnreadablePostError
@@ -40,9 +42,12 @@ MEANINGS = (
     ),
 )
 # What the API raises itself, with the fields that are wrong.
-PARAMETER = (400, "invalid-parameter", "A parameter is not possible")
-BODY = (422, "invalid-body", "The body does not fit")
-FAULT = (500, "fault", "This is a fault of the server")
+PARAMETER = Problem(status=400, name="invalid-parameter", title="A parameter is not possible")
+BODY = Problem(status=422, name="invalid-body", title="The body does not fit")
+PRECONDITION = Problem(
+    status=412, name="precondition-failed", title="The precondition does not hold"
+)
+FAULT = Problem(status=500, name="fault", title="This is a fault of the server")
 
 _log = logging.getLogger("django.request")
 
@@ -55,15 +60,44 @@ class ProblemError(Exception):
         self.problem = problem
 
 
-def wrong(kind, errors):
+def placed(detail, place=""):
+    """Yield what the errors of a serializer say, each with its place: ``[3].inputs``."""
+    if isinstance(detail, dict):
+        for name, inner in detail.items():
+            yield from placed(inner, joined(place, f"[{name}]" if isinstance(name, int) else name))
+    else:
+        yield from ((place, str(text)) for text in detail)
+
+
+def joined(place, field):
+    return f"{place}.{field}" if place and field else place or field
+
+
+def wrong(problem, errors):
     """Return the ProblemError about ``errors``, pairs of a field and what is wrong with it."""
-    status, name, title = kind
     errors = errors[:MOST]
-    detail = " ".join(dict.fromkeys(text for _, text in errors))
-    errors = tuple((field, text) for field, text in errors if field)
-    return ProblemError(
-        Problem(status=status, name=name, title=title, detail=detail, errors=errors)
+    named = tuple((field, text) for field, text in errors if field)
+    return ProblemError(replace(problem, detail=detail_of(errors), errors=named))
+
+
+def detail_of(errors):
+    """Return what is wrong in sentences, those about an item of an array with its place."""
+    places = {}
+    for field, text in errors:
+        places.setdefault(text, []).append(field)
+    return " ".join(
+        f"{', '.join(fields)}: {text}" if fields[0].startswith("[") else text
+        for text, fields in places.items()
     )
+
+
+def without_etag():
+    """Return the ProblemError about an If-Match, which nothing here can fit."""
+    detail = (
+        "Nothing here has an ETag, so no If-Match fits but '*'. A change is refused by itself "
+        "where the state does not allow it; a gate takes `expected`."
+    )
+    return ProblemError(replace(PRECONDITION, detail=detail))
 
 
 def handler(error, context):
@@ -75,24 +109,18 @@ def handler(error, context):
         headers["WWW-Authenticate"] = error.auth_header
     if getattr(error, "wait", None):
         headers["Retry-After"] = f"{error.wait:.0f}"
-    path = escape_uri_path(context["request"].path)
-    return Response(
-        document(problem, path), status=problem.status, headers=headers, content_type=PROBLEM
-    )
-
-
-def document(problem, path):
-    """Return what is told of a problem that occurred at ``path``."""
-    told = {
+    if problem.retry_after is not None:
+        headers["Retry-After"] = f"{math.ceil(problem.retry_after)}"
+    document = {
         "type": f"{URN}{problem.name}",
         "title": problem.title,
         "status": problem.status,
         "detail": problem.detail,
-        "instance": path,
+        "instance": escape_uri_path(context["request"].path),
     }
     if problem.errors:
-        told["errors"] = [{"field": field, "detail": text} for field, text in problem.errors]
-    return told
+        document["errors"] = [{"field": field, "detail": text} for field, text in problem.errors]
+    return Response(document, status=problem.status, headers=headers, content_type=PROBLEM)
 
 
 def _problem(error, context):
@@ -133,5 +161,4 @@ def _fault(error, context):
     request = context["request"]._request
     _log.error("Fault of the API at %s", request.path, exc_info=error, extra={"request": request})
     got_request_exception.send(sender=type(context["view"]), request=request)
-    status, name, title = FAULT
-    return Problem(status=status, name=name, title=title, detail="It has been logged.")
+    return replace(FAULT, detail="It has been logged.")

@@ -1,114 +1,163 @@
-"""The OpenAPI document, from the Operations: nothing is guessed from the views."""
+"""The OpenAPI document: what :func:`operation` says of a method of a view, and how it may fail."""
 
+from copy import deepcopy
 from http import HTTPStatus
 
-from drf_spectacular.extensions import OpenApiSerializerFieldExtension
+from drf_spectacular.extensions import OpenApiSerializerExtension, OpenApiSerializerFieldExtension
 from drf_spectacular.openapi import AutoSchema
 from drf_spectacular.types import OpenApiTypes
-from drf_spectacular.utils import OpenApiParameter, OpenApiResponse
+from drf_spectacular.utils import OpenApiParameter, extend_schema
+from rest_framework import serializers
+from rest_framework.fields import empty
 
-from .body import MOST_ITEMS
-from .fields import Plain
-from .media import JSON, PROBLEM
-from .serializers import ProblemSerializer
+from . import fields
+from .fields import Strict, Value
+from .media import BYTES, JSON, PROBLEM
+from .queries import Query, page_of
 
-# Where any operation may end.
-_ALWAYS = (400, 401, 403, 406, 429, 503)
+# How any operation may fail; one that writes; one at an address that names something; one with
+# a body.
+_ALWAYS, _WRITING, _NAMED, _BODY = (400, 401, 403, 406, 429, 503), (412, 413, 415), (404,), (422,)
 
 
-class PlainExtension(OpenApiSerializerFieldExtension):
-    target_class = Plain
+class ProblemErrorSerializer(serializers.Serializer):
+    field = fields.text("Where in the body or the query, as `[3].inputs.azimuth`.")
+    detail = fields.text()
+
+
+class ProblemSerializer(serializers.Serializer):
+    """RFC 9457."""
+
+    type = fields.text("Which kind of problem, `urn:atp:problem:…`.")
+    title = fields.text("The kind in words.")
+    status = serializers.IntegerField(min_value=400, max_value=599)
+    detail = fields.text("What is wrong here.")
+    instance = fields.text("Path of the request.")
+    errors = ProblemErrorSerializer(many=True, required=False)
+
+
+def operation(
+    id,
+    summary,
+    *needs,
+    answer=empty,
+    description="",
+    query=Query,
+    body=None,
+    problems=(),
+    headers=(),
+):
+    """Say of a method of a view which permissions it needs, and what it takes and gives.
+
+    ``answer`` is what it answers with by status, unless that is a list of what the view's
+    serializer renders, or one of them. ``problems`` are the statuses with which it may fail,
+    beside those that go without saying.
+    """
+    responses = answer if answer is empty or isinstance(answer, dict) else {200: answer}
+
+    def decorate(method):
+        # On which ``extend_schema`` builds, whatever the project has as its default.
+        method.schema = Schema
+        method.needs, method.query, method.body, method.problems = needs, query, body, problems
+        return extend_schema(
+            operation_id=id,
+            summary=summary,
+            description=description,
+            parameters=[query, *headers],
+            request=body and {JSON: body},
+            responses=responses,
+            filters=False,
+        )(method)
+
+    return decorate
+
+
+def named(name, description, **schema):
+    """Return a parameter of the path."""
+    return OpenApiParameter(
+        name, schema, OpenApiParameter.PATH, description=description, required=True
+    )
+
+
+def header(name, description, status):
+    """Return a header of the answers with a status."""
+    where = OpenApiParameter.HEADER
+    return OpenApiParameter(name, str, where, description=description, response=[status])
+
+
+def one_or_many(item, **more):
+    return {"oneOf": [item, {"type": "array", "items": item, **more}]}
+
+
+# A body that is what it is. Clients that are generated read the first of these that they know,
+# as bytes.
+RAW = {
+    (200, BYTES): OpenApiTypes.BINARY,
+    (200, JSON): {"description": "Any JSON."},
+    (200, "*/*"): OpenApiTypes.BINARY,
+}
+
+
+class ValueExtension(OpenApiSerializerFieldExtension):
+    target_class = Value
+    match_subclasses = True
 
     def map_serializer_field(self, auto_schema, direction):
-        return {"oneOf": list(self.target.possible)}
+        return deepcopy(self.target.schema)
+
+
+class StrictExtension(OpenApiSerializerExtension):
+    target_class = Strict
+    match_subclasses = True
+
+    def map_serializer(self, auto_schema, direction):
+        schema = auto_schema._map_serializer(self.target, direction, bypass_extensions=True)
+        return {"properties": {}, **schema, "additionalProperties": False}
 
 
 class Schema(AutoSchema):
-    @property
-    def operation(self):
-        return self.view.operations[self.method]
-
-    def get_operation_id(self):
-        return self.operation.id
-
-    def get_summary(self):
-        return self.operation.summary
+    def get_operation(self, *args):
+        operation = super().get_operation(*args)
+        method = self.view.operation
+        needs = " and ".join(f"`{name}`" for name in method.needs)
+        texts = [operation.get("description"), f"Permission: {needs}." if needs else ""]
+        if any(texts):
+            operation["description"] = "\n\n".join(filter(None, texts))
+        possible = {
+            *_ALWAYS,
+            *(() if self.method == "GET" else _WRITING),
+            *(_NAMED if "{" in self.path else ()),
+            *(_BODY if method.body else ()),
+            *method.problems,
+        }
+        schema = self.resolve_serializer(ProblemSerializer, "response").ref
+        content = {PROBLEM: {"schema": schema}}
+        problems = {str(status): {"content": content} for status in sorted(possible)}
+        operation["responses"] = problems | operation["responses"]
+        for status, response in operation["responses"].items():
+            response["description"] = response.get("description") or HTTPStatus(int(status)).phrase
+        return operation
 
     def get_description(self):
-        operation = self.operation
-        needed = " and ".join(f"`{name}`" for name in operation.permissions)
-        told = [operation.description, f"Permission: {needed}." if needed else ""]
-        return "\n\n".join(filter(None, told))
+        return ""
+
+    def get_response_serializers(self):
+        serializer = self.view.get_serializer_class()
+        return {200: page_of(serializer) if self.view.action == "list" else serializer}
 
     def get_tags(self):
         return [self.view.tag]
 
     def get_override_parameters(self):
-        operation = self.operation
-        path = [_parameter(each, OpenApiParameter.PATH) for each in self.view.path_parameters]
-        query = [_parameter(each, OpenApiParameter.QUERY) for each in operation.parameters]
-        headers = [
-            OpenApiParameter(
-                name,
-                str,
-                OpenApiParameter.HEADER,
-                description=description,
-                response=[status],
-            )
-            for status, answer in operation.answers.items()
-            for name, description in answer.headers.items()
-        ]
-        return [*path, *query, *headers]
+        return [each for each in self.view.named if f"{{{each.name}}}" in self.path]
 
-    def get_request_serializer(self):
-        if self.operation.body is None:
-            return None
-        item = self.resolve_serializer(self.operation.body, "request")
-        item.schema["additionalProperties"] = False
-        if not self.operation.takes_many:
-            return {JSON: item.ref}
-        items = {"type": "array", "items": item.ref, "minItems": 1, "maxItems": MOST_ITEMS}
-        return {JSON: {"oneOf": [item.ref, items]}}
-
-    def get_response_serializers(self):
-        operation = self.operation
-        found = {}
-        for status, answer in operation.answers.items():
-            found |= self._answer(status, answer)
-        for status in sorted({*_ALWAYS, *operation.problems} - operation.answers.keys()):
-            description = HTTPStatus(status).phrase
-            found[status, PROBLEM] = OpenApiResponse(ProblemSerializer, description=description)
-        return found
-
-    def _answer(self, status, answer):
-        if answer.serializer is None:
-            anything = OpenApiResponse({"description": "Any JSON."}, answer.description)
-            return {(status, JSON): anything, (status, "*/*"): OpenApiTypes.BINARY}
-        if answer.is_array:
-            item = self.resolve_serializer(answer.serializer, "response").ref
-            body, media = {"oneOf": [item, {"type": "array", "items": item}]}, JSON
-        else:
-            body, media = answer.serializer, JSON
-        return {(status, media): OpenApiResponse(body, description=answer.description)}
-
-    def get_auth(self):
-        found = super().get_auth()
-        return [*found, {}] if self.operation.is_open else found
-
-    def _get_request_body(self, *args, **kwargs):
-        body = super()._get_request_body(*args, **kwargs)
-        return body and {**body, "required": True}
+    def _get_request_for_media_type(self, serializer, direction="request"):
+        if serializer is None:
+            return None, False
+        item = self.resolve_serializer(serializer, direction).ref
+        if serializer.max_items:
+            item = one_or_many(item, minItems=1, maxItems=serializer.max_items)
+        return item, serializer.is_needed
 
     def _is_list_view(self, serializer=None):
         return False
-
-
-def _parameter(parameter, location):
-    schema = dict(parameter.schema)
-    return OpenApiParameter(
-        parameter.name,
-        schema,
-        location,
-        description=parameter.description,
-        required=location == OpenApiParameter.PATH,
-    )

@@ -1,69 +1,50 @@
-"""The kinds of the values in documents, for the schema; the keys are those of atp.documents.
+"""Serializers of documents: a row is rendered as :mod:`atp.reports.documents` has it.
 
-Nothing is serialized by these: documents are plain values already.
+The fields say which keys a document has, and of what kind their values are.
 """
 
 from rest_framework import serializers as rest
 
-from ..exceptions import LONGEST_DELAY
-from ..modes import Mode
-from ..options import EXISTING, MAX_IDENTIFIER, MAX_PRIORITY, MIN_PRIORITY
-from ..overview import ALIVE, LATE, LOST
-from ..registry import IDENTIFIER
+from .. import queue
+from ..reports import documents, failures, hooks
+from ..reports.explaining.explain import why
+from ..reports.overview import ALIVE, LATE, LOST
+from ..rows.log import Kind
 from ..states import Event, Reason, State
-from ..web.actions import ACTIONS
+from ..verbs.graphs import node_of
+from ..verbs.table import INSTANCE, VERBS, allowed
+from ..web import permissions
+from ..words.options import MAX_PRIORITY, MIN_PRIORITY
+from ..words.orders import Mode
 from . import fields
 
-TAGGED = (
-    "What JSON lacks is an object with one key that starts with a dollar: "
-    '`{"$date": "2030-01-31"}`, `{"$datetime": "2030-01-31T18:00:00+00:00"}`, '
-    '`{"$time": "18:00:00"}`, `{"$timedelta": [days, seconds, microseconds]}`, '
-    '`{"$decimal": "0.1"}`, `{"$uuid": "…"}`, `{"$bytes": "base64"}`, `{"$float": "nan"}`. '
-    'An object that has such a key by itself is `{"$object": [["$date", "not a date"]]}`.'
-)
+# The verbs that have an address of their own.
+POSTED = [verb.name for verb in VERBS[INSTANCE].values() if verb.method == "POST"]
 
 
-def page_of(serializer):
-    """Return the serializer of a page of a list of these."""
-    name = serializer.__name__.removesuffix("Serializer")
-    named = {
-        "next": rest.URLField(help_text="The page after this, if any.", allow_null=True),
-        "previous": rest.URLField(help_text="The page before this, if any.", allow_null=True),
-        "results": serializer(many=True),
-        "__doc__": None,
-    }
-    return type(f"{name}PageSerializer", (rest.Serializer,), named)
+class Document(rest.Serializer):
+    # ``render`` makes a document of a row; here it is one already.
+    @staticmethod
+    def render(row):
+        return row
+
+    def to_representation(self, instance):
+        return self.render(instance)
 
 
-class TypeSerializer(rest.Serializer):
-    identifier = fields.text()
-    handler = fields.text("Where its function is, for display.")
-    timeout = fields.seconds(
-        "A running attempt is killed after this; null is never.", allow_null=True
-    )
-    max_restarts = fields.count("Attempts that may be lost while running.")
-    max_retries = fields.count("Attempts that may raise and try again.")
-    backoff = fields.seconds("Delay before the first retry.")
-    backoff_max = fields.seconds("Longest delay before a retry.")
-    retention = fields.seconds(
-        "Ended Instances are kept so long; null is for ever.", allow_null=True
-    )
-    max_memory = fields.count(
-        "An attempt is killed when it has more in memory, in bytes; null is no limit.",
-        allow_null=True,
-    )
-    serializer = fields.text("How inputs are stored.")
-    late_writes = fields.count("Results refused so far, because their Task had been taken away.")
-    registered = fields.time(
-        "When its parameters were last changed; null if never.", allow_null=True
-    )
-    declared = rest.BooleanField(help_text="Whether this server can enqueue it.")
+class InstancesSerializer(rest.ListSerializer):
+    """Instances, whose errors are read all at once."""
+
+    def to_representation(self, data):
+        self.child.read_errors(data)
+        return super().to_representation(data)
 
 
-class InstanceSerializer(rest.Serializer):
+class InstanceSerializer(Document):
     uuid = rest.UUIDField()
     type = fields.text("Identifier of its Type.")
-    identifier = fields.text("The caller's idempotency key.", allow_null=True)
+    identifier = fields.text("The caller's idempotency key.", null=True)
+    unique = fields.text("No other live Instance of its Type has this key.", null=True)
     state = fields.word(State)
     reason = fields.word(["", *Reason], "Why it FAILED; otherwise empty.")
     collection = fields.text("Label of a subset of the Type's Instances; empty if it has none.")
@@ -74,104 +55,124 @@ class InstanceSerializer(rest.Serializer):
     lost = fields.count("Attempts lost in all.")
     progress = rest.FloatField(min_value=0, max_value=1, allow_null=True)
     progress_message = fields.text()
-    start_before = fields.time("FAILED (MISSED) if not started by then.", allow_null=True)
+    start_before = fields.time("FAILED (MISSED) if not started by then.", null=True)
+    timeout = fields.seconds("Its own; null where it has that of its Type.", null=True)
+    max_retries = fields.count("Its own; null where it has that of its Type.", null=True)
     created_by = fields.text("Who enqueued it, and through which channel.")
     created = fields.time()
-    started = fields.time("When the last attempt started.", allow_null=True)
-    finished = fields.time("When it ended.", allow_null=True)
+    started = fields.time("When the last attempt started.", null=True)
+    finished = fields.time("When it ended.", null=True)
     actions = rest.ListField(
-        child=fields.word(ACTIONS),
+        child=fields.word(POSTED),
         help_text="What its state allows: names of addresses below `url`.",
     )
-    waits_for = rest.ListField(
-        child=fields.text(),
+    is_new = fields.flag(
+        "Whether this enqueue made it, rather than found it by its identifier; told "
+        "where it is enqueued.",
+        absent=True,
+    )
+    inputs_differ = fields.flag(
+        "Whether it was found with other inputs than those sent, which are not kept; "
+        "null if that cannot be told, of a pickle. Told where it is enqueued.",
+        absent=True,
+        null=True,
+    )
+    due_at = fields.time(
+        "Not started earlier; null once it has ended, and while it waits for other nodes of its "
+        "graph. Not told in lists.",
+        absent=True,
+        null=True,
+    )
+    daemon = fields.text(
+        "Host and pid of the daemon that holds it. Not told in lists, and only with the "
+        "permission `atp.view_daemon`.",
+        absent=True,
+        null=True,
+    )
+    error = fields.text(
+        "Why it FAILED, the headline of what its log says; null if it has not. Only with the "
+        "permission `atp.view_logrecord` or `atp.operate`.",
+        absent=True,
+        null=True,
+    )
+    graph = rest.UUIDField(
         required=False,
-        help_text="Why it does not start, a sentence each: gates, its due time, limits, who "
-        "serves its Type. Empty if it does not wait; not told in lists.",
+        allow_null=True,
+        help_text="Its graph; null if none. Not told in lists. It takes `atp.view_graph`.",
+    )
+    waits_for = fields.texts(
+        "Why it does not start, a sentence each: gates, nodes of its graph, its due "
+        "time, limits, who serves its Type. Empty if it does not wait; not told in lists."
+    )
+    hooks = fields.texts(
+        "The uuids of the hooks that its ends have enqueued, the latest hundred. Not told in lists."
+    )
+    hook_of = rest.UUIDField(
+        required=False,
+        allow_null=True,
+        help_text="The Instance whose end enqueued it; null if it is no hook. Not told in lists.",
     )
     url = rest.URLField(help_text="Its own address.")
 
+    class Meta:
+        list_serializer_class = InstancesSerializer
 
-class EnqueueSerializer(rest.Serializer):
-    type = rest.RegexField(f"^{IDENTIFIER}$", help_text="Identifier of a Type that is declared.")
-    inputs = fields.Plain(
-        {"type": "object"},
-        {"type": "array"},
-        required=False,
-        help_text="An object of arguments by name, or an array of arguments by position; in an "
-        f'object, what stands under `"*"` is given by position. {TAGGED}',
-    )
-    identifier = fields.text(
-        "Idempotency key, unique within the Type; printable.",
-        required=False,
-        allow_null=True,
-        min_length=1,
-        max_length=MAX_IDENTIFIER,
-    )
-    existing = fields.word(
-        EXISTING,
-        "If the identifier is taken: refuse, give the existing Instance, or redrive that if it "
-        "FAILED.",
-        required=False,
-    )
-    priority = rest.IntegerField(
-        required=False,
-        min_value=MIN_PRIORITY,
-        max_value=MAX_PRIORITY,
-        help_text="Higher first. The Type may have a default.",
-    )
-    collection = fields.text(
-        "Label of a subset of the Type's Instances; printable. The Type may have a default.",
-        required=False,
-        allow_blank=True,
-        max_length=MAX_IDENTIFIER,
-    )
-    run_after = fields.Plain(
-        *fields.MOMENT,
-        required=False,
-        allow_null=True,
-        help_text="Not earlier: a time with an offset, or seconds from now.",
-    )
-    start_before = fields.Plain(
-        *fields.MOMENT,
-        required=False,
-        allow_null=True,
-        help_text="FAILED (MISSED) if not started by then: a time with an offset, or seconds "
-        "from now.",
-    )
+    # By primary key; None if the user is not told why Instances FAILED.
+    errors_of = None
+
+    def read_errors(self, instances):
+        if permissions.may_see_errors(self.context["request"].user):
+            self.errors_of = failures.headlines(instances)
+
+    def to_representation(self, instance, task=None):
+        if self.parent is None:
+            self.read_errors([instance])
+        document = documents.instance(instance) | {
+            "actions": [verb.name for verb in allowed(instance, task) if verb.name in POSTED],
+            "url": self.context["view"].url("instances-detail", instance.uuid),
+        }
+        if self.errors_of is not None:
+            document["error"] = self.errors_of.get(instance.pk)
+        return document
 
 
-class ChangeSerializer(rest.Serializer):
-    """What is left out stays as it is."""
+class InstanceDetailSerializer(InstanceSerializer):
+    """The document in full: also why the Instance waits, if it does."""
 
-    priority = rest.IntegerField(
-        required=False, min_value=MIN_PRIORITY, max_value=MAX_PRIORITY, help_text="Higher first."
-    )
-    due_at = fields.Plain(
-        *fields.MOMENT,
-        required=False,
-        help_text="Not earlier: a time with an offset, or seconds from now; 0 is at once.",
-    )
-    postpone = fields.Plain(
-        {"type": "number", "minimum": 0, "maximum": LONGEST_DELAY},
-        required=False,
-        help_text="So many seconds later than it was due, or than now if it is due; without "
-        "`due_at`.",
-    )
-    collection = fields.text(
-        "Printable; empty for none.", required=False, allow_blank=True, max_length=MAX_IDENTIFIER
-    )
+    def to_representation(self, instance):
+        task = queue.task(instance)
+        queued = documents.task(task) or {"due_at": None, "daemon": None}
+        document = super().to_representation(instance, task) | {"due_at": queued["due_at"]}
+        if _may_see_daemons(self):
+            document["daemon"] = queued["daemon"]
+        user = self.context["request"].user
+        if user.has_perm(permissions.VIEW_GRAPH):
+            node = node_of(instance.pk)
+            document["graph"] = None if node is None else node.graph.uuid
+        return document | {
+            "waits_for": list(why(instance, task, **permissions.told_to(user))),
+            "hooks": [hook.uuid for hook in hooks.written(instance)],
+            "hook_of": instance.hook_of,
+        }
 
 
-class InputsSerializer(rest.Serializer):
+def _may_see_daemons(serializer):
+    """Whether the user is told which daemon holds what."""
+    return serializer.context["request"].user.has_perm(permissions.VIEW_DAEMON)
+
+
+class InputsSerializer(Document):
     format = fields.text("How they are stored, `json` or `pickle`.")
     value = rest.JSONField(
         help_text="The arguments by name, those by position under `*`, as they are stored; null "
-        f"for a pickle, which is never opened. {TAGGED}"
+        f"for a pickle, which is never opened. {fields.TAGGED}"
     )
+    carried = rest.DictField(child=rest.JSONField(), help_text="Saved by its enqueue, by carrier.")
+
+    render = staticmethod(documents.inputs)
 
 
-class FileSerializer(rest.Serializer):
+class FileSerializer(Document):
     number = fields.count("Its place among those published.")
     name = fields.text()
     path = fields.text("Where it is in Django's storage.")
@@ -181,43 +182,59 @@ class FileSerializer(rest.Serializer):
     url = rest.URLField(help_text="Where its content is.")
 
 
-class LogRecordSerializer(rest.Serializer):
+class LogRecordSerializer(Document):
     time = fields.time()
-    event = fields.word(["", *Event], "What moved the Instance; empty for messages.")
+    kind = fields.word([*Event, *Kind], "The event, or what else the record is.")
+    detail = fields.text("More of it, as data: what was asked, or what was refused.")
+    event = fields.word(["", *Event], "What moved the Instance; empty if nothing did.")
     state = fields.word(["", *State], "The state after the event.")
-    attempt = fields.count(allow_null=True)
+    attempt = fields.count(null=True)
     level = fields.count("As in Python's logging: 20 is INFO, 30 WARNING, 40 ERROR.")
     who = fields.text("A daemon and its worker, or a user and the channel.")
     message = fields.text()
 
+    render = staticmethod(documents.log_record)
 
-class TaskSerializer(rest.Serializer):
+
+class TaskSerializer(Document):
     instance = rest.UUIDField()
     type = fields.text("Identifier of its Type.")
     collection = fields.text()
     priority = rest.IntegerField(min_value=MIN_PRIORITY, max_value=MAX_PRIORITY)
-    due_at = fields.time("Not started earlier.")
-    start_before = fields.time("FAILED (MISSED) if not started by then.", allow_null=True)
-    daemon = fields.text("Host and pid of the daemon that holds it.", allow_null=True)
+    due_at = fields.time("Not started earlier; null while it waits for other nodes.", null=True)
+    start_before = fields.time("FAILED (MISSED) if not started by then.", null=True)
+    daemon = fields.text(
+        "Host and pid of the daemon that holds it; only with the permission `atp.view_daemon`.",
+        absent=True,
+        null=True,
+    )
     attempt = fields.count()
     request = fields.text("What its holder has been asked for; otherwise empty.")
 
+    def to_representation(self, instance):
+        document = documents.queued_task(instance)
+        if not _may_see_daemons(self):
+            del document["daemon"]
+        return document
+
 
 class WorkerSerializer(rest.Serializer):
-    worker = fields.count(allow_null=True)
-    pid = fields.count(allow_null=True)
-    type = fields.text("What it has in hand.", allow_null=True)
+    worker = fields.count(null=True)
+    pid = fields.count(null=True)
+    type = fields.text("What it has in hand.", null=True)
     instance = rest.UUIDField(allow_null=True)
-    since = fields.time(allow_null=True)
-    paused = rest.BooleanField(help_text="Whether what it has in hand is on hold.")
+    since = fields.time(null=True)
+    paused = fields.flag("Whether its attempt is paused.")
 
 
-class DaemonSerializer(rest.Serializer):
+class DaemonSerializer(Document):
     uuid = rest.UUIDField()
     host = fields.text()
     pid = fields.count()
     version = fields.text()
+    release = fields.text("The release of the project's code that it runs; empty if none is set.")
     types = rest.ListField(child=fields.text(), help_text="The Types that it serves.")
+    signatures = rest.DictField(child=fields.text(), help_text="What each handler takes: a hash.")
     workers = WorkerSerializer(many=True, help_text="As its last renewal told.")
     lock = fields.text("Name of the file lock that is its lease; empty where the lease is a time.")
     lease_until = fields.time()
@@ -228,44 +245,5 @@ class DaemonSerializer(rest.Serializer):
     seen = fields.time("Its last renewal.")
     condition = fields.word((ALIVE, LATE, LOST), "Late: it has missed a renewal. Lost: no lease.")
 
-
-class DaemonCountsSerializer(rest.Serializer):
-    alive = fields.count()
-    late = fields.count()
-    lost = fields.count()
-
-
-class HealthSerializer(rest.Serializer):
-    status = fields.word(("ok", "failing"))
-    time = fields.time("By the database's clock.", required=False, allow_null=True)
-    database = rest.BooleanField(
-        required=False, help_text="Whether it answers and has been migrated."
-    )
-    daemons = DaemonCountsSerializer(required=False, allow_null=True)
-    oldest_due = fields.time(
-        "When the Task was due that has been waiting longest.", required=False, allow_null=True
-    )
-    problems = rest.ListField(
-        child=fields.text(), required=False, help_text="What is wrong, a sentence each."
-    )
-    notes = rest.ListField(
-        child=fields.text(),
-        required=False,
-        help_text="What is held or limited as somebody wants it, and how much of it is due.",
-    )
-
-
-class ProblemErrorSerializer(rest.Serializer):
-    field = fields.text("Where in the body or the query, as `[3].inputs.azimuth`.")
-    detail = fields.text()
-
-
-class ProblemSerializer(rest.Serializer):
-    """RFC 9457."""
-
-    type = fields.text("Which kind of problem, `urn:atp:problem:…`.")
-    title = fields.text("The kind in words.")
-    status = rest.IntegerField(min_value=400, max_value=599)
-    detail = fields.text("What is wrong here.")
-    instance = fields.text("Path of the request.")
-    errors = ProblemErrorSerializer(many=True, required=False)
+    def to_representation(self, instance):
+        return documents.daemon(instance, self.context["now"])

@@ -2,67 +2,62 @@
 
 from django.core.exceptions import ImproperlyConfigured
 
-from . import requirements
+from . import missing
 
-if requirements.problem():
-    raise ImproperlyConfigured(requirements.problem())
+if missing():
+    raise ImproperlyConfigured(missing())
 
 from django.db import DEFAULT_DB_ALIAS
 from django.db.transaction import non_atomic_requests
 from django.urls import path, re_path
+from rest_framework.routers import SimpleRouter
 
 from ..conf import settings
-from ..modes import Order
-from ..web.actions import ACTIONS
-from .acting import ActionView
-from .commanding import OrderView
-from .controls import GatesView, LimitsView
-from .daemons import DaemonsView, DaemonView
-from .health import HealthView
-from .instances import InstancesView, InstanceView
-from .parts import FilesView, FileView, InputsView, LogView, ResponseView
-from .tasks import TasksView
-from .types import TypesView, TypeView
-from .unknown import UnknownView
+from .base import UnknownView
+from .failures.errors import ErrorViewSet
+from .failures.matching import MatchingViewSet
+from .graphs import GraphViewSet
+from .health import HealthView, LivenessView, PendingView
+from .instances import InstanceViewSet
+from .resources import DaemonViewSet, TaskViewSet, TypeViewSet
+from .schedules import ScheduleViewSet
+from .scopes import DownstreamViewSet, GateViewSet, LimitViewSet
 
 app_name = "atp_api"
 
-
-def _unwrapped(view):
-    """A view that no transaction is put around: it waits, or has to survive a failing query."""
-    for alias in {DEFAULT_DB_ALIAS, settings.DATABASE}:
-        view = non_atomic_requests(alias)(view)
-    return view
-
+_router = SimpleRouter(trailing_slash=False, use_regex_path=False)
+for _viewset in (
+    TypeViewSet,
+    InstanceViewSet,
+    TaskViewSet,
+    GateViewSet,
+    LimitViewSet,
+    DownstreamViewSet,
+    ScheduleViewSet,
+    GraphViewSet,
+    ErrorViewSet,
+    MatchingViewSet,
+    DaemonViewSet,
+):
+    _router.register(_viewset.tag, _viewset, basename=_viewset.tag)
 
 _resources = [
-    path("types", TypesView.as_view(), name="types"),
-    path("types/<str:identifier>", TypeView.as_view(), name="type"),
-    path("instances", InstancesView.as_view(), name="instances"),
-    path("instances/<str:uuid>", _unwrapped(InstanceView.as_view()), name="instance"),
-    path("instances/<str:uuid>/log", LogView.as_view(), name="log"),
-    path("instances/<str:uuid>/inputs", InputsView.as_view(), name="inputs"),
-    path("instances/<str:uuid>/response", ResponseView.as_view(), name="response"),
-    path("instances/<str:uuid>/files", FilesView.as_view(), name="files"),
-    path("instances/<str:uuid>/files/<str:number>", FileView.as_view(), name="file"),
-    *(
-        path(f"instances/<str:uuid>/{name}", ActionView.as_view(verb=action), name=name)
-        for name, action in ACTIONS.items()
-    ),
-    path("tasks", TasksView.as_view(), name="tasks"),
-    path("gates", GatesView.as_view(), name="gates"),
-    path("limits", LimitsView.as_view(), name="limits"),
-    path("daemons", DaemonsView.as_view(), name="daemons"),
-    path("daemons/<str:uuid>", DaemonView.as_view(), name="daemon"),
-    *(
-        path(f"daemons/<str:uuid>/{order}", OrderView.as_view(order=order), name=f"daemon-{order}")
-        for order in Order
-    ),
-    path("health", _unwrapped(HealthView.as_view()), name="health"),
+    *_router.urls,
+    path("health/live", LivenessView.as_view(), name="liveness"),
+    path("health/pending", PendingView.as_view(), name="pending"),
+    path("health", HealthView.as_view(), name="health"),
 ]
-_known = tuple(str(each.pattern) for each in _resources)
+# No transaction is put around these: they wait, have to survive a failing query, or read for long.
+for _route in _resources:
+    if _route.name in ("instances-detail", "liveness", "health", "pending"):
+        for _alias in {DEFAULT_DB_ALIAS, settings.DATABASE}:
+            non_atomic_requests(_alias)(_route.callback)
 
 urlpatterns = [
     *_resources,
-    re_path(r"^(?P<path>.*)\Z", UnknownView.as_view(known=_known), name="unknown"),
+    re_path(
+        r"^(?P<path>.*)\Z",
+        UnknownView.as_view(known=tuple(str(route.pattern) for route in _resources)),
+        name="unknown",
+    ),
 ]

@@ -1,1 +1,1 @@
-"""Running Tasks: supervisor, dispatcher and workers (house plan, "Life of a daemon")."""
+"""Running Tasks: supervisor, dispatcher and workers."""

@@ -8,7 +8,7 @@ import json
 import logging
 from datetime import UTC, datetime
 
-from .stderr import NonBlockingHandler
+from .system.stderr import NonBlockingHandler
 
 logger = logging.getLogger("atp.daemon")
 
@@ -29,11 +29,31 @@ FACTS = {
     "lease_over": (_E, "no renewal for {seconds:.0f} s: killing all workers before the lease ends"),
     "database_failed": (_E, "the database failed while {doing}: {error}"),
     "database_slow": (_W, "{doing} took over {seconds:g} s: the connection was cut"),
+    "lock_met": (_W, "{doing} met a lock of another session: the rest goes on without it"),
+    "results_locked": (_W, "ends wait for locks of other sessions: {count} Instances"),
+    "results_unlocked": (
+        _I,
+        "what waited for locks of other sessions is recorded: {seconds:.1f} s",
+    ),
+    "database_silent": (
+        _W,
+        "the database has not answered within {seconds:g} s: starting, and asking again",
+    ),
     "database_back": (_I, "the database is back after {seconds:.1f} s"),
+    "delivering": (
+        _W,
+        "the grace is over, still {doing}: {count} changes wait, {seconds:.0f} s more",
+    ),
+    "undelivered": (
+        _E,
+        "gave up: the database has not taken {count} changes; the lease will run out",
+    ),
+    "storage_refused": (_W, "files cannot be stored, large responses and published ones: {why}"),
     "claimed": (_D, "claimed {count} Tasks"),
     "started": (_D, "{type} {instance} started: attempt {attempt}, worker {worker}"),
     "finished": (_D, "{type} {instance} finished after {seconds:.3f} s"),
     "retried": (_W, "{type} {instance} will be tried again: {why}"),
+    "misfit": (_W, "{type} {instance} is left to another daemon: {why}"),
     "failed": (_E, "{type} {instance} failed, {reason}: {why}"),
     "expired": (_W, "{type} {instance} attempt {attempt} was lost: {why}"),
     "taken_back": (_D, "unstarted Tasks taken back from worker {worker}: {count}"),
@@ -47,6 +67,7 @@ FACTS = {
     "worker_killed": (_W, "worker {worker}, pid {pid}, was killed: {why}"),
     "worker_failing": (_E, "worker {worker} dies as soon as it starts: next try in {seconds:g} s"),
     "listening_ended": (_W, "no more notices of what waits, the queue is polled: {error}"),
+    "pooled": (_I, "a pooler stands before the server: no notices of what waits, it is polled"),
     "left_behind": (_W, "processes that worker {worker} had left behind, killed: {count}"),
     "prints_dropped": (_W, "worker {worker} printed too much: {size} of it were dropped"),
     "abandoned": (_W, "processes that a daemon of this host had left behind, killed: {count}"),
@@ -60,7 +81,12 @@ FACTS = {
     "scan_failed": (_E, "a scan could not be made: {error}"),
     "missed": (_W, "{count} Instances were not started before their start_before"),
     "dropped": (_W, "{count} Instances were dropped by a gate"),
+    "dependants_failed": (_W, "{count} Instances failed, as what they waited for had failed"),
+    "graphs_failed": (_E, "the upkeep of graphs was not done: {error}"),
+    "count_failed": (_E, "the upkeep of the statistics was not done: {error}"),
+    "planned": (_D, "planned {slots} slots of schedules: {enqueued} Instances enqueued"),
     "purged": (_I, "{count} Instances removed after their retention"),
+    "purge_failed": (_W, "what retention allows to remove was not removed: {error}"),
     "reloading": (_I, "{file} changed: starting anew"),
     "not_reloading": (_W, "{file} changed, but cannot be loaded: {error}"),
 }
@@ -83,6 +109,12 @@ def __getattr__(name):
 def tells(name):
     """Whether this fact is told at all: what happens often should ask before it collects facts."""
     return logger.isEnabledFor(FACTS[name][0])
+
+
+class Style:
+    """The style of the log, as :func:`configure` was told."""
+
+    is_json = False
 
 
 class TextFormatter(logging.Formatter):
@@ -115,6 +147,7 @@ def configure(style, verbosity=1):
     Without a style a project's own handlers for the ``atp`` logger, or the
     root, are left to it.
     """
+    Style.is_json = style == "json"
     parent = logging.getLogger("atp")
     if style is None and parent.hasHandlers():
         return

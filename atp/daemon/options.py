@@ -1,4 +1,4 @@
-"""How a daemon was told to run."""
+"""The options with which a daemon runs."""
 
 import fnmatch
 import os
@@ -24,16 +24,16 @@ class Options:
     max_memory_per_worker: int | None = None
     reload: bool = False
 
-    def served(self, identifiers):
-        """Return those of the Types that this daemon serves, sorted."""
-        return tuple(
-            sorted(
-                name
-                for name in identifiers
-                if (not self.types or _matches(name, self.types))
-                and not _matches(name, self.exclude)
-            )
-        )
+    def served(self, registry):
+        """Return the names that this daemon claims Tasks of: of declared Types, now or formerly.
+
+        A Type that is served under one of its names is served under all but those excluded.
+        """
+        wanted = set()
+        for declared in registry:
+            if not self.types or any(_matches(name, self.types) for name in declared.names):
+                wanted |= set(declared.names)
+        return tuple(sorted(name for name in wanted if not _matches(name, self.exclude)))
 
 
 def _matches(name, patterns):
@@ -42,5 +42,8 @@ def _matches(name, patterns):
 
 @lru_cache
 def hostname():
-    """Return the name by which this host's daemons are known."""
-    return socket.gethostname()[:255]
+    """Return the name by which this host's daemons are known.
+
+    With a colon and a pid behind it, it is the ``who`` of a log record.
+    """
+    return socket.gethostname()[:190]

@@ -1,11 +1,17 @@
 """The store: the only code that writes to the queue."""
 
+from __future__ import annotations
+
 from functools import lru_cache
+from typing import TYPE_CHECKING
 
 from django.db import connections
 from django.utils.module_loading import import_string
 
 from ..conf import settings
+
+if TYPE_CHECKING:
+    from .contract import Store
 
 # By the database's vendor. What is imported only when it is needed asks no
 # project for the driver of another database.
@@ -13,15 +19,15 @@ _STORES = {
     "postgresql": "atp.store.postgresql.PostgreSQLStore",
     "sqlite": "atp.store.sqlite.SQLiteStore",
 }
-_PORTABLE = "atp.store.orm.ORMStore"
+_PORTABLE = "atp.store.common.ORMStore"
 
 
-def get_store():
+def get_store() -> Store:
     """Return the store of the queue's database, or the one that ``ATP["STORE"]`` names."""
     return _store(settings.DATABASE, settings.STORE)
 
 
 @lru_cache
-def _store(alias, path):
+def _store(alias: str, path: str) -> Store:
     chosen = path or _STORES.get(connections[alias].vendor, _PORTABLE)
     return import_string(chosen)(alias)

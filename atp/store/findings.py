@@ -1,4 +1,4 @@
-"""What a scan finds: the values of :meth:`~atp.store.base.Store.scan`."""
+"""The findings of a scan: the values of :meth:`~atp.store.contract.Store.scan`."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -6,48 +6,57 @@ from uuid import UUID
 
 from django.db.models import TextChoices
 
+from ..words import log_messages
+
 
 class Trouble(TextChoices):
-    """What should never be. The label says it of one Instance, or of one daemon."""
+    """Conditions that should never arise. The label describes one Instance, daemon or schedule."""
 
-    UNCLAIMED = "unclaimed", "due for long and not claimed, although an idle daemon serves its Type"
+    UNCLAIMED = "unclaimed", log_messages.unclaimed()
     TASKLESS = "taskless", "live, but without a Task"
     ENDED = "ended", "has ended, but had a Task"
     ORPHANED = "orphaned", "a Task was there, but no Instance"
     MISMATCHED = "mismatched", "Instance and Task disagree on whether a daemon holds it"
     OWNERLESS = "ownerless", "held by a daemon that has no row"
     UNSWEPT = "unswept", "lost long ago, and nobody has taken away what it holds"
+    MISCOUNTED = "miscounted", "a node of a graph that waited for the wrong number of others"
+    UNPLANNED = "unplanned", "a schedule whose slot has been due for long, and is not decided"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Finding:
-    """Something that should not be, of an Instance or of a daemon, and what was done about it.
+    """Trouble with an Instance, a daemon or a schedule, and what was done about it.
 
     ``since`` is when it was due, or when the lease ended; None if that is not
-    known. ``done`` says what was done; it is empty where nothing was.
+    known. ``why`` is the reason, if that is known. ``done`` says what was done; it is
+    empty where nothing was.
     """
 
     trouble: Trouble
     instance: UUID | None = None
     type: str = ""
     daemon: str = ""
+    schedule: str = ""
     since: datetime | None = None
+    why: str = ""
     done: str = ""
 
     @property
-    def key(self):
-        """What tells it from every other."""
-        return self.trouble, self.instance, self.type, self.daemon
+    def key(self) -> tuple[object, ...]:
+        """The fields that distinguish it from every other."""
+        return self.trouble, self.instance, self.type, self.daemon, self.schedule
 
-    def __str__(self):
+    def __str__(self) -> str:
         named = f"daemon {self.daemon}" if self.daemon else self.type
         named = f"{named} {self.instance}" if self.instance else named
-        return f"{named}: {self.trouble.label}" + (f"; {self.done}" if self.done else "")
+        named = f"schedule {self.schedule}" if self.schedule else named
+        told = [self.trouble.label, *filter(None, (self.why, self.done))]
+        return f"{named}: {'; '.join(told)}"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Place:
-    """How far a walk through the tables has come, from the newest key downwards.
+class Cursor:
+    """The position of a walk through the tables, from the newest key downwards.
 
     Each is the next key to look at, None where it begins with the newest, and 0 where
     there is none left.
@@ -58,17 +67,17 @@ class Place:
 
 
 # Nothing but what indexes tell at once.
-NOWHERE = Place(task=0, instance=0)
+NOWHERE = Cursor(task=0, instance=0)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Scanned:
-    """What a scan found, and where the next one goes on."""
+    """The outcome of a scan, and the cursor where the next one goes on."""
 
     findings: tuple[Finding, ...] = ()
-    place: Place = Place()
+    cursor: Cursor = Cursor()
 
     @property
-    def is_round(self):
+    def is_round(self) -> bool:
         """Whether the walk has come to the end of both tables."""
-        return self.place == Place()
+        return self.cursor == Cursor()

@@ -1,7 +1,7 @@
-"""Whose turn it is: between Types by weight, between the lanes of a Type one after the other.
+"""Turns: between Types by their weights, between the lanes of a Type one after the other.
 
-A store remembers it between its claims, each for itself: all claims together are
-shared fairly if each daemon's are.
+Each daemon remembers it between its own claims: all claims together are shared fairly if
+each daemon's are.
 """
 
 from collections import Counter
@@ -18,22 +18,23 @@ class Rotation:
     """The order of Types, and the lane behind which the next claim begins.
 
     Each Type has a time of its own, which goes on by what was taken of it, divided by
-    its weight; the one that is furthest behind comes first. Who had nothing to do for a
-    while does not get back what it did not ask for (start-time fair queueing).
+    its weight; the one that is furthest behind comes first. A Type that had nothing to do
+    for a while does not get that time back (start-time fair queueing).
     """
 
     def __init__(self):
         self._times = {}
         self._now = 0.0
         self._after = {}
-        # Of which Types what was claimed last is limited.
+        # The Types of which the last claim was limited.
         self._last_apart = set()
         # The lanes that the last claim took something from; the Types, where nothing is limited.
         self._last = set()
         self._rivals = set()
+        self._weights = {}
 
     def order(self, types):
-        """Return the identifiers, whoever is furthest behind first."""
+        """Return the identifiers, the one that is furthest behind first."""
         return sorted(types, key=self._time)
 
     def behind(self, types):
@@ -45,11 +46,17 @@ class Rotation:
         first_of = [type for type in self.order(types) if self._time(type) <= first]
         return [type for type in first_of if type not in self._rivals & self._last_apart]
 
+    def parts(self, types, limit):
+        """Return how many each of ``types`` may give by its weight, beside rivals, of a claim."""
+        weights = {type: self._weights.get(type, 1.0) for type in {*types, *self._rivals}}
+        total = sum(weights.values())
+        return {type: _ceil(limit * weights[type] / total) for type in types}
+
     def _time(self, type):
         return self._times.get(type, 0.0)
 
     def after(self, type, *, apart=False):
-        """The collection behind which to begin; where what is limited is claimed, its own."""
+        """Return the collection behind which to begin; limited lanes have one of their own."""
         return self._after.get((type, apart), "")
 
     def skip(self, places, *, apart=False):
@@ -66,6 +73,7 @@ class Rotation:
         ``apart`` says that it was a claim of what is limited.
         """
         by_type = {}
+        self._weights |= weights
         for (type, collection), count in counts.items():
             by_type[type] = by_type.get(type, 0) + count
             self._after[type, apart] = collection
@@ -130,8 +138,8 @@ def shares(limit, weights, lanes):
 def taken(limit, weights, lanes, caps, take):
     """Collect up to ``limit`` Tasks, as lists by lane; ``take(lane, wanted)`` gives those of one.
 
-    Of each its share first. What lanes of a Type have left of that, others of the same Type
-    get, and what is left then, whoever has more; but no more of a lane than its cap.
+    Each lane gives its share first. What lanes of a Type have left of theirs, other lanes of
+    that Type give; what is left then, any lane that has more. No lane gives more than its cap.
     """
     share = shares(limit, weights, lanes)
     found, lacking = {}, Counter()

@@ -1,13 +1,17 @@
 """Template tags of the pages: times and durations in words, states, the time line."""
 
 import logging
+from collections import Counter
 from datetime import timedelta
 
 from django import template
 from django.utils import timezone
 from django.utils.html import format_html
 
-from .. import documents, wording
+from ..reports import documents
+from ..reports import timeline as history
+from ..rows.schedule import Outcome
+from ..words import wording
 
 register = template.Library()
 
@@ -26,7 +30,7 @@ def precise(time):
 
 @register.simple_tag
 def age(time, now):
-    """How long ago a time was, or in how long it will be."""
+    """Return the time since a moment, or until it."""
     return _moment(time, wording.age(time, now))
 
 
@@ -38,9 +42,11 @@ def _moment(time, text):
     return format_html('<time datetime="{}" title="{}">{}</time>', local.isoformat(), title, text)
 
 
+register.filter("clock", wording.moment)
 register.filter("duration", wording.duration)
 register.filter("size", wording.size)
 register.filter("percent", wording.percent)
+register.filter("headline", wording.headline)
 
 
 @register.filter
@@ -51,8 +57,8 @@ def zone(time):
 
 @register.filter
 def seconds(value):
-    """A duration that may be None, which is called "none"."""
-    return wording.duration(value) or "none"
+    """A duration that may be None, which is called "no limit"."""
+    return wording.duration(value) or "no limit"
 
 
 @register.filter
@@ -63,8 +69,8 @@ def level(number):
 
 @register.filter
 def short(uuid):
-    """The end of a uuid, by which those of the same minute differ."""
-    return f"…{str(uuid)[-12:]}"
+    """The beginning and the end of a uuid: those of the same minute begin alike."""
+    return f"{str(uuid)[:8]}…{str(uuid)[-4:]}"
 
 
 @register.filter
@@ -89,8 +95,8 @@ def state(of, reason=""):
 
 @register.simple_tag
 def took(instance, now):
-    """How long the last attempt took, or has taken so far."""
-    return wording.duration(documents.took(documents.instance(instance), now))
+    """Return the duration of the last attempt, so far."""
+    return wording.duration(history.took(documents.instance(instance), now))
 
 
 # Width of the drawn time line, in its own units; narrower spans could not be seen.
@@ -115,3 +121,31 @@ def drawn(timeline, now):
         for span, took in spans
     ]
     return {"bars": bars, "width": _WIDTH + _NARROWEST, "whole": timedelta(seconds=whole)}
+
+
+# Slots that the strip has room for, at most and at least, and the room of one row at most.
+MOST_SLOTS, _FEWEST, _WIDEST = 200, 50, 20
+# How high a bar is, so that outcomes do not differ by their colour alone.
+_HEIGHTS = {Outcome.ENQUEUED: 24, Outcome.SKIPPED: 15, Outcome.PAUSED: 7, Outcome.MISSED: 24}
+
+
+@register.inclusion_tag("atp/parts/strip.html")
+def strip(slots):
+    """Slots as coloured bars, the oldest first; they are given newest first.
+
+    A row of several slots is a wider bar. What is more than the strip holds is left out.
+    """
+    bars, left, counts = [], MOST_SLOTS, Counter()
+    for slot in slots:
+        width = min(slot.count, _WIDEST, left)
+        left -= width
+        bars.append({"slot": slot, "width": width, "height": _HEIGHTS[slot.outcome]})
+        counts[slot.outcome] += slot.count
+        if not left:
+            break
+    whole = max(MOST_SLOTS - left, _FEWEST)
+    x = whole
+    for bar in bars:
+        x -= bar["width"]
+        bar |= {"x": x, "y": 24 - bar["height"], "width": bar["width"] - 0.15}
+    return {"bars": bars[::-1], "whole": whole, "counts": counts.most_common()}

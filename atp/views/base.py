@@ -1,4 +1,4 @@
-"""What all pages share: who may see them, how they fail, and the headers they go out with."""
+"""The base of all pages: permissions, failures, headers."""
 
 from django.contrib.auth.mixins import AccessMixin
 from django.contrib.auth.views import redirect_to_login
@@ -14,16 +14,21 @@ from django.views.decorators.csrf import csrf_protect
 from django_htmx.middleware import HtmxDetails
 
 from .. import queue
-from ..conf import did_you_mean
 from ..exceptions import UnknownInstance
 from ..web import permissions
 from ..web.problems import Problem, problem_of
+from ..words import wording
+from ..words.hints import did_you_mean
 from .csp import policy
 
 _MENU = (
     ("atp:overview", "Overview", permissions.VIEW_INSTANCE),
     ("atp:instances", "Instances", permissions.VIEW_INSTANCE),
+    ("atp:failures", "Failures", permissions.VIEW_ERROR),
     ("atp:types", "Types", permissions.VIEW_TYPE),
+    ("atp:schedules", "Schedules", permissions.VIEW_SCHEDULE),
+    ("atp:graphs", "Graphs", permissions.VIEW_GRAPH),
+    ("atp:downstreams", "Downstreams", permissions.VIEW_DOWNSTREAM),
     ("atp:daemons", "Daemons", permissions.VIEW_DAEMON),
 )
 # Statuses after which it is no use that a part of a page asks again.
@@ -81,14 +86,24 @@ class Page(AccessMixin, View):
     def show(self, *, status=200, template=None, **context):
         """Answer with the page, or with its live part if that is what was asked for."""
         context |= {
-            "menu": [(view, text) for view, text, name in _MENU if self.may(name)],
+            "menu": list(self._menu()),
             "username": self.request.user.get_username(),
             "may_operate": self.may(permissions.OPERATE),
             "may_see_instances": self.may(permissions.VIEW_INSTANCE),
             "told": get_messages(self.request),
             "logout_url": _logout_url(),
+            "zone": wording.zone(),
         }
         return self._rendered(template or self.template_name, context, status)
+
+    def _menu(self):
+        """Yield the address of each page of the menu, whether this is below it, and its name."""
+        overview = reverse("atp:overview")
+        for view, text, name in _MENU:
+            if self.may(name):
+                address = reverse(view)
+                is_current = address != overview and self.request.path.startswith(address)
+                yield address, is_current, text
 
     def http_method_not_allowed(self, request, *args, **kwargs):
         allowed = self._allowed_methods()
@@ -103,7 +118,7 @@ class Page(AccessMixin, View):
         return answer
 
     def page_to_return_to(self):
-        """Where whoever has to log in is led afterwards, if not to what was asked for."""
+        """Return the address to lead to after a login."""
         return self.request.path
 
     def _rendered(self, template, context, status):
@@ -157,7 +172,7 @@ class Page(AccessMixin, View):
 
 
 def _logout_url():
-    """Where the project logs people out, by Django's own names; None if it does not."""
+    """Return the project's address to log out, by Django's own names; None if it has none."""
     for name in ("logout", "admin:logout"):
         try:
             return reverse(name)

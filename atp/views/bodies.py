@@ -2,8 +2,10 @@
 
 from dataclasses import dataclass
 
-from .. import codec, documents, wording
+from ..payload import codec
+from ..reports import documents
 from ..web import raw
+from ..words import wording
 
 # Characters of a text that a page shows; the rest is behind a link.
 SHOWN = 20_000
@@ -33,7 +35,7 @@ class Shown:
 
 
 def shown_inputs(inputs):
-    """What a page shows of Inputs; a pickle is never opened to be looked at."""
+    """Return the part of Inputs that a page shows; a pickle is never opened."""
     if inputs is None:
         return None
     if inputs.format != codec.JSON:
@@ -43,7 +45,7 @@ def shown_inputs(inputs):
 
 
 def shown_response(response):
-    """What a page shows of a Response; None if there is neither an output nor a file."""
+    """Return the part of a Response that a page shows; None if it has no output and no file."""
     if response is None or not (response.content_type or response.files):
         return None
     text = _text(response)

@@ -3,6 +3,7 @@
 import contextlib
 import inspect
 import json
+import math
 from datetime import timedelta
 
 from django import forms
@@ -10,16 +11,28 @@ from django.contrib import messages
 from django.core.exceptions import BadRequest
 from django.shortcuts import redirect
 
-from .. import binding, codec, overview, queue
-from ..exceptions import ATPError, CorruptData, DuplicateIdentifier, InvalidInputs, NotSerializable
-from ..options import EXISTING, MAX_IDENTIFIER, MAX_PRIORITY, MIN_PRIORITY
+from .. import contracts, queue
+from ..exceptions import (
+    ATPError,
+    CorruptData,
+    DuplicateIdentifier,
+    InvalidInputs,
+    NotSerializable,
+)
+from ..payload import binding, codec, tagged_json
+from ..reports import overview
 from ..web import permissions
 from ..web.actor import PAGE, actor
+from ..web.forms import KindField
 from ..web.problems import problem_of
+from ..words.kinds import PRIORITY, RETRIES, TIMEOUT, Moment, Text
+from ..words.options import EXISTING, MAX_IDENTIFIER
 from .base import Page
-from .fields import MomentField
 
-_OPTIONS = ("identifier", "existing", "priority", "collection", "run_after", "start_before")
+_OPTIONS = (
+    *("identifier", "existing", "priority", "collection", "run_after", "start_before"),
+    *("timeout", "max_retries", "unique"),
+)
 
 
 class EnqueueForm(forms.Form):
@@ -31,35 +44,36 @@ class EnqueueForm(forms.Form):
     identifier = forms.CharField(
         required=False, max_length=MAX_IDENTIFIER, help_text="idempotency key, unique in its Type"
     )
+    unique = forms.CharField(
+        required=False,
+        max_length=MAX_IDENTIFIER,
+        label="Unique key",
+        help_text="of one live Instance of its Type",
+    )
     existing = forms.ChoiceField(
         required=False,
         choices=[
             ("raise", "refuse"),
             ("return", "show that one"),
-            ("redrive", "run it again if it failed"),
+            ("redrive", "identifier: run it again if it failed"),
+            ("replace", "unique key: replace the inputs of what waits"),
+            ("debounce", "unique key: move what waits to “not before”"),
         ],
-        label="If the identifier is taken",
+        label="If one of these is taken",
     )
-    priority = forms.IntegerField(
-        required=False,
-        min_value=MIN_PRIORITY,
-        max_value=MAX_PRIORITY,
-        help_text=f"from {MIN_PRIORITY} to {MAX_PRIORITY}, higher first",
-    )
-    collection = forms.CharField(
-        required=False, max_length=MAX_IDENTIFIER, help_text="label of a subset of the Type"
-    )
-    run_after = MomentField(
-        required=False, label="Not before", help_text="2030-01-31T18:00, or a delay as 1h30m"
-    )
-    start_before = MomentField(
-        required=False, label="Start before", help_text="else it is FAILED, MISSED"
-    )
+    priority = KindField(PRIORITY)
+    collection = KindField(Text(), help_text="label of a subset of the Type")
+    run_after = KindField(Moment(), label="Not before")
+    start_before = KindField(Moment(), label="Start before", help_text="else it is FAILED, MISSED")
+    timeout = KindField(TIMEOUT, label="Time-out", help_text="empty: that of the Type")
+    max_retries = KindField(RETRIES, label="Retries", help_text="empty: those of the Type")
 
     def clean_inputs(self):
         """Return ``(args, kwargs)``."""
         try:
-            return binding.arguments(codec.from_plain(codec.parse(self.cleaned_data["inputs"])))
+            return binding.arguments(
+                tagged_json.from_plain(tagged_json.parse(self.cleaned_data["inputs"]))
+            )
         except NotSerializable as error:
             raise forms.ValidationError(f"This is {error}.") from None
         except (CorruptData, InvalidInputs) as error:
@@ -94,12 +108,16 @@ class EnqueuePage(Page):
             return self._form(declared, form, status=422)
         args, kwargs = form.cleaned_data["inputs"]
         try:
+            contracts.require(declared, args, kwargs)
             options = form.options(overview.now)
             instance = declared.using(created_by=actor(request, PAGE), **options).enqueue(
                 *args, **kwargs
             )
         except ATPError as error:
-            form.add_error("inputs" if isinstance(error, InvalidInputs) else None, str(error))
+            if isinstance(error, InvalidInputs):
+                form.add_error("inputs", [_told(*each) for each in error.problems] or str(error))
+            else:
+                form.add_error(None, str(error))
             taken = error.instance if isinstance(error, DuplicateIdentifier) else None
             return self._form(declared, form, status=problem_of(error).status, taken=taken)
         told = "Enqueued." if instance.is_new else "This one had been enqueued before."
@@ -110,15 +128,20 @@ class EnqueuePage(Page):
         signature = f"{declared.identifier}{declared.signature}"
         explanation = inspect.getdoc(declared.handler)
         return self.show(
-            declared=declared, form=form, signature=signature, explanation=explanation, **context
+            declared=declared,
+            form=form,
+            signature=signature,
+            explanation=explanation,
+            parameters=contracts.described(contracts.schema_of(declared), declared.signature),
+            **context,
         )
 
     def _initial(self, declared):
-        """What the form begins with: the options and inputs of another Instance, or a sketch."""
+        """Return the initial values: the options and inputs of another Instance, or a sketch."""
         like = self.request.GET.get("like")
         if like is None:
             return {
-                "inputs": _as_json(_sketch(declared.signature)),
+                "inputs": as_json(sketch(declared.signature)),
                 "existing": EXISTING[0],
                 "priority": declared.options.priority,
                 "collection": declared.options.collection,
@@ -132,26 +155,38 @@ class EnqueuePage(Page):
             "existing": EXISTING[0],
             "priority": other.priority,
             "collection": other.collection,
+            "timeout": _delay(other.timeout),
+            "max_retries": other.max_retries,
         }
+
+
+def _told(path, text):
+    """Return what is wrong at a path of the inputs in words."""
+    return f"{path}: {text}" if path else text
+
+
+def _delay(timeout):
+    """Return a time-out as the form takes it, in whole seconds."""
+    return None if timeout is None else f"{math.ceil(timeout.total_seconds())}s"
 
 
 def _stored(instance):
     inputs = queue.inputs(instance)
     if inputs is not None and inputs.format == codec.JSON:
         with contextlib.suppress(ValueError, RecursionError):
-            return _as_json(json.loads(inputs.data))
+            return as_json(json.loads(inputs.data))
     raise BadRequest(f"The inputs of {instance.uuid} are no JSON: they cannot be given again.")
 
 
-def _sketch(signature):
+def sketch(signature):
     """Return the arguments that have a default, each with that."""
     sketch = {}
     for name, parameter in signature.parameters.items():
         if parameter.default is not parameter.empty:
             with contextlib.suppress(NotSerializable):
-                sketch[name] = json.loads(codec.to_json(parameter.default))
+                sketch[name] = json.loads(tagged_json.to_json(parameter.default))
     return sketch
 
 
-def _as_json(value):
+def as_json(value):
     return json.dumps(value, indent=2, ensure_ascii=False)

@@ -5,29 +5,28 @@ from datetime import datetime
 from django import forms
 from django.utils import timezone
 
-from .. import queue, told
+from .. import queue
 from ..exceptions import GateChanged
-from ..options import MAX_IDENTIFIER
+from ..verbs.table import SCOPE, VERBS
 from ..web.actor import PAGE, actor
-from .fields import MomentField
-from .places import PlacePage, hidden_fields
+from ..web.forms import field_of
+from ..words import sentences
+from .scopes import ScopePage, hidden_fields
 
-_VERBS = {"hold": queue.hold, "drop": queue.drop, "open": queue.open_gate}
 # More that wait are not counted.
 COUNTED = 10_000
 
 
 class GateForm(forms.Form):
     mode = forms.ChoiceField(
-        label="What waits",
-        choices=[("hold", "is held"), ("drop", "is dropped: it FAILs"), ("open", "is let go")],
+        label="Gate",
+        choices=[
+            ("hold", "hold: nothing is started"),
+            ("drop", "drop: what waits is FAILED"),
+            ("open", "open: what waits is started"),
+        ],
     )
-    reason = forms.CharField(required=False, show_hidden_initial=True, max_length=MAX_IDENTIFIER)
-    until = MomentField(
-        required=False,
-        show_hidden_initial=True,
-        help_text="opens by itself: 2030-01-31T18:00, or after a delay as 1h30m",
-    )
+    reason, until = map(field_of, VERBS[SCOPE]["hold"].parameters[:2])
     # How the gate was when the form was shown: open, or since when it has been as it is.
     expected = forms.CharField(required=False, widget=forms.HiddenInput)
     sure = forms.CharField(required=False, widget=forms.HiddenInput)
@@ -48,7 +47,7 @@ class GateForm(forms.Form):
         return given
 
 
-class GatePage(PlacePage):
+class GatePage(ScopePage):
     """The gate of a Type or of a lane of it; without a Type that over everything.
 
     To drop it asks once more, and says how many wait there.
@@ -57,10 +56,10 @@ class GatePage(PlacePage):
     title = "Gate"
     fields = (*GateForm.base_fields, "initial-reason", "initial-until", "of", "collection")
 
-    def form_of(self, place, data=None):
-        return GateForm(data) if data is not None else GateForm(initial=_initial(_gate(place)))
+    def form_of(self, scope, data=None):
+        return GateForm(data) if data is not None else GateForm(initial=_initial(_gate(scope)))
 
-    def form_after(self, error, form, place):
+    def form_after(self, error, form, scope):
         if not isinstance(error, GateChanged):
             return form
         # Who sends it once more has seen how the gate is now.
@@ -71,34 +70,28 @@ class GatePage(PlacePage):
         form.full_clean()
         return form
 
-    def state(self, place):
-        found = [told.state_of(_gate(place))]
-        for gate in told.above(*place, queue.gates()):
-            found.append(f"{told.where(gate.type, None)} is {told.state_of(gate)}")
+    def state(self, scope):
+        found = [sentences.state_of(_gate(scope))]
+        for gate in sentences.above(*scope, queue.gates()):
+            found.append(f"{sentences.where(gate.type, None)} is {sentences.state_of(gate)}")
         return "; ".join(found)
 
-    def perform(self, form, place):
+    def perform(self, form, scope):
         given = form.cleaned_data
         mode = given["mode"]
         more = {"until": given["until"]} if mode != "open" else {}
         if mode == "drop" and not given["sure"]:
-            return self._ask(form, place)
-        gate = _VERBS[mode](
-            *place,
-            reason=given["reason"],
-            expected=given["expected"],
-            **more,
-            by=actor(self.request, PAGE),
-        )
-        return told.of_gate(mode, *place, gate if mode == "open" else gate.was, queue.gates())
+            return self._ask(form, scope)
+        more |= {"reason": given["reason"], "expected": given["expected"]}
+        return VERBS[SCOPE][mode].perform(scope, actor(self.request, PAGE), **more).told
 
-    def _ask(self, form, place):
-        waiting = queue.waiting(*place, most=COUNTED + 1)
+    def _ask(self, form, scope):
+        waiting = queue.waiting(*scope, most=COUNTED + 1)
         return self.show(
             template="atp/drop.html",
-            of=told.where(*place),
-            place=place,
-            hidden=hidden_fields(place),
+            of=sentences.where(*scope),
+            scope=scope,
+            hidden=hidden_fields(scope),
             waiting=min(waiting, COUNTED),
             more=waiting > COUNTED,
             given=[
@@ -109,9 +102,9 @@ class GatePage(PlacePage):
         )
 
 
-def _gate(place):
-    """The Gate of a place, None if it is open."""
-    return next((gate for gate in queue.gates() if told.is_of(gate, *place)), None)
+def _gate(scope):
+    """The Gate of a scope, None if it is open."""
+    return next((gate for gate in queue.gates() if sentences.is_of(gate, *scope)), None)
 
 
 def _expected(given):

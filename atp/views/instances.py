@@ -1,14 +1,22 @@
 """Instances: the list of them, and all about one."""
 
-from .. import documents, overview, paging, queue, waiting
+from django.core.exceptions import BadRequest
+
+from .. import queue
 from ..conf import settings
 from ..models import Instance, LogRecord, Task
-from ..registry import registry
+from ..reports import blocked, documents, hooks, overview, paging, steps
+from ..reports.explaining.brief import briefs
+from ..reports.explaining.explain import explain
+from ..reports.explaining.when import starts
+from ..reports.timeline import ran, timeline
 from ..states import Event, Reason, State
-from ..timeline import ran, timeline
+from ..verbs.graphs import node_of
+from ..verbs.registry import is_identifier, registry
+from ..verbs.table import allowed
 from ..web import permissions, raw
-from ..web.actions import allowed
-from ..web.filters import InstanceFilter, selected
+from ..web.filters import ListedFilter, selected
+from ..words import wording
 from .base import Page
 from .bodies import shown_inputs, shown_response
 
@@ -16,29 +24,35 @@ PAGE_SIZE = 50
 # Records of the log on an Instance's own page, and on a page of its log.
 LOG_SHOWN = 50
 LOG_PAGE_SIZE = 200
+# Steps on an Instance's own page; the API lists all.
+STEPS_SHOWN = 50
 # After these the message of the last transition says what was wrong with the last attempt.
 _ENDED_BADLY = (Event.FAIL, Event.RETRY, Event.EXPIRE)
 NEWEST_FIRST = ("-id",)
+# Of a page of the log.
+_ORDERS = {"oldest": ("id",), "newest": NEWEST_FIRST}
 
 
 class InstancesPage(Page):
     permissions = (permissions.VIEW_INSTANCE,)
     template_name = "atp/instances.html"
-    parameters = (*InstanceFilter.base_filters, "page")
+    parameters = (*ListedFilter.base_filters, "page")
 
     def get(self, request):
         rows = Instance.objects.using(settings.DATABASE).select_related("type")
-        filters = selected(InstanceFilter, request.GET, rows, others=("page",))
+        filters = selected(ListedFilter, request.GET, rows, others=("page",))
         key = request.GET.get("page")
         page = paging.page(filters.qs, NEWEST_FIRST, size=PAGE_SIZE, key=key)
+        now = overview.now()
         _add_due_times(page.rows)
+        _add_causes(page.rows, now)
         return self.show(
-            now=overview.now(),
+            now=now,
             form=filters.form,
             is_filtered=any(filters.form.cleaned_data.values()),
             page=page,
             is_first=key is None,
-            query=_query_without_page(request),
+            query=query_without_page(request),
         )
 
 
@@ -47,10 +61,17 @@ def _add_due_times(instances):
     waiting = Task.objects.using(settings.DATABASE).waiting()
     tasks = waiting.in_bulk([row.pk for row in instances if row.state == State.ACCEPTED])
     for row in instances:
-        row.due = tasks[row.pk].due_at if row.pk in tasks else None
+        row.due = blocked.due(tasks[row.pk]) if row.pk in tasks else None
 
 
-def _query_without_page(request):
+def _add_causes(instances, now):
+    """Give each that is live the short cause for which it does not run, as ``cause``."""
+    found = briefs(instances, now)
+    for row in instances:
+        row.cause = found.get(row.pk)
+
+
+def query_without_page(request):
     """The query string of the filters that are set, as links to other pages begin with it."""
     query = request.GET.copy()
     query.pop("page", None)
@@ -70,11 +91,14 @@ class InstancePage(Page):
         context = {}
         if user.has_perm(permissions.VIEW_RESPONSE):
             context["response"] = shown_response(queue.response(instance))
+        if user.has_perm(permissions.VIEW_STEP):
+            context |= _steps(instance)
         if user.has_perm(permissions.VIEW_LOG):
             context |= _log(instance)
             context["ran"] = ran(context["timeline"], overview.now())
         if user.has_perm(permissions.VIEW_INPUTS):
             context["inputs"] = shown_inputs(queue.inputs(instance))
+            context["carried"] = instance.carried
         now = overview.now()
         held = task is not None and task.daemon is not None
         holder = overview.condition(task.daemon, now) if held else None
@@ -83,23 +107,45 @@ class InstancePage(Page):
             instance=instance,
             task=task,
             asked=documents.asked(instance.state, task.request) if task is not None else "",
-            waits_for=waiting.why(instance, task),
-            actions=[
-                a for a in allowed(instance, task) if holder != overview.LOST or not a.asks_holder
-            ],
+            **self._explanation(instance),
+            verbs=[verb for verb in allowed(instance, task) if self._may_use(verb, instance)],
             holder=holder,
             may_enqueue_again=self._may_enqueue_again(instance),
-            may_delete=self.may(permissions.DELETE),
+            schedule=self._schedule(instance),
+            hooks=hooks.written(instance),
+            node=node_of(instance.pk) if self.may(permissions.VIEW_GRAPH) else None,
             **context,
         )
+
+    def _explanation(self, instance):
+        """Why it does not run, or what it does, and when it starts; nothing once it has ended."""
+        if instance.is_terminal:
+            return {}
+        found = explain(instance, **permissions.told_to(self.request.user))
+        return {"explanation": found, "starts": starts(found.starts)}
+
+    def _may_use(self, verb, instance):
+        return self.may(*verb.permissions(instance))
 
     def _may_enqueue_again(self, instance):
         needed = (permissions.VIEW_TYPE, permissions.VIEW_INPUTS, permissions.OPERATE)
         return instance.type.identifier in registry and self.may(*needed)
 
+    def _schedule(self, instance):
+        """The identifier of the schedule that has made it, for whoever may see that."""
+        word, _, identifier = instance.created_by.partition(" ")
+        is_link = word == "schedule" and is_identifier(identifier)
+        return identifier if is_link and self.may(permissions.VIEW_SCHEDULE) else None
+
+
+def _steps(instance):
+    """Return the latest steps, with no more of their results than is shown."""
+    latest = steps.abbreviated(queue.steps(instance).reverse(), STEPS_SHOWN + 1)
+    return {"steps": latest[:STEPS_SHOWN][::-1], "are_steps_cut": len(latest) > STEPS_SHOWN}
+
 
 def _log(instance):
-    """What the log tells: its latest records, the time line, and why it failed if it did."""
+    """Return the latest records of the log, the time line, and the reason of a failure."""
     latest = list(instance.log.reverse()[: LOG_SHOWN + 1])
     last = next((record for record in latest if record.event), None)
     told = last.message if last is not None and last.event in _ENDED_BADLY else ""
@@ -108,24 +154,47 @@ def _log(instance):
         lost = next((record.message for record in latest if record.event == Event.EXPIRE), "")
         told = f"{lost}\n{told}".strip()
     return {
-        "log": latest[:LOG_SHOWN][::-1],
+        "log": _without_repetitions(latest[:LOG_SHOWN][::-1]),
         "is_log_cut": len(latest) > LOG_SHOWN,
-        "failure": told,
+        "failure": _failure(told) if told else None,
         "timeline": timeline(instance),
     }
+
+
+def _failure(told):
+    """The line that says what was wrong, and the traceback if there is one."""
+    headline = wording.headline(told)
+    rest = wording.without_own_frames(told) if told != headline else ""
+    return {"headline": headline, "traceback": rest}
+
+
+def _without_repetitions(records):
+    """Give each that has the same traceback as one before it the claim of that, as ``same_as``."""
+    repeated = wording.repetitions((record.message, record.attempt) for record in records)
+    for record, same_as in zip(records, repeated, strict=True):
+        record.same_as = same_as
+    return records
 
 
 class LogPage(Page):
     permissions = (permissions.VIEW_INSTANCE, permissions.VIEW_LOG)
     template_name = "atp/log.html"
-    parameters = ("page",)
+    parameters = ("page", "order")
 
     def get(self, request, uuid):
         instance = queue.get(uuid)
         records = LogRecord.objects.using(settings.DATABASE).filter(instance=instance)
-        key = request.GET.get("page")
-        page = paging.page(records, ("id",), size=LOG_PAGE_SIZE, key=key)
-        return self.show(instance=instance, page=page, now=overview.now())
+        order, key = request.GET.get("order", "oldest"), request.GET.get("page")
+        if order not in _ORDERS:
+            raise BadRequest(f"order={order!r}: must be one of {', '.join(_ORDERS)}.")
+        page = paging.page(records, _ORDERS[order], size=LOG_PAGE_SIZE, key=key)
+        is_end = key is None if order == "newest" else page.next is None
+        return self.show(
+            instance=instance,
+            page=page,
+            is_newest_first=order == "newest",
+            is_followed=is_end and not instance.is_terminal,
+        )
 
 
 class ResponseBody(Page):

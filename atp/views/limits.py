@@ -1,43 +1,27 @@
-"""Limits: a form of those of a Type, or of one of its lanes."""
+"""Limits: a form of those of a Type, or of one of its lanes; and the downstreams."""
 
 from django import forms
 
-from .. import queue, told, wording
-from ..rates import HOLD, default_burst
+from .. import queue
+from ..conf import settings
+from ..models import LogRecord
+from ..reports import downstreams, overview
+from ..verbs.table import DOWNSTREAM, SCOPE, VERBS
+from ..web import permissions
 from ..web.actor import PAGE, actor
-from .places import PlacePage
+from ..web.forms import form_of
+from ..words import sentences, wording
+from ..words.rates import default_burst
+from .base import Page
+from .scopes import ScopePage
 
-_LIMITS = ("max_running", "rate", "burst", "weight")
+_LIMIT, _UNLIMIT = (VERBS[SCOPE][name] for name in ("limit", "unlimit"))
+OF_TYPES = ("max_running_per_collection", "weight")
+_LIMITS = tuple(parameter.name for parameter in _LIMIT.parameters)
 
 
-class LimitForm(forms.Form):
-    """What is as it was when the form was shown is not given: another may have set it."""
-
-    max_running = forms.IntegerField(
-        required=False,
-        show_hidden_initial=True,
-        min_value=1,
-        error_messages={"min_value": f"A whole number from 1. {HOLD}"},
-        label="At a time",
-        help_text="over all daemons; empty: no limit",
-    )
-    rate = forms.CharField(
-        required=False,
-        show_hidden_initial=True,
-        help_text="started in a time, as 50/s, 100/min or 5/10s; empty: no limit",
-    )
-    burst = forms.IntegerField(
-        required=False,
-        show_hidden_initial=True,
-        min_value=1,
-        help_text="of the rate at once, after a pause; empty: what comes in a tenth of a second",
-    )
-    weight = forms.FloatField(
-        required=False,
-        show_hidden_initial=True,
-        help_text="share of the Type beside others: 1, if it is empty",
-    )
-    default = forms.BooleanField(required=False, label="Leave it to the code")
+class LimitForm(form_of(_LIMIT.parameters)):
+    default = forms.BooleanField(required=False, label="Use the limits that the code declares")
 
     def clean(self):
         given = super().clean()
@@ -45,17 +29,15 @@ class LimitForm(forms.Form):
             self.add_error("default", "It takes no limits beside it.")
         return given
 
-    def limits(self):
-        """Return what was given, as ``queue.limit`` takes it."""
-        given = {name: self.cleaned_data[name] for name in self.changed_data if name in _LIMITS}
-        if "rate" in given:
-            given["rate"] = given["rate"] or None
-            if given["rate"]:
-                given.setdefault("burst", self.cleaned_data["burst"])
+    def given(self):
+        given = super().given()
+        if given.get("rate"):
+            # A new rate goes with the burst that the form shows.
+            given.setdefault("burst", self.cleaned_data["burst"])
         return given
 
 
-class LimitPage(PlacePage):
+class LimitPage(ScopePage):
     """The limits of a Type or of a lane of it."""
 
     title = "Limits"
@@ -65,32 +47,30 @@ class LimitPage(PlacePage):
         *("of", "collection"),
     )
 
-    def form_of(self, place, data=None):
-        form = LimitForm(data) if data is not None else LimitForm(initial=_initial(_limit(place)))
-        if place[1] is not None and not form.data.get("weight"):
-            del form.fields["weight"]  # a lane has none
+    def form_of(self, scope, data=None):
+        form = LimitForm(data) if data is not None else LimitForm(initial=_initial(_limit(scope)))
+        for name in OF_TYPES if scope[1] is not None else ():
+            if not form.data.get(name):
+                del form.fields[name]  # a lane has none
         return form
 
-    def state(self, place):
-        limit = _limit(place)
+    def state(self, scope):
+        limit = _limit(scope)
         if limit is None:
             return "nothing is limited"
         by = (limit.who or "nobody named") if limit.is_set else "the code"
-        return f"{told.of_limits(limit)}, set by {by}, since {wording.moment(limit.since)}"
+        return f"{sentences.of_limits(limit)}, set by {by}, since {wording.moment(limit.since)}"
 
-    def perform(self, form, place):
+    def perform(self, form, scope):
         by = actor(self.request, PAGE)
         if form.cleaned_data["default"]:
-            return told.of_unlimit(queue.unlimit(*place, by=by))
-        given = form.limits()
-        if not given:
-            return "Nothing was different."
-        limit = queue.limit(*place, **given, by=by)
-        return f"The limits are set: {told.of_limits(limit)}."
+            return _UNLIMIT.perform(scope, by).told
+        given = form.given()
+        return _LIMIT.perform(scope, by, **given).told if given else "Nothing was different."
 
 
-def _limit(place):
-    type, collection = place
+def _limit(scope):
+    type, collection = scope
     return next((row for row in queue.limits(type) if row.collection == collection), None)
 
 
@@ -100,7 +80,50 @@ def _initial(limit):
     has_burst = limit.rate and limit.burst != default_burst(limit.rate)
     return {
         "max_running": limit.max_running,
+        "max_running_per_collection": limit.max_running_per_collection,
         "rate": limit.rate,
         "burst": limit.burst if has_burst else None,
         "weight": wording.plain_number(limit.weight),
+        "max_waiting": limit.max_waiting,
+        "max_wait": wording.written(limit.max_wait) or None,
     }
+
+
+# Records of the log on a downstream's page.
+LOG = 50
+
+
+class DownstreamsPage(Page):
+    """The services that handlers call, and how they are."""
+
+    permissions = (permissions.VIEW_DOWNSTREAM,)
+    template_name = "atp/downstreams.html"
+
+    def get(self, request):
+        return self.show(now=overview.now(), downstreams=list(map(_shown, queue.downstreams())))
+
+
+class DownstreamPage(Page):
+    """One of them, with the verbs and its log."""
+
+    permissions = (permissions.VIEW_DOWNSTREAM,)
+    template_name = "atp/downstream.html"
+
+    def get(self, request, downstream):
+        row = queue.get_downstream(downstream)
+        verbs = VERBS[DOWNSTREAM].values()
+        return self.show(
+            now=overview.now(),
+            downstream=_shown(row),
+            verbs=[verb for verb in verbs if verb.is_allowed(row) and self.may(verb.permission)],
+            log=_log(row) if self.may(permissions.VIEW_LOG) else None,
+        )
+
+
+def _shown(row):
+    return downstreams.document(row) | {"waits": downstreams.due(row)}
+
+
+def _log(row):
+    records = LogRecord.objects.using(settings.DATABASE).about(f"downstream:{row.name}")
+    return list(records.reverse()[:LOG])

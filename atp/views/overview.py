@@ -1,13 +1,16 @@
 """The overview: what waits, runs and failed, and who works on it."""
 
-from .. import health, overview, waiting
 from .. import queue as verbs
+from ..reports import health, overview
+from ..reports.explaining import notes
 from ..web import permissions
 from .base import Page
-from .daemons import daemon_rows
+from .daemons import daemon_rows, gone
 
 # Records of the log about everything.
 SHOWN = 3
+# More gates are folded, and so are idle Types among more than so many.
+GATES, TYPES = 3, 10
 
 
 class OverviewPage(Page):
@@ -18,14 +21,30 @@ class OverviewPage(Page):
         queue = overview.overview(history=False)
         rows = daemon_rows(queue.time)
         shut = verbs.gates(now=queue.time)
+        everything = [gate for gate in shut if gate.type_id is None]
+        shown, idle = _by_urgency(queue.types)
         may_see_daemons = request.user.has_perm(permissions.VIEW_DAEMON)
         return self.show(
             queue=queue,
             now=queue.time,
             gates=shut,
-            limited=waiting.limited(queue.time, shut),
+            gates_shown=shut if len(shut) <= GATES else everything,
+            gates_folded=[] if len(shut) <= GATES else [gate for gate in shut if gate.type_id],
+            types_shown=shown,
+            types_idle=idle,
+            limited=notes.limited(queue.time, shut),
             problems=health.problems([row.daemon for row in rows], queue.time, shut),
             quieted=health.quieted([row.daemon for row in rows], queue.time),
-            log=verbs.place_log(limit=SHOWN) if self.may(permissions.VIEW_LOG) else None,
+            log=verbs.scope_log(limit=SHOWN) if self.may(permissions.VIEW_LOG) else None,
             daemons=rows if may_see_daemons else None,
+            gone=gone(queue.time, rows) if may_see_daemons else None,
         )
+
+
+def _by_urgency(types):
+    """Return the Types that are shown, what has failed of late or is due first; and the idle."""
+    rows = sorted(types, key=lambda counts: (-counts.failed_lately, -counts.due))
+    if len(rows) <= TYPES:
+        return rows, []
+    idle = [counts for counts in rows if counts.is_idle]
+    return [counts for counts in rows if not counts.is_idle], idle

@@ -1,10 +1,17 @@
 """The Types: their parameters, and what became of them."""
 
-from .. import documents, queue, told
+from .. import contracts, queue
 from ..conf import settings
 from ..models import Type
-from ..registry import registry
+from ..reports import documents, schedules
+from ..reports.explaining.explain import explain
+from ..reports.explaining.when import starts
+from ..verbs.control.limits import fullness
+from ..verbs.registry import registry
+from ..verbs.table import SCOPE, VERBS
+from ..verbs.table.scopes import Level
 from ..web import permissions
+from ..words import sentences
 from .base import Page
 
 # Rows of the log on a Type's own page.
@@ -33,7 +40,7 @@ class TypesPage(Page):
 
 def _limit(limit):
     """A Limit in words, with its collection if it is of one."""
-    return {"collection": limit.collection, "words": told.of_limits(limit)}
+    return {"collection": limit.collection, "words": sentences.of_limits(limit)}
 
 
 class TypePage(Page):
@@ -42,11 +49,31 @@ class TypePage(Page):
 
     def get(self, request, identifier):
         row = queue.get_type(identifier)
+        declared = registry.get(identifier) if identifier in registry else None
+        contract = None if declared is None else contracts.schema_of(declared)
         may_see_log = request.user.has_perm(permissions.VIEW_LOG)
+        explanation = explain(row, **permissions.told_to(request.user))
+        shut = queue.gates(now=explanation.looked_at)
         return self.show(
+            now=explanation.looked_at,
+            explanation=explanation,
+            starts=starts(explanation.starts),
             type=documents.type(row),
-            gates=[gate for gate in queue.gates() if gate.type_id in (None, row.pk)],
-            limits=queue.limits(identifier),
-            declared=registry.get(identifier) if identifier in registry else None,
-            log=queue.place_log(identifier, limit=SHOWN) if may_see_log else None,
+            gates=[gate for gate in shut if gate.type_id in (None, row.pk)],
+            limits=[(limit, fullness(limit)) for limit in queue.limits(identifier)],
+            declared=declared,
+            contract=contract,
+            parameters=contract and contracts.described(contract, declared.signature),
+            returned=contract and contracts.words_of(contract.outputs, contract.defs),
+            verbs=self._verbs(),
+            schedules=schedules.documents(row) if self.may(permissions.VIEW_SCHEDULE) else None,
+            log=queue.scope_log(identifier, limit=SHOWN) if may_see_log else None,
         )
+
+    def _verbs(self):
+        """Return the verbs on the whole Type; gates and limits have pages of their own."""
+        return [
+            verb
+            for verb in VERBS[SCOPE].values()
+            if not verb.of and Level.TYPE in verb.levels and self.may(verb.permission)
+        ]

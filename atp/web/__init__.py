@@ -1,1 +1,1 @@
-"""What the pages and the API share: who may do what, filters, problems, raw bodies, actions."""
+"""The part that pages and API share: permissions, filters, forms, problems, raw bodies."""

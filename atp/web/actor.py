@@ -1,6 +1,6 @@
-"""Who acts, and through which channel, for the log."""
+"""The actor and the channel, for the log."""
 
-from ..options import MAX_IDENTIFIER
+from ..words.options import MAX_IDENTIFIER
 
 PAGE, API, ADMIN = "page", "API", "admin"
 

@@ -1,4 +1,4 @@
-"""How lists are filtered, in pages and API alike: django-filter reads, the QuerySets select.
+"""Filters of lists, for pages and API: django-filter reads, the QuerySets select.
 
 An unknown filter or value is refused instead of ignored, since a list that is
 longer than was asked for looks like an answer.
@@ -10,13 +10,18 @@ import django_filters
 from django import forms
 from django.core.exceptions import ValidationError
 
-from ..conf import did_you_mean, settings
+from ..conf import settings
 from ..exceptions import InvalidSelection
-from ..models import Instance, Task, Type
-from ..options import MAX_IDENTIFIER
+from ..models import ErrorGroup, Graph, Instance, Node, Task, Type
+from ..reports import overview
+from ..reports.errors import groups
 from ..states import Reason, State
+from ..words.hints import did_you_mean
+from ..words.options import MAX_IDENTIFIER
 
 _UUID = re.compile(r"[0-9a-f]{8,32}")
+# As pages show it.
+_SHORT_UUID = re.compile(r"([0-9a-f]{8})(?:…|\.\.\.)([0-9a-f]{4})")
 
 
 def selected(filterset, data, rows, *, others=()):
@@ -80,6 +85,8 @@ class _UUIDField(forms.CharField):
 
     def clean(self, value):
         value = super().clean(value).lower()
+        if _SHORT_UUID.fullmatch(value):
+            return value
         if value and not _UUID.fullmatch(value.replace("-", "")):
             raise ValidationError(
                 f"{value!r} is neither a uuid nor the first 8 digits or more of one."
@@ -130,7 +137,7 @@ class InstanceFilter(_FilterSet):
     )
     uuid = UUIDFilter(
         label="UUID",
-        widget=forms.TextInput(attrs={"placeholder": "or its first 8 digits"}),
+        widget=forms.TextInput(attrs={"placeholder": "or its first 8 digits, or as lists show it"}),
     )
 
     class Meta:
@@ -139,7 +146,28 @@ class InstanceFilter(_FilterSet):
 
     def select(self, rows, uuid=None, **given):
         rows = rows.selected(**given)
-        return rows if uuid is None else rows.named(uuid)
+        if uuid is None:
+            return rows
+        short = _SHORT_UUID.fullmatch(uuid)
+        return rows.named_between(*short.groups()) if short else rows.named(uuid)
+
+
+class ListedFilter(InstanceFilter):
+    """The filters that only the list of the pages has."""
+
+    due = WordFilter(("now", "later"), label="Due")
+    no_collection = WordFilter(("yes",), label="Without a collection")
+
+    def select(self, rows, due="", no_collection="", **given):
+        rows = super().select(rows, **given)
+        if no_collection:
+            rows = rows.filter(collection="")
+        if due:
+            now = overview.now()
+            tasks = Task.objects.using(settings.DATABASE).waiting()
+            tasks = tasks.due(now) if due == "now" else tasks.filter(due_at__gt=now)
+            rows = rows.filter(pk__in=tasks.values("pk"))
+        return rows
 
 
 class TaskFilter(_FilterSet):
@@ -156,3 +184,46 @@ class TaskFilter(_FilterSet):
     def select(self, rows, claimed="false", **given):
         rows = rows.claimed() if claimed == "true" else rows.waiting()
         return rows.filter(**given)
+
+
+class GraphFilter(_FilterSet):
+    name = django_filters.CharFilter(max_length=MAX_IDENTIFIER, strip=False, label="Name")
+    ended = WordFilter(("true", "false"), label="Ended")
+
+    class Meta:
+        model = Graph
+        fields = ()
+
+    def select(self, rows, ended="", **given):
+        if ended:
+            rows = rows.filter(ended__isnull=ended == "false")
+        return rows.filter(**given)
+
+
+class ErrorFilter(_FilterSet):
+    type = django_filters.CharFilter(
+        max_length=MAX_IDENTIFIER, strip=False, label="Type", help_text="Or a pattern."
+    )
+    muted = WordFilter(("true", "false"), label="Muted")
+
+    class Meta:
+        model = ErrorGroup
+        fields = ()
+
+    def select(self, rows, **given):
+        return groups.selected(rows, **given)
+
+
+class NodeFilter(_FilterSet):
+    name = django_filters.CharFilter(max_length=MAX_IDENTIFIER, strip=False, label="Name")
+    type = TypeFilter(label="Type")
+    state = WordFilter(State, label="State")
+
+    class Meta:
+        model = Node
+        fields = ()
+
+    def select(self, rows, name="", **given):
+        if name:
+            rows = rows.filter(name__startswith=name)
+        return rows.filter(**{f"instance__{key}": value for key, value in given.items()})

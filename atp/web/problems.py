@@ -1,4 +1,4 @@
-"""What an exception means over HTTP: a status and a title; the sentence is its own.
+"""The meaning of an exception over HTTP: a status and a title; the sentence is its own.
 
 The pages show it, the API answers with it as RFC 9457 has it.
 """
@@ -25,6 +25,8 @@ class Problem:
     title: str
     detail: str = ""
     errors: tuple = ()
+    # In seconds, where it is known when to try again.
+    retry_after: float | None = None
 
 
 # The first class that fits decides.
@@ -33,6 +35,11 @@ MEANINGS = (
     (atp.UnknownDaemon, 404, "unknown-daemon", "There is no such daemon"),
     (atp.UnregisteredHandler, 409, "no-handler", "This process has no handler for the Type"),
     (atp.UnknownType, 404, "unknown-type", "There is no such Type"),
+    (atp.UnknownSchedule, 404, "unknown-schedule", "There is no such schedule"),
+    (atp.UnknownGraph, 404, "unknown-graph", "There is no such graph"),
+    (atp.UnknownDownstream, 404, "unknown-downstream", "There is no such downstream"),
+    (atp.DownstreamChanged, 409, "downstream-changed", "The downstream has changed"),
+    (atp.UnknownErrorGroup, 404, "unknown-error-group", "There is no such error group"),
     (atp.InvalidPageKey, 400, "invalid-page-key", "There is no such page"),
     (atp.InvalidSelection, 400, "invalid-selection", "The list cannot be filtered so"),
     (atp.InvalidInputs, 422, "invalid-inputs", "The inputs do not fit"),
@@ -40,9 +47,16 @@ MEANINGS = (
     (atp.InvalidGate, 422, "invalid-gate", "The gate cannot be set so"),
     (atp.GateChanged, 409, "gate-changed", "Somebody else has set the gate"),
     (atp.InvalidLimit, 422, "invalid-limit", "The limit is not possible"),
+    (atp.InvalidSchedule, 422, "invalid-schedule", "The schedule is not possible"),
+    (atp.IllegalSchedule, 409, "illegal-schedule", "The schedule does not allow it"),
+    (atp.ScheduleChanged, 409, "schedule-changed", "Somebody else has changed the schedule"),
+    (atp.InvalidGraph, 422, "invalid-graph", "The graph is not possible"),
+    (atp.GraphClosed, 409, "graph-closed", "Nothing can be added to the graph"),
     (atp.NotSerializable, 422, "not-serializable", "A value cannot be kept"),
     (atp.CorruptData, 422, "unreadable", "A value cannot be read"),
     (atp.TooLarge, 422, "too-large", "A value is too large"),
+    (atp.QueueFull, 429, "queue-full", "Too many wait already"),
+    (atp.UniqueTaken, 409, "unique-taken", "The unique key is taken"),
     (atp.DuplicateIdentifier, 409, "duplicate-identifier", "The identifier is taken"),
     (atp.NotPausable, 409, "not-pausable", "What it does cannot be paused"),
     (atp.IllegalTransition, 409, "illegal-transition", "The state does not allow it"),
@@ -66,6 +80,7 @@ def problem_of(error):
                 title=title,
                 detail=_sentence(error, status),
                 errors=_errors(error),
+                retry_after=getattr(error, "retry_after", None),
             )
     if type(error) is DatabaseError:
         # So psycopg2 calls a connection that is lost while it waits for the answer.
@@ -79,8 +94,13 @@ def _sentence(error, status):
 
 
 def _errors(error):
+    if isinstance(error, atp.InvalidInputs) and error.problems:
+        return tuple((f"inputs.{path}".rstrip("."), text) for path, text in error.problems)
     if isinstance(error, atp.InvalidInputs) and error.argument is not None:
         return ((f"inputs.{error.argument}", str(error)),)
     if isinstance(error, atp.InvalidSelection):
         return tuple(error.errors)
+    named = (atp.InvalidSchedule, atp.InvalidGraph)
+    if isinstance(error, named) and error.parameter is not None:
+        return ((error.parameter, str(error)),)
     return ()

@@ -1,4 +1,4 @@
-"""What handlers have produced, as it is: never as a page of this site (G14).
+"""The output of handlers as it is: never as a page of this site (G14).
 
 A response may be HTML or SVG with a script in it, and whoever opens it is
 logged in here. So only pictures, plain text and JSON are shown by the
@@ -6,14 +6,15 @@ browser; everything else is downloaded. The headers say the same three times
 over, for browsers that know only some of them.
 """
 
+import mimetypes
 import re
 
 from django.core.files.storage import storages
 from django.http import FileResponse, Http404, HttpResponse
 from django.utils.http import content_disposition_header
 
-from .. import documents
 from ..conf import settings
+from ..reports import documents
 
 PICTURES = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp", "image/avif"})
 _SHOWN = PICTURES | {"text/plain", "application/json"}
@@ -34,12 +35,14 @@ def is_picture(content_type):
 
 
 def body_of(response, name):
-    """Return the HTTP response with the body of a Response; ``name`` is that of a download.
+    """Return the HTTP response with the body of a Response.
 
+    ``name`` is that of a download, whose ending is that of the content type, if it has one.
     Raises Http404 if there is none, or its file is gone.
     """
     if response is None or not response.content_type:
         raise Http404("There is no response.")
+    name += mimetypes.guess_extension(media_type(response.content_type), strict=False) or ""
     if response.file:
         return _guarded(FileResponse(_opened(response.file)), response.content_type, name)
     if response.data is None:

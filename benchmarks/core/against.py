@@ -52,6 +52,16 @@ class Side:
             for figure in self.documents[0]["median"]
         }
 
+    def ratio(self, figure, earlier):
+        """Return the median of a figure's ratios to an earlier side, run by run; None without any.
+
+        The pace of a machine drifts, which two runs that follow each other share.
+        """
+        runs = zip(self.documents, earlier.documents, strict=True)
+        pairs = [(now["median"][figure], then["median"].get(figure)) for now, then in runs]
+        ratios = [value / before for value, before in pairs if before]
+        return statistics.median(ratios) if ratios else None
+
 
 @contextmanager
 def checked_out(commit, directory):
@@ -79,18 +89,22 @@ def compared(benchmark, arguments, runs, earlier, directory):
     """
     name, folder = earlier
     now, then = Side(name="the code as it is", folder=ROOT), Side(name=name, folder=folder)
+    sides = [now, then]
     for _ in range(runs):
-        for side in (now, then):
+        for side in sides:
             side.run(benchmark, arguments, directory)
+        # They take turns to be first.
+        sides.reverse()
     medians, earlier_medians = now.medians(), then.medians()
     print(f"\n{benchmark}\n{'=' * len(benchmark)}")
     print(f"{'':<56} {'now':>12} {name:>12} {'now / then':>12}")
     ratios = {}
     for figure, median in medians.items():
-        before = earlier_medians.get(figure)
-        if before:
-            ratios[f"{figure}, at {name}"] = median / before
-            print(f"{figure:<56} {told(median):>12} {told(before):>12} {median / before:>12.2f}")
+        ratio = now.ratio(figure, then)
+        if ratio is not None:
+            ratios[f"{figure}, at {name}"] = ratio
+            before = earlier_medians[figure]
+            print(f"{figure:<56} {told(median):>12} {told(before):>12} {ratio:>12.2f}")
     return now.documents[0] | {
         "settings": now.documents[0]["settings"] | {"runs": runs},
         "median": medians,

@@ -4,6 +4,8 @@ import time
 from collections import Counter
 from dataclasses import dataclass
 
+from .log_column import KIND
+
 # The queue is looked at this often, in seconds, by a key that is found at once.
 LOOK_EVERY = 0.01
 STALLED_AFTER = 20
@@ -129,7 +131,7 @@ def verify(batch):
     if found != {("FINISHED", 1): len(batch)}:
         raise BatchError(f"Not all of {len(batch)} are FINISHED after one attempt: {found}.")
     records = LogRecord.objects.filter(instance__pk__range=batch.keys)
-    events = Counter(records.values_list("event", flat=True))
+    events = Counter(records.values_list(KIND, flat=True))
     if events != dict.fromkeys(EVENTS, len(batch)):
         raise BatchError(f"The log of {len(batch)} Instances is not whole: {events}.")
 
@@ -143,7 +145,7 @@ def finish_times(instances):
 def _first_claim(batch):
     from atp.models import LogRecord
 
-    claims = LogRecord.objects.filter(instance__pk__range=batch.keys, event="claim")
+    claims = LogRecord.objects.filter(instance__pk__range=batch.keys, **{KIND: "claim"})
     return claims.order_by("time").values_list("time", flat=True)[0].timestamp()
 
 

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from .database import set_sequence
+from .log_column import KIND
 
 CHUNK = 50_000
 # What the log says of an Instance, and its state then.
@@ -81,7 +82,7 @@ def _statements(dialect, state, events, collection="''"):
         SELECT number, 'json', '{{"number":' || number || '}}' FROM {_NUMBERS}"""
     logs = [
         f"""INSERT INTO atp_logrecord
-            (instance_id, subject, time, event, state, attempt, level, who, message)
+            (instance_id, subject, time, {KIND}, state, attempt, level, who, message)
         SELECT number, '', {dialect.time}, '{event}', '{state}', {attempt}, 20, '', ''
         FROM {_NUMBERS}"""
         for event, state, attempt in events

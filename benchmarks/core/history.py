@@ -13,6 +13,7 @@ from itertools import chain
 from uuid import UUID
 
 from .database import set_sequence
+from .log_column import KIND
 
 # Identifier and share of a thousand; the last has a handful of old Instances.
 TYPES = {
@@ -263,7 +264,7 @@ class _Writer:
                 "instance_id": row["id"],
                 "subject": "",
                 "time": row["created"] + timedelta(milliseconds=number),
-                "event": "enqueue" if number == 0 else "",
+                KIND: "enqueue" if number == 0 else "message",
                 "state": row["state"],
                 "attempt": row["attempt"],
                 "level": 20,

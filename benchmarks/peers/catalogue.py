@@ -1,14 +1,31 @@
-"""Who is measured, with the settings that were found to be the fastest on two cores."""
+"""Who is measured, with the settings that were found to be the fastest on two cores.
+
+Those who save rows by Django's ORM have the settings that each has by default.
+"""
 
 from dataclasses import dataclass, field
 
-DRAIN, ENQUEUE, BULK, LATENCY = FIGURES = ("drain", "enqueue", "bulk", "latency")
+DRAIN, ENQUEUE, BULK, LATENCY, ORM, FAN = FIGURES = (
+    *("drain", "enqueue", "bulk"),
+    *("latency", "orm", "fan"),
+)
+_NOOPS = (DRAIN, ENQUEUE, BULK, LATENCY)
 POSTGRES, REDIS, SQLITE = "postgres", "redis", "sqlite"
+# What is found of ORM with the settings that Django has by default.
+SAVED = "orm, Django's defaults"
+
+# Workers of each that saves rows, and how many times as much ATP is to do as a queue, and as
+# no queue at all.
+_SAVERS = 2
+_AS_A_PEER, _AS_A_LOOP = 3, 0.8
+# Rows are saved by what ATP's environment has, but where the peer needs psycopg 3.
+_DJANGO = ("Django==5.2.19", "psycopg2-binary==2.9.13")
 
 # What is installed into the virtual environment of each, by its name.
 REQUIREMENTS = {
     "awa": ("awa-pg==0.6.9",),
     "celery": ("celery[redis]==5.7.0", "redis==8.1.0"),
+    "celery-django": ("celery[redis]==5.7.0", "redis==8.1.0", *_DJANGO),
     "chancy": ("chancy==0.26.0", "psycopg[binary]==3.3.9"),
     "django-q2": ("django-q2==1.11.1", "Django==5.2.19", "psycopg[binary]==3.3.9"),
     "django-tasks-db": (
@@ -17,10 +34,17 @@ REQUIREMENTS = {
         "Django==5.2.19",
         "psycopg[binary]==3.3.9",
     ),
+    "django-tasks-db-psycopg2": ("django-tasks-db==0.13.0", "django-tasks==0.12.0", *_DJANGO),
     "dramatiq": ("dramatiq==2.2.1", "redis==8.1.0"),
     "huey": ("huey==3.5.4", "redis==8.1.0", "psycopg[binary]==3.3.9"),
+    "huey-django": ("huey==3.5.4", "redis==8.1.0", *_DJANGO),
     "pgqueuer": ("pgqueuer==1.6.0", "asyncpg==0.32.0", "uvloop==0.23.0"),
     "procrastinate": ("procrastinate==3.10.0", "psycopg[binary]==3.3.9"),
+    "procrastinate-django": (
+        "procrastinate==3.10.0",
+        "Django==5.2.19",
+        "psycopg[binary]==3.3.9",
+    ),
 }
 
 
@@ -32,7 +56,9 @@ class Participant:
     names its virtual environment, which ATP has none of; ``unfinished`` asks the
     store how many tasks are not done, by a query or by commands whose answers are
     added up; ``workers`` is how many worker processes are started, which may have
-    children; ``variables`` go into the environment of all its processes.
+    children; ``variables`` go into the environment of all its processes; ``database``
+    is where handlers save rows, if not in the store; ``least`` is what ATP divided by
+    it has to be at least, by values of a figure.
     """
 
     key: str
@@ -45,7 +71,9 @@ class Participant:
     options: dict = field(default_factory=dict)
     variables: dict = field(default_factory=dict)
     workers: int = 1
-    figures: tuple = FIGURES
+    figures: tuple = _NOOPS
+    database: str = ""
+    least: dict = field(default_factory=dict)
 
     @property
     def versions(self):
@@ -66,9 +94,13 @@ def atp(store):
         unfinished="SELECT count(*) FROM atp_task",
         settings="atpd --processes 2",
         options={"store": store, "processes": 2},
+        figures=FIGURES if store == POSTGRES else _NOOPS,
     )
 
 
+_PROCRASTINATE_UNFINISHED = (
+    "SELECT count(*) FROM procrastinate_jobs WHERE status IN ('todo', 'doing')"
+)
 _PGQUEUER = {
     "driver": "pgqueuer",
     "environment": "pgqueuer",
@@ -77,22 +109,28 @@ _PGQUEUER = {
 }
 _DJANGO_TASKS_DB = {
     "driver": "django_tasks_db",
-    "environment": "django-tasks-db",
     "unfinished": "SELECT count(*) FROM django_tasks_database_dbtaskresult"
     " WHERE status IN ('READY', 'RUNNING')",
     "workers": 2,
+}
+_DJANGO_TASKS_DB_NOOPS = {
+    **_DJANGO_TASKS_DB,
+    "environment": "django-tasks-db",
     "figures": (DRAIN, ENQUEUE, LATENCY),
 }
+# Looking again at once, and not only after up to a second.
+_QUICK = {"interval": 0.1, "startup_delay": False}
 _HUEY = {
     "driver": "huey",
     "environment": "huey",
     "figures": (DRAIN, ENQUEUE, LATENCY),
 }
+_CELERY_UNFINISHED = "LLEN celery; HLEN unacked"
 _CELERY = {
     "driver": "celery",
     "environment": "celery",
     "store": REDIS,
-    "unfinished": "LLEN celery; HLEN unacked",
+    "unfinished": _CELERY_UNFINISHED,
     "workers": 2,
     "figures": (DRAIN, ENQUEUE, LATENCY),
 }
@@ -104,6 +142,9 @@ _DRAMATIQ = {
     "unfinished": "HLEN dramatiq:default.msgs",
     "figures": (DRAIN, ENQUEUE, LATENCY),
 }
+
+_SAVES = {"figures": (ORM,), "least": {SAVED: _AS_A_PEER}}
+_SAVES_BESIDE_REDIS = {**_SAVES, "database": POSTGRES}
 
 PEERS = (
     Participant(
@@ -128,7 +169,7 @@ PEERS = (
         driver="procrastinate",
         environment="procrastinate",
         store=POSTGRES,
-        unfinished="SELECT count(*) FROM procrastinate_jobs WHERE status IN ('todo', 'doing')",
+        unfinished=_PROCRASTINATE_UNFINISHED,
         settings="two processes, each of up to 20 coroutines on 3 connections; clients synchronous",
         options={"concurrency": 20, "connections": 3},
         workers=2,
@@ -138,8 +179,8 @@ PEERS = (
         name="django-tasks-db",
         settings="two workers, looking every 0.1 s; persistent connections",
         store=POSTGRES,
-        options={"store": POSTGRES, "interval": 0.1},
-        **_DJANGO_TASKS_DB,
+        options={"store": POSTGRES, "worker": _QUICK},
+        **_DJANGO_TASKS_DB_NOOPS,
     ),
     Participant(
         key="django-q2",
@@ -221,6 +262,18 @@ PEERS = (
         **_CELERY | {"figures": (DRAIN, LATENCY)},
     ),
     Participant(
+        key="celery-chord",
+        name="Celery, chord",
+        driver="celery_chord",
+        environment="celery",
+        store=REDIS,
+        unfinished=_CELERY_UNFINISHED,
+        settings="as Celery, solo; results of the chord's tasks on the same Redis",
+        options={"arguments": ["--pool=solo", "--prefetch-multiplier=64", *_CELERY_QUIET]},
+        workers=2,
+        figures=(FAN,),
+    ),
+    Participant(
         key="dramatiq",
         name="dramatiq, prefetch 200",
         settings="2 processes of 8 threads, dramatiq_queue_prefetch 200; no results",
@@ -258,7 +311,67 @@ PEERS = (
         name="django-tasks-db",
         settings="two workers, looking every 0.1 s; WAL, synchronous FULL",
         store=SQLITE,
-        options={"store": SQLITE, "interval": 0.1},
+        options={"store": SQLITE, "worker": _QUICK},
+        **_DJANGO_TASKS_DB_NOOPS,
+    ),
+    Participant(
+        key="loop",
+        name="plain loop",
+        driver="loop",
+        store=POSTGRES,
+        unfinished="SELECT 0",
+        settings="the calls of the handlers in a loop, in two processes, without a queue",
+        options={"store": POSTGRES, "processes": _SAVERS},
+        figures=(ORM,),
+        least={SAVED: _AS_A_LOOP},
+    ),
+    Participant(
+        key="huey-django",
+        name="huey, Django",
+        driver="huey_django",
+        environment="huey-django",
+        store=REDIS,
+        unfinished="LLEN huey.redis.peers",
+        settings="run_huey with 2 worker processes, db_task, not verbose;"
+        " at most once: a task is gone when it begins",
+        options={
+            "store": POSTGRES,
+            "consumer": {"workers": _SAVERS, "worker_type": "process", "verbose": False},
+        },
+        **_SAVES_BESIDE_REDIS,
+    ),
+    Participant(
+        key="celery-django",
+        name="Celery, Django",
+        driver="celery_django",
+        environment="celery-django",
+        store=REDIS,
+        unfinished=_CELERY_UNFINISHED,
+        settings="a worker with two children (prefork), with its fixup for Django;"
+        " connections that are kept: CELERY_DB_REUSE_MAX too",
+        options={"store": POSTGRES, "arguments": [f"--concurrency={_SAVERS}"]},
+        **_SAVES_BESIDE_REDIS,
+    ),
+    Participant(
+        key="procrastinate-django",
+        name="procrastinate, Django",
+        driver="procrastinate_django",
+        environment="procrastinate-django",
+        store=POSTGRES,
+        unfinished=_PROCRASTINATE_UNFINISHED,
+        settings="two workers by manage.py procrastinate, psycopg 3",
+        options={"store": POSTGRES},
+        workers=_SAVERS,
+        **_SAVES,
+    ),
+    Participant(
+        key="django-tasks-db-default",
+        name="django-tasks-db, default",
+        environment="django-tasks-db-psycopg2",
+        settings="two db_worker",
+        store=POSTGRES,
+        options={"store": POSTGRES, "worker": {}},
         **_DJANGO_TASKS_DB,
+        **_SAVES,
     ),
 )

@@ -1,13 +1,14 @@
 """The run: every participant's figures in turn, and how ATP compares."""
 
-from contextlib import ExitStack
+from collections import defaultdict
+from contextlib import ExitStack, contextmanager
 
 from ..core.database import ChoiceError
 from ..core.report import told
 from . import environments, explained
-from .catalogue import FIGURES, PEERS, POSTGRES, REDIS, SQLITE, atp
+from .catalogue import PEERS, POSTGRES, REDIS, SAVED, SQLITE, atp
 from .failure import Failure
-from .figures import CLIENTS, FEWEST_TASKS, TAKEN, TAKEN_OF_ALL, UNITS, Amounts
+from .figures import CLIENTS, FEWEST_TASKS, SAVED_KEPT, TAKEN, TAKEN_OF_ALL, UNITS, Amounts
 from .findings import Findings
 from .group import FAILURES, Group
 from .processes import Stage
@@ -22,17 +23,21 @@ _SAID = (
     *("drain", "enqueue", f"enqueue, {CLIENTS} clients", "bulk"),
     *("drain, rows", "bulk, rows"),
     *("latency, p50 from the call", "latency, p99 from the call", "memory"),
+    *(SAVED, SAVED_KEPT),
+    *("fan, submitted", "fan"),
 )
 
 
 def compare(options, report):
     """Measure ATP and the peers that are chosen, in turn. Raises ChoiceError."""
-    if options.tasks < FEWEST_TASKS:
-        raise ChoiceError(f"--tasks must be at least {FEWEST_TASKS} for peers.")
+    if min(options.tasks, options.saves) < FEWEST_TASKS:
+        raise ChoiceError(f"--tasks and --saves must be at least {FEWEST_TASKS} for peers.")
     kinds = _STORES[report.database]
+    own = atp(kinds[0])
+    figures = _chosen("figure", options.figures, {figure: figure for figure in own.figures})
     able = {peer.key: peer for peer in PEERS if peer.store in kinds}
-    participants = [atp(kinds[0]), *_chosen("peer", options.only, able)]
-    figures = _chosen("figure", options.figures, {figure: figure for figure in FIGURES})
+    chosen = _chosen("peer", options.only, able)
+    participants = [own, *(peer for peer in chosen if set(figures).intersection(peer.figures))]
     findings = Findings(participants, figures)
     print(f"{explained()}\n")
     with Stores(options.directory) as stores:
@@ -53,7 +58,12 @@ class _Comparison:
     def __init__(self, options, stores, findings):
         self._directory = options.directory
         self._venvs = options.venvs
-        self._amounts = Amounts(tasks=options.tasks, single=options.single, samples=options.samples)
+        self._amounts = Amounts(
+            tasks=options.tasks,
+            single=options.single,
+            samples=options.samples,
+            saves=options.saves,
+        )
         self._stores = stores
         self._findings = findings
         self._pythons = {}
@@ -87,14 +97,28 @@ class _Comparison:
                 print(f"run {run + 1}: {figure:<8} {participant.name:<24} {said}", flush=True)
 
     def _found(self, figure, group):
+        if figure in TAKEN_OF_ALL:
+            with self._prepared(group) as stages:
+                return TAKEN_OF_ALL[figure](group, stages, self._amounts)
+        found = defaultdict(dict)
+        for take in TAKEN[figure]:
+            for key, values in self._taken(take, group).items():
+                found[key] |= values
+        return found
+
+    def _taken(self, take, group):
+        with self._prepared(group) as stages:
+            return group.each(lambda each: take(stages[each.key], self._amounts))
+
+    @contextmanager
+    def _prepared(self, group):
+        """Give the stages of a group by their keys, each on an empty store."""
         with ExitStack() as stack:
             # All of them are empty before the first is prepared: some are the same.
             stores = group.each(lambda each: stack.enter_context(self._stores.empty(each)))
             stages = group.each(lambda each: self._stage(each, stores[each.key]))
             group.each(lambda each: stages[each.key].do("prepare"))
-            if figure in TAKEN_OF_ALL:
-                return TAKEN_OF_ALL[figure](group, stages, self._amounts)
-            return group.each(lambda each: TAKEN[figure](stages[each.key], self._amounts))
+            yield stages
 
     def _stage(self, participant, store):
         return Stage(participant, self._pythons[participant.key], store, self._directory)

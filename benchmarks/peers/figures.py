@@ -9,8 +9,8 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 
 from ..core.latency import Latencies
-from .catalogue import BULK, DRAIN, ENQUEUE, LATENCY, POSTGRES
-from .drivers.base import TELLS_EVERY, WARM_UP
+from .catalogue import BULK, DRAIN, ENQUEUE, FAN, LATENCY, ORM, POSTGRES, SAVED
+from .drivers.base import LAST, TELLS_EVERY, WARM_UP
 from .failure import Failure
 
 # What comes before the tasks that a drain is timed by, as a part of them.
@@ -27,6 +27,7 @@ CLIENTS = 8
 # Tasks, at most, that one enqueues while the others wait for their turn.
 TURN = 500
 FEWEST_TASKS = HEAD * TELLS_EVERY
+SAVED_KEPT = "orm, kept connections"
 
 _DELAYS = [
     f"p{share} from {start}" for start in ("the call", "its return") for share in (50, 90, 99)
@@ -37,6 +38,8 @@ _VALUES = {
     ENQUEUE: {"enqueue": "/s", f"enqueue, {CLIENTS} clients": "/s"},
     BULK: {"bulk": "/s", "bulk, rows": "a task"},
     LATENCY: {**dict.fromkeys([f"latency, {delay}" for delay in _DELAYS], "ms"), "memory": "MB"},
+    ORM: {SAVED: "/s", SAVED_KEPT: "/s"},
+    FAN: {"fan, submitted": "s", "fan": "/s"},
 }
 UNITS = {value: unit for units in _VALUES.values() for value, unit in units.items()}
 FIGURE_OF = {value: figure for figure, units in _VALUES.items() for value in units}
@@ -49,6 +52,7 @@ class Amounts:
     tasks: int
     single: int
     samples: int
+    saves: int
 
 
 def drain(stage, amounts):
@@ -58,20 +62,28 @@ def drain(stage, amounts):
     when a first tenth, which is not counted, has entered its handlers, until the
     store shows nothing unfinished.
     """
-    head = amounts.tasks // HEAD
-    total = amounts.tasks + head
-    stage.do("fill", total)
+    stage.do("fill", _with_head(amounts.tasks))
     stage.store.settle()
     before = stage.store.written()
-    with stage.workers() as workers:
-        entered = _entered(stage, workers, total // TELLS_EVERY)
-        settled = _settled(stage, workers)
-        # Some would write a row for each task again when they are stopped.
-        workers.kill()
-    found = {"drain": amounts.tasks / (settled - entered[head // TELLS_EVERY - 1])}
+    found = {"drain": _drained(stage, amounts.tasks, stage.unfinished)}
     if before is not None:
-        found["drain, rows"] = (stage.store.written() - before) / total
+        written = stage.store.written() - before
+        found["drain, rows"] = written / _with_head(amounts.tasks)
     return found
+
+
+def saved(stage, amounts):
+    """Tasks a second that save a row by the ORM, with connections as Django has them by default.
+
+    As :func:`drain`, but one in 50 tells when it has saved its row, and the clock runs
+    until all rows are saved too: some tasks are gone from their store before.
+    """
+    return {SAVED: _saved(stage, amounts, keeps_connections=False)}
+
+
+def saved_kept(stage, amounts):
+    """The same with connections that are kept (CONN_MAX_AGE=None)."""
+    return {SAVED_KEPT: _saved(stage, amounts, keeps_connections=True)}
 
 
 def enqueue(group, stages, amounts):
@@ -138,9 +150,46 @@ def latency(stage, amounts):
     return {**found, "memory": memory / 2**20}
 
 
-# What is taken of one at a time, and of all at the same time.
-TAKEN = {DRAIN: drain, BULK: bulk, LATENCY: latency}
+def fan(stage, amounts):
+    """No-ops beside each other, and one task that waits for all of them.
+
+    The seconds of the call that submits them; and how many of them a second are done, from
+    the beginning of that call until the last task is entered.
+    """
+    with stage.workers() as workers, stage.client("fan", amounts.tasks) as client:
+        client.answer()
+        _all_told(stage, workers, WARM_UP)
+        client.start()
+        call = client.answer()
+        told = _all_told(stage, workers, WARM_UP + amounts.tasks // TELLS_EVERY + 1)
+        workers.kill()
+    seconds = told[LAST] - call["began"]
+    return {"fan, submitted": call["ended"] - call["began"], "fan": amounts.tasks / seconds}
+
+
+# What is taken of one at a time, each on an empty store, and of all at the same time.
+TAKEN = {DRAIN: (drain,), BULK: (bulk,), LATENCY: (latency,), ORM: (saved, saved_kept), FAN: (fan,)}
 TAKEN_OF_ALL = {ENQUEUE: enqueue}
+
+
+def _with_head(tasks):
+    return tasks + tasks // HEAD
+
+
+def _saved(stage, amounts, **options):
+    stage.do("fill_saves", _with_head(amounts.saves))
+    stage.store.settle()
+    return _drained(stage, amounts.saves, stage.unsaved, **options)
+
+
+def _drained(stage, tasks, left, **options):
+    """Return how many tasks a second workers with these options do, until nothing is left."""
+    with stage.workers(**options) as workers:
+        told = _in_order(stage, workers, _with_head(tasks) // TELLS_EVERY)
+        settled = _settled(left, workers)
+        # Some would write a row for each task again when they are stopped.
+        workers.kill()
+    return tasks / (settled - told[tasks // HEAD // TELLS_EVERY - 1])
 
 
 def _at_once(stage, clients, count):
@@ -157,8 +206,8 @@ def _at_once(stage, clients, count):
     return each * clients / (max(answer["ended"] for answer in answers) - began)
 
 
-def _entered(stage, workers, count):
-    """Return when no-ops were entered, of those that tell it, in order."""
+def _in_order(stage, workers, count):
+    """Return when tasks told of themselves, of those that do, in order."""
     return sorted(_all_told(stage, workers, count).values())
 
 
@@ -182,12 +231,12 @@ def _all_told(stage, workers, count):
         time.sleep(0.02)
 
 
-def _settled(stage, workers):
-    """Wait until the store has nothing unfinished, and return when that was. Raises Failure."""
+def _settled(count_left, workers):
+    """Wait until nothing is left to be done, and return when that was. Raises Failure."""
     deadline = time.monotonic() + STALLED_AFTER
     while True:
         looked = time.monotonic()
-        left = stage.unfinished()
+        left = count_left()
         now = time.monotonic()
         if not left:
             return now

@@ -27,12 +27,12 @@ class Findings:
 
     def fail(self, participant, reason, figure=None):
         """Keep why a participant has no figure; or none at all."""
-        for name in [figure] if figure else self._able(participant):
+        for name in [figure] if figure else self.able(participant):
             self._failed[participant.key][name] = reason
 
     def wants(self, participant, figure):
         """Whether a participant has such a figure, and has not failed to give it."""
-        able = figure in self._able(participant)
+        able = figure in self.able(participant)
         return able and figure not in self._failed[participant.key]
 
     def median(self, participant, value):
@@ -75,6 +75,7 @@ class Findings:
                 report.add(name, self._values[participant.key][value], unit=unit)
                 if (ratio := self.ratio(participant, value)) is not None:
                     report.ratio[name] = ratio
+            self._judge(participant, report)
         own = self.participants[0]
         for figure, reason in self.failures(own).items():
             report.exceeded.append(f"{own.name} has failed at {figure}: {reason}")
@@ -88,5 +89,16 @@ class Findings:
             for participant in self.participants
         }
 
-    def _able(self, participant):
+    def able(self, participant):
+        """Return the figures that are asked of a participant."""
         return [figure for figure in self._figures if figure in participant.figures]
+
+    def _judge(self, participant, report):
+        """Let a report say where ATP is not as many times a participant as it has to be."""
+        for value, least in participant.least.items():
+            ratio = self.ratio(participant, value)
+            if ratio is not None and ratio < least:
+                report.exceeded.append(
+                    f"{self.participants[0].name} is {ratio:.2f} times {participant.name}"
+                    f" by {value}, not {least}"
+                )

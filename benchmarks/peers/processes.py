@@ -31,16 +31,15 @@ class Stage:
         self.told = Told(path)
         self._python = python
         self._directory = directory
-        self._environment = {
-            **{name: value for name, value in os.environ.items() if name not in _OWN},
-            **participant.variables,
-            "PYTHONPATH": str(ROOT),
-            **environment(store=store.place, options=participant.options, told=path),
-        }
+        self._path = path
 
     def unfinished(self):
         """Return how many tasks the store has that are not done."""
         return self.store.unfinished(self.participant.unfinished)
+
+    def unsaved(self):
+        """Return how many tasks the store has that are not done, and rows that are not saved."""
+        return self.unfinished() + self.store.unsaved()
 
     def do(self, action, *count):
         """Have a client do something that is not measured. Raises Failure."""
@@ -65,12 +64,15 @@ class Stage:
             client.process.close()
 
     @contextmanager
-    def workers(self):
-        """Run the workers until the end of the block; give them."""
+    def workers(self, **options):
+        """Run the workers until the end of the block; give them.
+
+        ``options`` go over those that the participant has in the catalogue.
+        """
         started = []
         try:
             for _ in range(self.participant.workers):
-                started.append(self._start("work"))
+                started.append(self._start("work", **options))
             yield Workers(started)
         finally:
             for process in started:
@@ -78,14 +80,22 @@ class Stage:
             for process in started:
                 process.close()
 
-    def _start(self, action, *count):
+    def _start(self, action, *count, **options):
         arguments = [self.participant.driver, action, *map(str, count)]
         return _Process(
             [self._python, "-m", "benchmarks.peers.drivers", *arguments],
-            env=self._environment,
+            env=self._environment(self.participant.options | options),
             # Not where its modules lie: they would be found by the names of the peers.
             cwd=self._directory,
         )
+
+    def _environment(self, options):
+        return {
+            **{name: value for name, value in os.environ.items() if name not in _OWN},
+            **self.participant.variables,
+            "PYTHONPATH": str(ROOT),
+            **environment(store=self.store.place, options=options, told=self._path),
+        }
 
 
 class Workers:

@@ -52,10 +52,17 @@ class Stores:
 
         Where there are several at a time, on Redis the next empties those before.
         """
+        if participant.database:
+            return self._beside_a_database(participant.key)
         if participant.store == REDIS:
             return self._redis.emptied()
         make = {POSTGRES: _postgresql, SQLITE: _sqlite}[participant.store]
         return make(self._directory, participant.key)
+
+    @contextmanager
+    def _beside_a_database(self, key):
+        with self._redis.emptied() as queue, _postgresql(self._directory, key) as database:
+            yield _Beside(queue, database)
 
 
 class _PostgreSQL:
@@ -69,6 +76,10 @@ class _PostgreSQL:
 
     def unfinished(self, query):
         return self._ask(query)[0]
+
+    def unsaved(self):
+        """Return how many rows no handler has saved."""
+        return self._ask("SELECT count(*) FROM benchmarks_counter WHERE value = 0")[0]
 
     def settle(self):
         """Do what a server does by itself in time."""
@@ -124,6 +135,16 @@ def _postgresql(directory, key):
         own.close()
         with connection.cursor() as cursor:
             cursor.execute(drop)
+
+
+class _Beside:
+    """A Redis with the tasks, and a database with the rows that their handlers save."""
+
+    def __init__(self, queue, database):
+        self.place = database.place | queue.place
+        self.unfinished = queue.unfinished
+        self.unsaved = database.unsaved
+        self.settle = database.settle
 
 
 class _SQLite:

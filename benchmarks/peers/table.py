@@ -1,7 +1,8 @@
 """The tables that a run ends with: a row for each participant, with ATP's ratio to it."""
 
 from ..core.report import told
-from .figures import CLIENTS, FIGURE_OF
+from .catalogue import SAVED
+from .figures import CLIENTS, FIGURE_OF, SAVED_KEPT
 
 # The columns of each table: a heading, the value, and whether ATP is compared by it.
 _TABLES = {
@@ -20,6 +21,14 @@ _TABLES = {
         ("p99", "latency, p99 from its return", True),
         ("MB", "memory", True),
     ),
+    "tasks a second that save a row by the ORM, by Django's defaults, with kept connections": (
+        ("default", SAVED, True),
+        ("kept", SAVED_KEPT, True),
+    ),
+    "one task that waits for many: seconds to submit all, tasks a second until it is entered": (
+        ("s", "fan, submitted", True),
+        ("/s", "fan", True),
+    ),
 }
 _NAME, _NUMBER, _RATIO = 24, 8, 6
 _NONE = "–"
@@ -28,9 +37,15 @@ _NONE = "–"
 def print_tables(findings):
     """Print what was found, and below it the reasons why something was not."""
     for title, columns in _TABLES.items():
+        figures = {FIGURE_OF[value] for _, value, _ in columns}
+        participants = [
+            each for each in findings.participants if figures.intersection(findings.able(each))
+        ]
+        if not participants:
+            continue
         headings = [_cells(heading, "×" if compared else None) for heading, _, compared in columns]
         print(f"\n{title}\n{'':<{_NAME}}{''.join(headings)}".rstrip())
-        for participant in findings.participants:
+        for participant in participants:
             cells = [_found(findings, participant, *column[1:]) for column in columns]
             print(f"{participant.name:<{_NAME}}{''.join(cells)}".rstrip())
     for participant in findings.participants:

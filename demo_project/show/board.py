@@ -14,7 +14,10 @@ _COLOURS = {State.FINISHED: "32", State.FAILED: "31", State.RUNNING: "36"}
 
 
 def label(instance):
-    """Return the Type and its inputs on one line."""
+    """Return the Type and its inputs on one line; of what is in a graph, its name there."""
+    node = getattr(instance, "node", None)
+    if node is not None:
+        return f"{instance.type.identifier} {node.name}"
     inputs = instance.inputs.value
     given = [str(value) for value in inputs.pop("*", [])]
     given += [f"{name}={value}" for name, value in inputs.items()]

@@ -99,7 +99,8 @@ def go_on(last, children, directory):
     watched = set()
     while True:
         _check(children)
-        new = programme.selected(AT_ONCE - len(watched), pk__gt=last)
+        room = AT_ONCE - len(watched)
+        new = programme.selected(room, programme.NOT_OF_A_SCHEDULE, pk__gt=last)
         if new:
             last = new[-1].pk
         instances = [*programme.selected(pk__in=watched), *new]

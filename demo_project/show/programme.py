@@ -1,12 +1,14 @@
 """What the demo enqueues, and whether it went as it should."""
 
+import math
 import re
 from io import BytesIO
 
 from django.core.files.storage import storages
 from django.db import transaction
+from django.db.models import Q
 
-from atp import queue
+from atp import Graph, queue, result
 from atp.conf import settings
 from atp.models import Instance
 from atp.states import Event, Reason, State
@@ -16,6 +18,9 @@ from .board import label
 
 CRASHING = tasks.crash.identifier
 PICTURE = "image/png"
+PICTURES = [each.identifier for each in (tasks.flow, tasks.hillshade, tasks.tile, tasks.mosaic)]
+# What a schedule enqueues is seen on its page.
+NOT_OF_A_SCHEDULE = ~Q(created_by__startswith="schedule ")
 # Longest name of a picture's file without its suffix; inputs may be of any length.
 MAX_NAME = 100
 
@@ -33,13 +38,34 @@ def enqueue():
             tasks.hillshade.using(**by).enqueue(azimuth=270, altitude=15),
             tasks.busy_at_first.using(**by).enqueue(),
             tasks.crash.using(**by).enqueue(),
+            *relief(),
         ]
 
 
-def selected(limit=None, **conditions):
+def relief():
+    """Submit a graph, and return its Instances: tiles in parallel, a mosaic, a report."""
+    with Graph("relief", by="the demo") as graph:
+        survey = graph.add(tasks.survey)
+        found = result(survey)
+        shared = {"scale": found["scale"], "detail": found["detail"]}
+        parts = math.prod(tasks.TILES)
+        tiles = graph.map(
+            tasks.tile, ({"part": found["parts"][n], **shared} for n in range(parts)), after=survey
+        )
+        mosaic = graph.add(
+            tasks.mosaic, parts=found["parts"], tiles=result(tiles), after=[survey, tiles]
+        )
+        numbers = graph.add(tasks.statistics)
+        ends = [mosaic, numbers]
+        graph.add(tasks.report, numbers=result(numbers), after=ends, on_failure="run")
+    nodes = graph.row.nodes.select_related("instance__type").order_by("pk")
+    return [node.instance for node in nodes]
+
+
+def selected(limit=None, *conditions, **named):
     """Return Instances with all that the board and the table show, oldest first."""
-    rows = Instance.objects.using(settings.DATABASE).select_related("type", "inputs")
-    return list(rows.filter(**conditions).order_by("pk")[:limit])
+    rows = Instance.objects.using(settings.DATABASE).select_related("type", "inputs", "node")
+    return list(rows.filter(*conditions, **named).order_by("pk")[:limit])
 
 
 def save_picture(instance, directory):
@@ -63,8 +89,10 @@ def problems(instance, picture):
     found = []
     if instance.type.identifier == tasks.busy_at_first.identifier and not instance.retries:
         found.append("was not retried")
-    if instance.type.identifier in (tasks.flow.identifier, tasks.hillshade.identifier):
+    if instance.type.identifier in PICTURES:
         found += _problems_of_picture(picture)
+    if instance.type.identifier == tasks.report.identifier:
+        found += [] if "Mosaic: FINISHED" in instance.response.value else ["came too early"]
     if instance.type.identifier == tasks.flow.identifier:
         storage = storages[settings.STORAGE]
         files = [entry["path"] for entry in instance.response.files]
@@ -77,7 +105,7 @@ def _problems_of_crash(instance):
     found = []
     if (instance.state, instance.reason) != (State.FAILED, Reason.STALE):
         found.append(f"is {_ended(instance)} instead of FAILED STALE")
-    losses = instance.log.filter(event=Event.EXPIRE).count()
+    losses = instance.log.filter(kind=Event.EXPIRE).count()
     if losses <= instance.type.max_restarts or instance.restarts <= instance.type.max_restarts:
         found.append(
             f"was lost {losses} times, {instance.restarts} of them running: "

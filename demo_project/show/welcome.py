@@ -30,6 +30,8 @@ def where_to_look(port, password, directory):
     """Return lines that say where."""
     return [
         f"  pages   http://127.0.0.1:{port}/  (login {USER}, password {password})",
+        f"          http://127.0.0.1:{port}/atp/graphs/  tiles in parallel, a mosaic, a report",
+        f"          http://127.0.0.1:{port}/atp/schedules/  one runs each ten seconds",
         f"  API     http://127.0.0.1:{port}/api/",
         f"  logs    {directory / 'atpd.log'}",
         f"          {directory / 'web.log'}",

@@ -6,9 +6,7 @@ from datetime import timedelta
 import pytest
 from django.test import override_settings
 
-from atp.api import body as reading
-from atp.api.body import MOST_ITEMS
-from atp.api.serializers import EnqueueSerializer
+from atp.api.enqueueing import MAX_ITEMS
 from atp.models import Instance
 from atp.states import State
 
@@ -23,14 +21,17 @@ def latest():
 
 
 def test_one(world, api):
-    """The answer says where it is; why it may have to wait, whoever looks at it is told."""
+    """The answer says where it is; whoever looks there is told why it may have to wait, too."""
     answer = api.post("instances", {"type": "tests.add", "inputs": {"first": 1}})
     made = latest()
     assert answer.status_code == 201
     assert answer.headers["Location"] == f"http://testserver{ROOT}instances/{made.uuid}"
     told = api.get(f"instances/{made.uuid}").json()
     assert told.pop("waits_for") == ["No daemon is alive."]
-    assert answer.json() == told
+    assert told.pop("graph") is None
+    assert (told.pop("hooks"), told.pop("hook_of")) == ([], None)
+    arrived = {"is_new": True, "inputs_differ": False}
+    assert answer.json() | {"due_at": told["due_at"], "daemon": None} == told | arrived
     assert made.inputs.value == {"first": 1}
     assert made.created_by == WHO
     assert made.log.get().who == WHO
@@ -85,6 +86,7 @@ def test_tagged_values(world, api):
     value = latest().inputs.value
     assert (value["day"].isoformat(), str(value["amount"])) == ("2030-01-31", "0.10")
     assert api.get(f"instances/{latest().uuid}/inputs").json() == {
+        "carried": {},
         "format": "json",
         "value": inputs,
     }
@@ -108,9 +110,9 @@ def test_many(world, api):
 
 def test_as_many_as_possible(world, api, django_assert_max_num_queries):
     with django_assert_max_num_queries(60):
-        answer = api.post("instances", [{"type": "tests.echo"}] * MOST_ITEMS)
+        answer = api.post("instances", [{"type": "tests.echo"}] * MAX_ITEMS)
     assert answer.status_code == 201
-    assert Instance.objects.count() == MOST_ITEMS
+    assert Instance.objects.count() == MAX_ITEMS
 
 
 def test_what_exists_already(full, api):
@@ -152,10 +154,10 @@ def echoing(**more):
 
 
 BAD = [
-    ({}, ["type"], "is needed"),
+    ({}, ["type"], "is required"),
     ("text", [], "JSON object"),
     ([], [], "1 to 1000 items, not 0"),
-    ([echoing()] * (MOST_ITEMS + 1), [], "not 1001"),
+    ([echoing()] * (MAX_ITEMS + 1), [], "not 1001"),
     ([echoing(), 3, []], ["[1]", "[2]"], "JSON object"),
     ({"typ": "tests.echo"}, ["typ", "type"], "Did you mean 'type'"),
     ({"type": "tests.ecko"}, ["type"], "Did you mean 'tests.echo'"),
@@ -181,7 +183,7 @@ BAD = [
     (echoing(collection=None), ["collection"], "must be text"),
     (echoing(collection="a\0b"), ["collection"], "printable"),
     (echoing(identifier="a", existing="retrun"), ["existing"], "Did you mean 'return'"),
-    (echoing(identifier="a", existing=["return"]), ["existing"], "must be one of"),
+    (echoing(identifier="a", existing=["return"]), ["existing"], "is none of"),
     (echoing(existing="return"), ["existing"], "give one"),
     (echoing(run_after="soon"), ["run_after"], "no time with an offset"),
     (echoing(run_after="2030-01-31T18:00:00"), ["run_after"], "no time with an offset"),
@@ -190,8 +192,8 @@ BAD = [
     (echoing(run_after="0001-01-01T00:00:00+01:00"), ["run_after"], "beyond"),
     (echoing(run_after=-1), ["run_after"], "from 0 to"),
     (echoing(run_after=1e300), ["run_after"], "from 0 to"),
-    (echoing(run_after=True), ["run_after"], "as text, or a number"),
-    (echoing(run_after={"$datetime": "x"}), ["run_after"], "as text, or a number"),
+    (echoing(run_after=True), ["run_after"], "as text, nor a number"),
+    (echoing(run_after={"$datetime": "x"}), ["run_after"], "as text, nor a number"),
     (echoing(run_after=20, start_before=10), ["start_before"], "later than"),
     (echoing(inputs=3), ["inputs"], "JSON object"),
     (echoing(inputs=None), ["inputs"], "JSON object"),
@@ -202,9 +204,17 @@ BAD = [
     (echoing(inputs={"$object": [[1, 2]]}), ["inputs"], "names are text"),
     (echoing(inputs={"a": "\ud800"}), ["inputs"], "Unicode"),
     (echoing(inputs={"a": "x" * 1_100_000}), ["inputs"], "limit is"),
-    ({"type": "tests.keyword", "inputs": {"paht": 1}}, ["inputs.paht"], "Did you mean 'path'"),
+    (
+        {"type": "tests.keyword", "inputs": {"paht": 1}},
+        ["inputs.paht", "inputs.path"],
+        "Did you mean 'path'",
+    ),
     ({"type": "tests.keyword"}, ["inputs.path"], "missing"),
-    ([echoing(), {"type": "tests.add", "inputs": {"frist": 1}}], ["[1].inputs.frist"], "'first'"),
+    (
+        [echoing(), {"type": "tests.add", "inputs": {"frist": 1}}],
+        ["[1].inputs.frist", "[1].inputs.first"],
+        "'first'",
+    ),
     ([echoing(), echoing(inputs=[1])], ["[1].inputs"], "do not fit"),
     ([echoing(a=1), echoing(b=2)], ["[0].a", "[1].b"], "no field 'b'"),
 ]
@@ -221,10 +231,6 @@ def test_a_bad_body_is_an_error_and_nothing_is_written(full, elsewhere, api, bod
     assert full.world.snapshot() == before
 
 
-def test_the_schema_has_the_fields_that_are_read():
-    assert EnqueueSerializer().fields.keys() == {*reading._FIELDS}
-
-
 def test_not_everything_is_told_of_a_body_that_is_all_wrong(full, api):
     answer = api.post("instances", [{"type": "nothing"}] * 500)
     assert len(fields(answer)) == 20
@@ -236,7 +242,7 @@ def test_a_database_that_is_gone(world, api, monkeypatch):
     def gone(calls):
         raise OperationalError("could not connect to server at db.example")
 
-    monkeypatch.setattr("atp.api.body.queue.enqueue_calls", gone)
+    monkeypatch.setattr("atp.api.enqueueing.queue.enqueue_calls", gone)
     answer = api.post("instances", echoing())
     assert (answer.status_code, problem(answer)) == (503, "no-database")
     assert "example" not in answer.json()["detail"]

@@ -2,9 +2,10 @@
 
 import pytest
 
-from atp import modes, queue
+from atp import queue
 from atp.models import LogRecord
-from atp.modes import Mode, Order
+from atp.words import orders
+from atp.words.orders import Mode, Order
 
 from .client import problem
 
@@ -18,11 +19,11 @@ def test_an_order_is_possible_where_it_makes_a_difference(full, api, mode, order
     full.world.store.renew(host.uuid, lease=30, mode=mode)
     before = host.row.request
     answer = api.post(f"daemons/{host.uuid}/{order}")
-    if order in modes.allowed(mode):
+    if order in orders.allowed(mode):
         found = answer.json()
-        assert (found["request"], found["mode"]) == (modes.REQUESTS[order], mode)
+        assert (found["request"], found["mode"]) == (orders.REQUESTS[order], mode)
         assert found["seen"] == api.get(f"daemons/{host.uuid}").json()["seen"]
-        assert host.row.request == modes.REQUESTS[order]
+        assert host.row.request == orders.REQUESTS[order]
         assert LogRecord.objects.about("daemon:host:1").last().who == "user operator via API"
     else:
         assert (answer.status_code, problem(answer)) == (409, "illegal-order")

@@ -8,6 +8,8 @@ import sys
 
 import pytest
 
+import atp
+
 from .. import environment
 
 SCRIPT = """
@@ -60,7 +62,7 @@ def told(tmp_path_factory):
         cwd=folder,
         capture_output=True,
         text=True,
-        timeout=100,
+        timeout=280,
         check=False,
     )
     assert done.returncode == 0, done.stderr
@@ -77,6 +79,8 @@ def test_the_document(told):
     assert (status, content_type) == (200, "application/vnd.oai.openapi+json")
     document = json.loads(text)
     assert document["openapi"] == "3.1.0"
+    assert document["info"]["version"] == atp.__version__
+    assert [server["url"] for server in document["servers"]] == ["/"]
     assert all(path.startswith("/atp/api/") for path in document["paths"])
 
 

@@ -4,9 +4,11 @@ import pytest
 from django.db import OperationalError
 
 from atp import queue
+from atp.reports import health
 
-from ..app.tasks import echo
-from .client import Api
+from ..app.tasks import add, echo
+from ..store.broken import age, settle
+from .client import Api, problem
 
 DOWN = OperationalError("could not connect to server at db.example")
 
@@ -18,7 +20,7 @@ def gone(monkeypatch):
     def refused(*args, **kwargs):
         raise DOWN
 
-    for name in ("atp.health.overview.now", "django.contrib.auth.get_user"):
+    for name in ("atp.reports.health.overview.now", "django.contrib.auth.get_user"):
         monkeypatch.setattr(name, refused)
     return refused
 
@@ -102,3 +104,69 @@ def test_what_is_held_is_no_problem_but_is_told(full, user_with):
     assert (found["status"], found["problems"]) == ("ok", [])
     [note] = found["notes"]
     assert note.startswith("Everything is held by ann (maintenance): ")
+
+
+class TestLiveness:
+    def test_it_knows_of_this_process_alone(self, world, django_assert_num_queries):
+        echo.enqueue()
+        assert Api().get("health").status_code == 503
+        with django_assert_num_queries(0):
+            answer = Api().get("health/live")
+        assert (answer.status_code, answer.json()) == (200, {"status": "ok"})
+
+    def test_nobody_has_to_be_known(self, world, gone):
+        """G14: a login that is not valid is none."""
+        assert Api().get("health/live", authorization="Basic eDp5").status_code == 200
+
+
+class TestOfOneType:
+    def test_the_work_of_others_is_no_matter(self, world, user_with):
+        world.host("tests.echo")
+        add.enqueue(1)
+        echo.enqueue()
+        api = Api(user_with("view_type"))
+        answers = [
+            api.get(f"health{query}") for query in ("", "?type=tests.add", "?type=tests.echo")
+        ]
+        assert [answer.status_code for answer in answers] == [503, 503, 200]
+
+    def test_it_is_told_with_its_details(self, world, user_with):
+        later = echo.enqueue()
+        add.enqueue(1)
+        found = Api(user_with("view_type", "view_daemon")).get("health?type=tests.echo").json()
+        assert found["problems"] == ["Work is due, and no daemon is alive."]
+        assert found["oldest_due"] == later.task.due_at.isoformat()
+
+    def test_what_a_lost_daemon_holds_of_another_type(self, world, host):
+        echo.enqueue()
+        host.claim()
+        host.lose_lease()
+        assert health.health("tests.echo").problems
+        assert not health.health("tests.add").problems
+
+    def test_work_that_an_idle_daemon_does_not_claim(self, world, host):
+        settle(host)
+        age(echo.enqueue().pk)
+        assert health.health("tests.echo").problems
+        assert not health.health("tests.add").problems
+
+    @pytest.mark.parametrize(("user", "status"), [(None, 401), ([], 403), (["view_type"], 200)])
+    def test_types_are_not_for_everybody(self, full, user_with, user, status):
+        """G14."""
+        api = Api() if user is None else Api(user_with(*user))
+        assert api.get("health?type=tests.echo").status_code == status
+
+    def test_an_unknown_one(self, world, user_with):
+        """G13: a probe that was misspelt does not say ok for ever."""
+        echo.enqueue()
+        answer = Api(user_with("view_type")).get("health?type=tests.ecko")
+        assert (answer.status_code, problem(answer)) == (404, "unknown-type")
+
+    def test_a_database_that_is_gone(self, world, user_with, monkeypatch):
+        api = Api(user_with("view_type"))
+
+        def refused(request):
+            raise DOWN
+
+        monkeypatch.setattr("django.contrib.auth.middleware.get_user", refused)
+        assert api.get("health?type=tests.echo").status_code == 503

@@ -1,18 +1,19 @@
 """``instances``: the list, one of them, and waiting for its end."""
 
-import threading
 from datetime import datetime
 
 import pytest
-from django.db import connection
+from django.db import connection, transaction
 
-from atp import documents
+from atp import queue
+from atp.api.waiting.slots import IN_THREADS
 from atp.models import Instance
+from atp.reports import documents
 from atp.states import Event, State
-from atp.web.actions import allowed
+from atp.verbs.table import allowed
 
 from ..app.tasks import add, echo
-from ..helpers import DEADLINE, Thread
+from ..helpers import Thread, wait_for
 from ..populated import HOSTILE, MARKUP
 from .client import ROOT, fields, problem
 
@@ -28,7 +29,9 @@ def test_one_instance(full, api, state):
     instance = full[state]
     found = api.get(f"instances/{instance.uuid}").json()
     assert found["url"] == f"{ADDRESS}instances/{instance.uuid}"
-    assert found["actions"] == [action.name for action in allowed(instance)]
+    assert found["actions"] == [
+        verb.name for verb in allowed(instance, queue.task(instance)) if verb.method == "POST"
+    ]
     for name in documents.INSTANCE_FIELDS:
         expected = getattr(instance, name)
         if isinstance(expected, datetime):
@@ -187,17 +190,9 @@ def test_wait_answers_when_it_has_ended(full, api, monkeypatch, atomic):
     monkeypatch.setitem(connection.settings_dict, "ATOMIC_REQUESTS", atomic)
     instance, move = full.claimed()
     move(Event.START)
-    waiting = threading.Event()
-    real = Instance.wait
-
-    def wait(instance, timeout):
-        waiting.set()
-        return real(instance, timeout)
-
-    monkeypatch.setattr(Instance, "wait", wait)
 
     def work():
-        assert waiting.wait(DEADLINE)
+        wait_for(lambda: len(IN_THREADS))
         move(Event.FINISH)
 
     worker = Thread(work)
@@ -207,14 +202,17 @@ def test_wait_answers_when_it_has_ended(full, api, monkeypatch, atomic):
 
 
 @pytest.mark.django_db(transaction=True)
-def test_an_instance_that_is_removed_meanwhile(full, api, monkeypatch):
+def test_an_instance_that_is_removed_meanwhile(world, api):
     instance = add.enqueue(1)
 
-    def removed(instance, timeout):
-        raise Instance.DoesNotExist
+    def work():
+        wait_for(lambda: len(IN_THREADS))
+        with transaction.atomic():  # nobody sees it cancelled, and not yet removed
+            queue.delete(instance, cancel=True)
 
-    monkeypatch.setattr(Instance, "wait", removed)
-    answer = api.get(f"instances/{instance.uuid}?wait=1")
+    worker = Thread(work)
+    answer = api.get(f"instances/{instance.uuid}?wait=60")
+    worker.result()
     assert (answer.status_code, problem(answer)) == (404, "unknown-instance")
 
 

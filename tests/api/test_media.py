@@ -7,7 +7,7 @@ import pytest
 from django.test import RequestFactory, override_settings
 
 from atp.api.media import JSONParser, JSONRenderer
-from atp.codec import MAX_DEPTH
+from atp.payload.tagged_json import MAX_DEPTH
 
 from .client import problem
 
@@ -33,6 +33,7 @@ BAD = [
     (b"{}", "application/*", 415, "application/*"),
     (b"{}", "*/*", 415, "not application/json"),
     (b"{}", "nonsense", 415, "not application/json"),
+    (b"{}", "application/merge-patch+json", 415, "not application/json"),
     (b"{}", "a" * 10_000, 415, "not application/json"),
     (b"type=tests.echo", "application/x-www-form-urlencoded", 415, "not application/json"),
     (b"--x--", "multipart/form-data; boundary=x", 415, "not application/json"),

@@ -2,7 +2,7 @@
 
 import pytest
 
-from atp.models import Inputs
+from atp.models import Inputs, Step
 from atp.states import State
 
 from ..populated import HOSTILE, MARKUP
@@ -38,7 +38,7 @@ def test_a_page_key_of_another_list(full, api):
 
 def test_inputs(full, api):
     found = api.get(f"instances/{full[State.FAILED].uuid}/inputs").json()
-    assert found == {"format": "json", "value": {"said": MARKUP, "number": 7}}
+    assert found == {"format": "json", "value": {"said": MARKUP, "number": 7}, "carried": {}}
 
 
 def test_a_pickle_is_never_opened(full, api):
@@ -46,13 +46,28 @@ def test_a_pickle_is_never_opened(full, api):
     rows = Inputs.objects.filter(pk=full[State.FAILED].pk)
     rows.update(format="pickle", data="evil")
     found = api.get(f"instances/{full[State.FAILED].uuid}/inputs").json()
-    assert found == {"format": "pickle", "value": None}
+    assert found == {"format": "pickle", "value": None, "carried": {}}
 
 
 @pytest.mark.parametrize("data", ["{", '{"a": NaN}', '{"a": 1e999}', '"\\ud800"', "[" * 100_000])
 def test_damaged_inputs_are_no_fault(full, api, data):
     Inputs.objects.filter(pk=full[State.FAILED].pk).update(data=data)
     assert api.get(f"instances/{full[State.FAILED].uuid}/inputs").status_code == 200
+
+
+def test_steps_have_their_results_and_pages(full, api):
+    """A pickle is never opened (G14)."""
+    url = f"instances/{full[State.FINISHED].uuid}/steps"
+    done, asleep, unknown = api.get(url).json()["results"]
+    assert (done["name"], done["attempt"], done["is_done"]) == (MARKUP, 1, True)
+    assert done["value"] == {"said": MARKUP}
+    assert (asleep["is_done"], asleep["finished"], asleep["value"]) == (False, None, None)
+    assert asleep["until"] > asleep["started"]
+    assert (unknown["is_done"], unknown["finished"]) == (False, None)
+    page = api.get(f"{url}?limit=2").json()
+    assert api.get(page["next"]).json()["results"] == [unknown]
+    Step.objects.update(format="pickle", data="evil")
+    assert {step["value"] for step in api.get(url).json()["results"]} == {None}
 
 
 def test_inputs_that_are_gone(full, api):

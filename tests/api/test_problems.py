@@ -8,7 +8,7 @@ from rest_framework import exceptions as rest
 from rest_framework.throttling import BaseThrottle
 
 from atp.api import problems
-from atp.api.types import TypesView
+from atp.api.resources import TypeViewSet
 from atp.web.problems import MEANINGS
 
 from .client import PROBLEM, check_problem, problem
@@ -40,7 +40,7 @@ def test_whatever_is_raised(api, monkeypatch, error, status, name):
     def raising():
         raise error
 
-    monkeypatch.setattr("atp.api.types.documents.types", raising)
+    monkeypatch.setattr("atp.api.resources.documents.types", raising)
     answer = api.client.get("/atp/api/types")
     assert (answer.status_code, problem(answer)) == (status, name)
     check_problem(answer)
@@ -55,7 +55,7 @@ def test_a_throttle_says_how_long(api, monkeypatch):
         def wait(self):
             return 12.3
 
-    monkeypatch.setattr(TypesView, "throttle_classes", (Never,))
+    monkeypatch.setattr(TypeViewSet, "throttle_classes", (Never,))
     answer = api.get("types")
     assert (answer.status_code, problem(answer)) == (429, "throttled")
     assert answer.headers["Retry-After"] == "13"
@@ -68,7 +68,8 @@ def test_the_path_is_a_reference(api):
 
 def test_names_are_unique_for_a_meaning():
     """Each name has one status and title, wherever it comes from."""
-    own = (problems.PARAMETER, problems.BODY, problems.FAULT)
+    own = (problems.PARAMETER, problems.BODY, problems.PRECONDITION, problems.FAULT)
+    own = [(problem.status, problem.name, problem.title) for problem in own]
     told = {}
     for status, name, title in [*(m[1:] for m in (*MEANINGS, *problems.MEANINGS)), *own]:
         assert told.setdefault(name, (status, title)) == (status, title), name

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from atp.api import requirements
+from atp import api
 
 from ..helpers import child_environment
 
@@ -24,7 +24,7 @@ import atp.api.urls
 """
 
 
-@pytest.mark.parametrize("module", requirements._PACKAGES)
+@pytest.mark.parametrize("module", api.PACKAGES)
 def test_what_is_missing_is_named(module):
     """Nothing else of ATP needs it: the app itself loads."""
     source = BLOCKED.format(module=module)
@@ -34,9 +34,9 @@ def test_what_is_missing_is_named(module):
     )
     last = run.stderr.strip().splitlines()[-1]
     assert last.startswith("django.core.exceptions.ImproperlyConfigured: The API of ATP needs ")
-    assert requirements._PACKAGES[module] in last
-    assert "pip install 'django-atp[web]'" in last
+    assert api.PACKAGES[module] in last
+    assert last.endswith("pip install '/path/to/clone[web]'.")
 
 
 def test_nothing_is_missing_here():
-    assert requirements.problem() is None
+    assert api.missing() is None

@@ -1,5 +1,7 @@
 """Every address of the API: closed by default, strict, and never anything but JSON (G13, G14)."""
 
+from datetime import timedelta
+
 import pytest
 from django.test import override_settings
 from django.urls import get_resolver
@@ -7,7 +9,9 @@ from django.urls import get_resolver
 from atp import queue
 from atp.api import urls
 from atp.states import State
+from atp.verbs.table import DOWNSTREAM, ERROR, GRAPH, INSTANCE, MATCHING, SCHEDULE, VERBS
 
+from ..app.tasks_downstream import call
 from .client import PROBLEM, Api, operations, problem
 
 UUID = "00000000-0000-7000-8000-000000000000"
@@ -16,33 +20,52 @@ UUID = "00000000-0000-7000-8000-000000000000"
 NEEDED = {
     "list_types": ["view_type"],
     "get_type": ["view_type"],
+    "explain_type": ["view_type"],
+    "purge": ["view_type", "delete_instance"],
     "list_instances": ["view_instance"],
     "enqueue": ["view_instance", "operate"],
     "get_instance": ["view_instance"],
     "delete": ["view_instance", "delete_instance"],
+    "explain_instance": ["view_instance"],
     "list_log": ["view_instance", "view_logrecord"],
+    "list_steps": ["view_instance", "view_step"],
     "get_inputs": ["view_instance", "view_inputs"],
     "get_response": ["view_instance", "view_response"],
     "list_files": ["view_instance", "view_response"],
     "get_file": ["view_instance", "view_response"],
     "change": ["view_instance", "operate"],
-    "redrive": ["view_instance", "operate"],
-    "release": ["view_instance", "operate"],
-    "pause": ["view_instance", "operate"],
-    "resume": ["view_instance", "operate"],
-    "cancel": ["view_instance", "operate"],
+    **{v.id: ["view_instance", "operate"] for v in VERBS[INSTANCE].values() if v.method == "POST"},
     "list_tasks": ["view_task"],
     "list_gates": ["view_type"],
     "set_gate": ["view_type", "operate"],
     "list_limits": ["view_type"],
     "set_limit": ["view_type", "operate"],
+    "list_downstreams": ["view_downstream"],
+    "get_downstream": ["view_downstream"],
+    **{f"{name}_downstream": ["view_downstream", "operate"] for name in VERBS[DOWNSTREAM]},
+    "list_schedules": ["view_schedule"],
+    "get_schedule": ["view_schedule"],
+    "list_slots": ["view_schedule"],
+    **{f"{name}_schedule": ["view_schedule", "operate"] for name in ("create", *VERBS[SCHEDULE])},
+    "list_graphs": ["view_graph"],
+    "get_graph": ["view_graph"],
+    "list_nodes": ["view_graph"],
+    "draw_graph": ["view_graph"],
+    **{f"{name}_graph": ["view_graph", "operate"] for name in VERBS[GRAPH]},
+    "list_errors": ["view_errorgroup"],
+    "get_error": ["view_errorgroup"],
+    **{f"{name}_error": ["view_errorgroup", "operate"] for name in VERBS[ERROR]},
+    "delete_error": ["view_errorgroup", "delete_instance"],
+    **{f"{name}_matching": ["view_instance", "operate"] for name in VERBS[MATCHING]},
+    "delete_matching": ["view_instance", "delete_instance"],
     "list_daemons": ["view_daemon"],
     "get_daemon": ["view_daemon"],
     "quiet_daemon": ["view_daemon", "operate"],
     "resume_daemon": ["view_daemon", "operate"],
     "stop_daemon": ["view_daemon", "operate"],
+    "get_pending": ["view_daemon", "operate"],
 }
-OPEN = {"get_health"}
+OPEN = {"get_health", "get_liveness"}
 OPERATIONS = {operation["operationId"]: (path, method) for path, method, operation in operations()}
 CLOSED = sorted(OPERATIONS.keys() - OPEN)
 
@@ -52,16 +75,39 @@ def address(name, full):
     path, method = OPERATIONS[name]
     if name == "resume_daemon":
         queue.command(full.host.uuid, "quiet")
+    if name == "run_now":
+        queue.change(full[State.ACCEPTED], postpone=timedelta(hours=1))
     instance = {
         "change": State.ACCEPTED,
         "redrive": State.FAILED,
         "release": State.RUNNING,
         "pause": State.RUNNING,
         "resume": State.PAUSED,
+        "run_now": State.ACCEPTED,
         "cancel": State.RUNNING,
     }.get(name, State.FINISHED)
     uuid = full.host.uuid if "/daemons/" in path else full[instance].uuid
-    return method, path.format(uuid=uuid, identifier="tests.echo", number=0)
+    if "/graphs/" in path:
+        uuid = full.graph().uuid
+    identifier = "tests.echo"
+    if "/schedules/" in path:
+        identifier = "of-the-code" if name == "leave_schedule" else "of-the-tests"
+        _schedule(name, identifier)
+    if "/downstreams/" in path:
+        queue.register(call)
+    of_name = full.error().name if "/errors/" in path else "relay"
+    return method, path.format(uuid=uuid, identifier=identifier, name=of_name, number=0)
+
+
+def _schedule(name, identifier):
+    """Have a schedule on which the operation makes a difference."""
+    known = [row.identifier for row in queue.schedules()]
+    if identifier not in known:
+        queue.create_schedule(identifier, "tests.echo", every=3600)
+    if name == "resume_schedule":
+        queue.pause_schedule(identifier)
+    if name == "leave_schedule":
+        queue.change_schedule(identifier, jitter=5)
 
 
 def body_of(name):
@@ -69,6 +115,11 @@ def body_of(name):
         "enqueue": b'{"type": "tests.echo"}',
         "change": b'{"priority": 3}',
         "set_gate": b'{"type": "tests.echo", "mode": "hold"}',
+        "create_schedule": b'{"identifier": "new", "type": "tests.echo", "every": 60}',
+        "change_schedule": b'{"jitter": 7}',
+        "backfill_schedule": b'{"start": "2026-01-01T00:00:00Z", "end": "2026-01-01T03:00:00Z"}',
+        "bound_downstream": b'{"ceiling": 5}',
+        **{f"{name}_matching": b'{"type": "tests.echo"}' for name in VERBS[MATCHING]},
         "set_limit": b'{"type": "tests.echo", "max_running": 1}',
     }.get(name, b"")
 
@@ -162,7 +213,7 @@ def test_head_is_get_without_a_body(full, api, name):
     assert head.headers["Content-Type"] == got.headers["Content-Type"]
 
 
-ANY_BODY = {"get_response", "get_file"}
+ANY_BODY = {"get_response", "get_file", "draw_graph"}
 
 
 @pytest.mark.parametrize("name", sorted(OPERATIONS))
@@ -231,7 +282,7 @@ def test_the_api_comes_before_the_pages():
 
 def test_a_fault_of_ours_tells_nothing(api, monkeypatch, caplog):
     """G14: no traceback leaves the site, and none is lost."""
-    monkeypatch.setattr("atp.api.types.documents.types", lambda: 1 / 0)
+    monkeypatch.setattr("atp.api.resources.documents.types", lambda: 1 / 0)
     api.client.raise_request_exception = False
     answer = api.client.get("/atp/api/types")
     assert (answer.status_code, answer.headers["Content-Type"]) == (500, PROBLEM)

@@ -13,8 +13,8 @@ from django.contrib.auth.models import User
 from django.core.servers.basehttp import WSGIRequestHandler
 
 from atp import queue
-from atp.registry import registry
 from atp.states import State
+from atp.verbs.registry import registry
 
 from ..populated import populate
 from . import fuzz

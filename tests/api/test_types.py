@@ -28,10 +28,15 @@ def test_one_type(api):
         "retention": 86400.0,
         "max_memory": None,
         "serializer": "json",
+        "on_finished": [],
+        "on_failed": [],
         "late_writes": 0,
         "registered": found["registered"],
         "declared": True,
+        "inputs_schema": found["inputs_schema"],
+        "outputs_schema": {"$schema": "https://json-schema.org/draft/2020-12/schema"},
     }
+    assert found["inputs_schema"]["properties"]["second"] == {"type": "integer", "default": 0}
 
 
 def test_a_type_that_is_only_declared(api):
@@ -41,7 +46,9 @@ def test_a_type_that_is_only_declared(api):
 
 
 def test_a_type_that_is_only_registered(api, elsewhere):
-    assert api.get("types/tests.elsewhere").json()["declared"] is False
+    found = api.get("types/tests.elsewhere").json()
+    assert found["declared"] is False
+    assert (found["inputs_schema"], found["outputs_schema"]) == (None, None)
 
 
 @pytest.mark.parametrize("identifier", ["tests.ecko", "tests.echo%00", "%F0%9F%8E%81", "a" * 5000])

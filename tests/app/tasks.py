@@ -5,11 +5,20 @@ from datetime import timedelta
 from atp import task_type
 
 from . import (  # noqa: F401 (declare what other tests run)
+    tasks_async,
     tasks_cancel,
     tasks_chaos,
     tasks_daemon,
+    tasks_downstream,
+    tasks_failing,
+    tasks_graphs,
+    tasks_hooks,
+    tasks_middleware,
     tasks_pause,
     tasks_poison,
+    tasks_saga,
+    tasks_steps,
+    tasks_testing,
     tasks_transactional,
 )
 

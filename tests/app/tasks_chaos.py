@@ -19,7 +19,7 @@ from functools import WRAPPER_ASSIGNMENTS, update_wrapper
 from django.contrib.auth.models import Group
 
 from atp import Fatal, Interrupted, Retry, task_type
-from atp.daemon.processes import uptime
+from atp.daemon.system.processes import uptime
 
 TICK = 0.02
 # What is longer than MAX_RESPONSE_INLINE is stored as a file.
@@ -222,3 +222,55 @@ def _crash(account, how):
 def overrun(context, account):
     """Take longer than the time-out allows."""
     account.work(30, stubborn=True)
+
+
+@task_type("chaos.slot")
+def slot(context, *, slot):
+    """End at once: one for each slot of a schedule."""
+
+
+@chaos_type("chaos.lined", max_restarts=1000, max_retries=1000)
+def lined(context, account, seconds):
+    """Be at work for so long: one at a time of a schedule."""
+    account.work(seconds)
+
+
+@chaos_type("chaos.steps", max_restarts=1000, max_retries=1000)
+def steps(context, account, seconds):
+    """Charge a card in a step, sleep, and leave a row in the transaction of another."""
+
+    def charge():
+        account.write("charged")
+        account.work(seconds, stubborn=True)
+        return context.attempt
+
+    def book():
+        Group.objects.create(name=f"{context.uuid}/{context.attempt}")
+        account.work(seconds, stubborn=True)
+
+    paid = context.step("charge", charge)
+    context.sleep(seconds)
+    context.step_in_transaction("book", book)
+    account.work(seconds)
+    account.write("paid", nonce=str(paid))
+
+
+@task_type("chaos.node", timeout=60, max_retries=3)
+def node(context, *, path, how, parts):
+    """A node of a graph: its value is one more than those of the nodes that it waited for."""
+    account = Account(path, context)
+    account.write("start")
+    try:
+        if how == "works":
+            account.work(0.3)
+        if how == "fails":
+            raise Fatal("as it was to")
+        if how == "retries" and context.attempt == 1:
+            raise Retry("once more", after=0.1)
+        account.write("end", outcome="returned")
+    except BaseException as error:
+        account.write("end", outcome=type(error).__name__)
+        raise
+    finally:
+        account.close()
+    return {"value": 1 + sum(parts)}

@@ -4,7 +4,9 @@ The record is a file that every attempt appends to, so that what really
 happened can be held against what the database says.
 """
 
+import contextvars
 import ctypes
+import decimal
 import fcntl
 import json
 import logging
@@ -16,7 +18,11 @@ import time
 from decimal import Decimal
 from pathlib import Path
 
-from atp import Fatal, Interrupted, Output, Retry, task_type
+from django.db import transaction
+from django.utils import timezone, translation
+
+from atp import Defer, Fatal, Interrupted, Output, Retry, schedule, task_type
+from atp.models import Type
 
 
 def record(path, **facts):
@@ -47,9 +53,44 @@ def note(context, *, path, number=0, crash=False):
         os._exit(7)
 
 
+@task_type("daemon.slot")
+def slot(context, *, slot, path):
+    """Leave a line with the slot of a schedule."""
+    record(path, event="ran", slot=None if slot is None else slot.isoformat())
+
+
+@task_type("daemon.long_slot", max_restarts=100)
+def long_slot(context, *, slot, path, seconds):
+    """Leave a line at the beginning and at the end, however that comes."""
+    told = {"slot": None if slot is None else slot.isoformat(), "instance": str(context.uuid)}
+    record(path, event="begin", **told)
+    try:
+        end = time.monotonic() + seconds
+        while time.monotonic() < end:
+            context.check()
+            time.sleep(0.01)
+    finally:
+        record(path, event="end", **told)
+
+
 @task_type("daemon.noop")
 def noop(context):
     """Do nothing."""
+
+
+@task_type("daemon.unkept", retention=0)
+def unkept(context, *, fails=False):
+    """Answer with more than goes into the database, unless it is to fail."""
+    context.log("hello")
+    if fails:
+        raise ValueError("it is to fail")
+    return "x" * 100_000
+
+
+@task_type("daemon.unkept.together", retention=0, transactional=True)
+def unkept_together(context, *, fails=False):
+    """The same, committed with its end."""
+    return unkept(context, fails=fails)
 
 
 @task_type("SequenceSum", timeout=60, retention=600, max_restarts=3)
@@ -274,6 +315,43 @@ def surroundings(context):
     return [os.getcwd(), umask, signal.getsignal(signal.SIGTERM) is signal.SIG_DFL]
 
 
+_tenant = contextvars.ContextVar("tenant", default="")
+
+
+@task_type("daemon.sets_context")
+def sets_context(context):
+    """Leave in the context what the next task should not find there."""
+    translation.activate("de")
+    timezone.activate("Asia/Tokyo")
+    decimal.getcontext().prec = 3
+    _tenant.set("seven")
+
+
+@task_type("daemon.context")
+def shown_context(context):
+    """Return the language, the time zone, a third and the tenant."""
+    zone = timezone.get_current_timezone_name()
+    return [translation.get_language(), zone, str(Decimal(1) / 3), _tenant.get()]
+
+
+@task_type("daemon.leaves_open")
+def leaves_open(context, *, how, then="return"):
+    """Write, and leave the transaction open."""
+    if how == "autocommit":
+        transaction.set_autocommit(False)
+    else:
+        transaction.atomic().__enter__()
+    Type.objects.filter(identifier="daemon.leaves_open").update(handler="changed")
+    if then == "defer":
+        raise Defer("later", after=60)
+
+
+@task_type("daemon.many")
+def many(context):
+    """Raise more than one."""
+    raise ExceptionGroup("many", [ValueError("one"), TypeError("two")])
+
+
 @task_type("daemon.ticking", timeout=120)
 def ticking(context, *, path, until, number=0):
     """Leave a line every few milliseconds until a file is there: it is seen how long it runs."""
@@ -330,3 +408,23 @@ def kin(context, *, path, until, number=0):
     for pid in [*children, copy]:
         os.kill(pid, signal.SIGKILL)
         os.waitpid(pid, 0)
+
+
+@task_type("daemon.talkative", timeout=120)
+def talkative(context, *, path, until):
+    """Publish a file, then tell of progress and log lines until a file exists."""
+    context.publish(b"first", "first.txt")
+    record(path, event="start", attempt=context.attempt)
+    lines = 0
+    while not Path(until).exists():
+        context.check()
+        lines += 1
+        context.progress(0.5, message=f"line {lines}")
+        context.log(f"line {lines}")
+        time.sleep(0.2)
+    context.publish(b"last", "last.txt")
+    record(path, event="end", attempt=context.attempt)
+    return lines
+
+
+schedule("of-the-code", noop, cron="@yearly")

@@ -1,4 +1,4 @@
-"""Handlers that are put on hold, or put themselves there. Each leaves lines in a record."""
+"""Handlers that are paused, or pause themselves. Each leaves lines in a record."""
 
 import os
 import subprocess

@@ -195,6 +195,12 @@ def prints(context, path):
         print("x" * 1000)
 
 
+# Long enough for more than may be passed on, also on a loaded machine.
+@poison("floods", timeout=4, max_restarts=0)
+def floods(context, path):
+    prints.handler(context, path=path)
+
+
 @poison("lets_print", timeout=1, max_restarts=0)
 def lets_print(context, path):
     """Have a program print for ever, one line without an end and many with."""

@@ -115,10 +115,22 @@ def _demo(directory):
 
 def _at_work():
     """Enqueue what is under way while the pictures are taken; returns one that runs."""
+    from atp import Graph
     from demo_project import tasks
 
     by = {"created_by": "the demo"}
-    running = [tasks.flow.using(**by).enqueue(detail=detail) for detail in (16, 12)]
+    running = [tasks.flow.using(**by, priority=20).enqueue(detail=16)]
+    with Graph("under way", by="the demo") as graph:
+        survey = graph.add(tasks.survey.using(priority=10))
+        numbers = graph.add(tasks.statistics.using(priority=10))
+        shades = graph.map(
+            tasks.hillshade.using(priority=5),
+            ({"azimuth": number} for number in range(0, 360, 4)),
+            after=survey,
+        )
+        flows = [graph.add(tasks.flow, name=f"flow-{n}", after=numbers) for n in (1, 2)]
+        both = graph.add(tasks.statistics, name="merge", after=[*flows, shades])
+        graph.add(tasks.on_time, after=both, on_failure="run", name="tell")
     tasks.hillshade.using(**by, collection="tour").enqueue_many(
         {"azimuth": azimuth} for azimuth in (90, 135, 180)
     )
@@ -126,10 +138,17 @@ def _at_work():
 
     def has_progress():
         running[0].refresh_from_db()
-        return running[0].progress
+        done = graph.row.nodes.filter(instance__state="FINISHED").count()
+        return running[0].progress and done > 8
 
     wait_for(has_progress, DEADLINE, what="progress")
     return running[0]
+
+
+def _graph(name):
+    from atp.models import Graph
+
+    return Graph.objects.get(name=name).uuid
 
 
 def _pages(ended, running):
@@ -148,6 +167,11 @@ def _pages(ended, running):
         "types": "/atp/types/",
         "type": f"/atp/types/{hillshade}/",
         "enqueue": f"/atp/types/{hillshade}/enqueue/",
+        "graphs": "/atp/graphs/",
+        "graph": f"/atp/graphs/{_graph('relief')}/",
+        "graph-running": f"/atp/graphs/{_graph('under way')}/",
+        "schedules": "/atp/schedules/",
+        "schedule": "/atp/schedules/each-ten-seconds/",
         "daemons": "/atp/daemons/",
         "api": "/api/",
     }

@@ -41,7 +41,7 @@ def test_what_is_wrong_with_the_inputs_stands_beside_them(page):
         with page.expect_response(lambda answer: answer.request.method == "POST") as answered:
             page.get_by_role("button", name="Enqueue").click()
         assert answered.value.status == 422
-        expect(page.get_by_role("alert")).to_contain_text(complaint)
+        expect(page.get_by_role("alert").filter(has_text=complaint)).to_be_visible()
         expect(page.get_by_label("Inputs", exact=True)).to_have_value(given)
     assert not Instance.objects.exists()
 

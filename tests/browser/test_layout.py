@@ -4,8 +4,8 @@ import pytest
 from playwright.sync_api import expect
 
 from atp import queue
-from atp.codec import to_json
-from atp.models import Daemon, Instance
+from atp.models import Daemon, Instance, Type
+from atp.payload.tagged_json import to_json
 from atp.states import State
 
 from ..populated import populate
@@ -37,7 +37,7 @@ def full(world):
         content_type="application/json", data=data, size=len(data)
     )
     Instance.objects.filter(state=State.RUNNING).update(progress_message=LONG)
-    Daemon.objects.update(host=LONG)
+    Daemon.objects.update(host=LONG[:190])
     queue.hold("tests.add", LONG, reason=LONG)
     queue.limit("tests.add", LONG, max_running=1)
     return full
@@ -54,6 +54,15 @@ def test_nothing_is_wider_than_the_window(visit, operator, full, size):
         expect(page.get_by_role("heading", level=1)).to_be_visible()
         wide[path] = page.evaluate(WIDER)
     assert {path: elements for path, elements in wide.items() if elements} == {}
+
+
+@pytest.mark.parametrize("size", [DESK, PHONE], ids=["desk", "phone"])
+def test_a_long_type_does_not_widen_the_lists(visit, operator, full, size):
+    Type.objects.filter(identifier="tests.echo").update(identifier="t" * 200)
+    page = visit(operator, viewport=size)
+    for path in ("/atp/", "/atp/instances/", "/atp/types/", "/atp/daemons/"):
+        page.goto(path)
+        assert page.evaluate(WIDER) == [], path
 
 
 def test_what_is_too_wide_is_found(page):

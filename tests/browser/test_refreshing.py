@@ -26,7 +26,7 @@ def let_it_look(page):
     """Wait until a part has asked, and the answer has been dealt with."""
     with page.expect_response(lambda answer: answer.request.headers.get("hx-request") == "true"):
         page.clock.fast_forward(A_WHILE)
-    page.clock.run_for(1000)
+    page.clock.run_for(500)
 
 
 def test_text_that_is_selected_stays(overview):
@@ -93,3 +93,34 @@ def test_all_that_is_selected_stays(overview):
     let_it_look(overview)
     assert due(overview).text_content() == "0"
     assert "Overview" in overview.evaluate("getSelection().toString()")
+
+
+def test_the_space_bar_gets_through(overview):
+    """The button that it went down on is still there when it comes up."""
+    overview.get_by_role("link", name="running").focus()
+    overview.keyboard.down(" ")
+    echo.enqueue()
+    let_it_look(overview)
+    assert due(overview).text_content() == "0"
+    overview.keyboard.up(" ")
+    overview.clock.fast_forward(A_WHILE)
+    expect(due(overview)).to_have_text("1")
+
+
+def test_a_hidden_tab_does_not_ask(overview):
+    hide = "Object.defineProperty(document, 'hidden', {configurable: true, get: () => %s})"
+    asked = []
+
+    def note(request):
+        if "/static/" not in request.url:  # the browser asks for its icon when it likes
+            asked.append(request.url)
+
+    overview.on("request", note)
+    overview.evaluate(hide % "true")
+    overview.clock.fast_forward(A_WHILE)
+    overview.clock.run_for(1000)
+    assert asked == []
+    echo.enqueue()
+    overview.evaluate(hide % "false")
+    overview.evaluate("document.dispatchEvent(new Event('visibilitychange'))")
+    expect(due(overview)).to_have_text("1")

@@ -6,6 +6,8 @@ checked; the exit status is 1 if one was broken, and then the files are kept.
 """
 
 import argparse
+import base64
+import contextlib
 import json
 import os
 import random
@@ -14,6 +16,8 @@ import signal
 import sys
 import tempfile
 from pathlib import Path
+
+from tests.receiver import receiver
 
 from . import schedule, server
 
@@ -32,6 +36,8 @@ SETTINGS = {
     "CANCEL_GRACE": 1.0,
 }
 SHORT = 12 / 60
+# Of the receiver of webhooks: in a run nobody else knows its address.
+SECRET = "whsec_" + base64.b64encode(b"of the chaos suite, 32 bytes now").decode()
 
 
 def main(argv=None):
@@ -42,28 +48,52 @@ def main(argv=None):
     folder = Path(tempfile.mkdtemp(prefix="atp-chaos-", dir=options.folder))
     url, database = server.start(options.database, folder)
     is_kept = False
-    try:
-        _set_up(options.database, url, folder)
-        from .run import Run
-
-        is_kept = Run(
-            folder=folder,
-            seed=seed,
-            minutes=minutes,
-            actions=actions,
-            is_drawn=not (options.schedule or options.short),
-            server=database,
-            tell=_tell,
-        ).run()
-    finally:
-        if database is not None:
-            database.stop()
-        if is_kept:
-            shutil.rmtree(folder, ignore_errors=True)
-        else:
-            print(f"logs of the daemons, record and database are kept in {folder}")
+    with contextlib.ExitStack() as stack:
+        given = {"folder": folder, "seed": seed, "minutes": minutes, "server": database}
+        try:
+            more = {}
+            if options.hooks:
+                given["receiver"] = stack.enter_context(receiver(SECRET))
+                more = {"WEBHOOKS": targets(given["receiver"].url)}
+            _set_up(options.database, url, folder, more)
+            is_kept = _run(options, given, actions)
+        finally:
+            if database is not None:
+                database.stop()
+            if is_kept:
+                shutil.rmtree(folder, ignore_errors=True)
+            else:
+                print(f"logs of the daemons, record and database are kept in {folder}")
     print("every promise was kept" if is_kept else f"PROMISES WERE BROKEN: seed {seed}")
     return 0 if is_kept else 1
+
+
+def targets(url):
+    """Return the setting WEBHOOKS of a run: a target that is told of every end."""
+    target = {"url": url, "secret": SECRET, "allow_http": True, "on": ["chaos.hooked"]}
+    return {"receiver": target}
+
+
+def _run(options, given, actions):
+    """Do what the options say; returns whether every promise was kept."""
+    from .graphs import Graphs
+    from .hooks import Hooks
+    from .run import Run
+    from .slots import Slots
+    from .steps import Steps
+
+    given["tell"] = _tell
+    if options.schedules:
+        return Slots(**given).run()
+    if options.steps:
+        del given["minutes"]
+        return Steps(**given, kills=options.steps).run()
+    if options.graphs:
+        return Graphs(**given, actions=actions).run()
+    if options.hooks:
+        return Hooks(**given, actions=actions).run()
+    is_drawn = not (options.schedule or options.short)
+    return Run(**given, actions=actions, is_drawn=is_drawn).run()
 
 
 def _tell(line):
@@ -80,6 +110,10 @@ def _parser():
     add("--database", choices=["postgres", "sqlite"], default="postgres")
     add("--schedule", type=Path, help="replay a schedule that a run has written")
     add("--short", action="store_true", help="a fixed schedule of some seconds")
+    add("--schedules", action="store_true", help="periodic jobs, by daemons whose clocks differ")
+    add("--steps", type=int, metavar="KILLS", help="steps of handlers, under so many kills")
+    add("--graphs", action="store_true", help="graphs of 50 nodes, 100 each minute")
+    add("--hooks", action="store_true", help="hooks, and webhooks whose receiver is away at times")
     add("--folder", type=Path, help="where the files of the run are made")
     return parser
 
@@ -95,13 +129,13 @@ def _plan(options):
     return seed, options.minutes, schedule.drawn(seed, options.minutes, has_server=has_server)
 
 
-def _set_up(kind, url, folder):
+def _set_up(kind, url, folder, more):
     """Let Django be the project of the tests, here and in every daemon, on this database."""
     os.environ |= {
         "DJANGO_SETTINGS_MODULE": "tests.settings",
         "ATP_TEST_DATABASE": kind,
         "ATP_TEST_DIR": str(folder),
-        "ATP_TEST_SETTINGS": json.dumps(SETTINGS),
+        "ATP_TEST_SETTINGS": json.dumps(SETTINGS | more),
         "DATABASE_URL": url,
     }
     import django

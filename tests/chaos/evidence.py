@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from itertools import groupby
 
-from atp.daemon.processes import uptime
+from atp.daemon.system.processes import uptime
 
-from . import record
+from . import counted, record
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,6 +21,8 @@ class Entry:
     time: float
     who: str = ""
     message: str = ""
+    kind: str = ""
+    detail: str = ""
 
     def __str__(self):
         what = f"{self.event}→{self.state}" if self.event else "(message)"
@@ -87,6 +89,9 @@ class Evidence:
     hits: list = field(default_factory=list)
     outages: list = field(default_factory=list)
     daemons: list = field(default_factory=list)
+    # What was counted while it happened, and what the log says: numbers by Type and column.
+    counted: dict = field(default_factory=dict)
+    recounted: dict = field(default_factory=dict)
     # What was not as it should be when all had calmed down, in words.
     weaknesses: list = field(default_factory=list)
 
@@ -99,7 +104,10 @@ def gather(*, begun, path, feed, operators, fleet, server, weaknesses):
     """Collect the Evidence of a run that is over."""
     clock = time.time() - uptime()
     stories, strange = _stories(clock)
+    said, recounted = counted.numbers()
     return Evidence(
+        counted=said,
+        recounted=recounted,
         begun=begun,
         stories=stories,
         strange_tasks=strange,
@@ -142,7 +150,7 @@ def _rows():
 
 
 def _entry(row, clock):
-    names = ("event", "state", "attempt", "who", "message")
+    names = ("event", "state", "attempt", "who", "message", "kind", "detail")
     values = {name: getattr(row, name) for name in names}
     return Entry(time=row.time.timestamp() - clock, **values)
 

@@ -7,9 +7,9 @@ from enum import Enum
 
 from django.db import connection, transaction
 
-from atp.daemon.processes import uptime
+from atp.daemon.system.processes import uptime
 from atp.models import Task
-from atp.registry import registry
+from atp.verbs.registry import registry
 
 from . import kinds
 from .background import FAILURES, Background

@@ -9,7 +9,7 @@ from collections import Counter
 
 import psutil
 
-from atp.daemon.processes import uptime
+from atp.daemon.system.processes import uptime
 from tests.daemon.harness import Atpd, is_alive
 
 from .member import Hit, Member
@@ -27,9 +27,10 @@ NOBODY = "nobody was there to be hit"
 class Fleet:
     """All daemons that there ever were. ``hits`` tells what was done to them."""
 
-    def __init__(self, folder, server=None):
+    def __init__(self, folder, server=None, types=("chaos.*",)):
         self._folder = folder
         self._server = server
+        self._types = [word for type in types for word in ("--type", type)]
         self._lock = threading.RLock()
         self.members = []
         self.hits = []
@@ -49,7 +50,7 @@ class Fleet:
     def join(self):
         """Start another daemon."""
         with self._lock:
-            options = ("--type", "chaos.*", "--grace", str(GRACE))
+            options = (*self._types, "--grace", str(GRACE))
             way = self._server.new_way() if self._server else None
             own = {"DATABASE_URL": way.url} if way else {}
             atpd = Atpd(self._folder, *options, processes=PROCESSES, environment=own)
@@ -121,7 +122,7 @@ class Fleet:
         return f"{target} {member.pid}; {replaced} in its place"
 
     def _stop(self, member, target, action):
-        """Stop processes for a while."""
+        """Stop processes for a while. Who is PAUSED is stopped already, and stays so."""
         if target in ("supervisor", "daemon"):
             with self._lock:
                 if uptime() < member.resumed + BETWEEN_STOPS or not member.is_there:
@@ -130,16 +131,18 @@ class Fleet:
         pid = self._part(member, target, action.member)
         if pid is None:
             return NOBODY
-        stopped = [pid]
+        targets = [pid]
         if target == "daemon":
-            stopped += [*member.atpd.dispatchers(), *member.atpd.workers()]
-        created = {each: _created(each) for each in stopped}
+            targets += [*member.atpd.dispatchers(), *member.atpd.workers()]
+        stopped = {}
         since = uptime()
-        for each in stopped:
-            _send(each, signal.SIGSTOP)
+        for each in targets:
+            if not _is_stopped(each):
+                stopped[each] = _created(each)
+                _send(each, signal.SIGSTOP)
         time.sleep(action.span)
-        for each in stopped:
-            if created[each] is not None and is_alive(each, created[each]):
+        for each, created in stopped.items():
+            if created is not None and is_alive(each, created):
                 _send(each, signal.SIGCONT)
         self.note(action.name, since, member, pid)
         if target in ("supervisor", "daemon"):
@@ -221,3 +224,9 @@ def _created(pid):
         return psutil.Process(pid).create_time()
     except psutil.NoSuchProcess:
         return None
+
+
+def _is_stopped(pid):
+    with contextlib.suppress(psutil.NoSuchProcess):
+        return psutil.Process(pid).status() == psutil.STATUS_STOPPED
+    return False

@@ -3,9 +3,11 @@
 A check yields a Breach for each case in which its promise was broken.
 """
 
+from atp.rows.log import Kind
 from atp.states import TERMINAL, Event, Reason, State
+from atp.store.values import CANCEL
 
-from . import history, kinds, operators
+from . import counted, history, kinds, operators
 from .causes import Causes
 from .feed import Fate
 from .health import slow_returns, weak_daemons
@@ -168,23 +170,28 @@ def cancelled(evidence):
                 yield Breach(f"attempt {attempt} went on {by:.3f} s after the end", story.uuid)
 
 
-def at_work_on_hold(evidence):
+def at_work_while_paused(evidence):
     """Who is PAUSED does nothing until it goes on.
 
     Of one that was taken away meanwhile nobody knows when it went on: its daemon may have
-    been cut off.
+    been cut off. A worker that was paused while it was stopped went on when it was let go.
     """
+    let_go = {(hit.pid, hit.until) for hit in evidence.hits if hit.name == "stop_worker"}
     for story in evidence.stories:
         executions, pause = evidence.of(story), None
         for entry in story.transitions:
             execution = executions.get(entry.attempt)
             if pause is not None and execution is not None and entry.event == Event.RESUME:
                 since, until = pause.time + history.SLACK, entry.time - history.SLACK
+                pids = {line.pid for line in execution.lines if line.event == "start"}
+                until = min([until, *(at for pid, at in let_go if pid in pids and at > since)])
                 for line in execution.lines:
                     # A child is stopped only together with its handler.
                     is_work = line.event == "tick" or story.type in kinds.STOPPABLE
                     if is_work and since < line.time < until:
-                        yield Breach(f"attempt {entry.attempt} was at work on hold", story.uuid)
+                        yield Breach(
+                            f"attempt {entry.attempt} was at work while paused", story.uuid
+                        )
                         break
             pause = entry if entry.event == Event.PAUSE else None
 
@@ -203,7 +210,7 @@ def not_once(evidence):
 
 
 def crowded(evidence):
-    """Counted from the handlers' own record: what is on hold, or lost, is at it too."""
+    """Counted from the handlers' own record: what is paused, or lost, is at it too."""
     for kind in kinds.limited():
         spans = [
             (execution.begun_by_time, execution.ended_by_time, story.uuid)
@@ -219,7 +226,8 @@ def crowded(evidence):
 
 def _is_cancel(entry):
     """Whether a record tells that somebody has asked, or has FAILED what was waiting."""
-    return entry.who == operators.WHO and entry.message in ("cancel requested", "cancelled")
+    asked = entry.kind == Kind.ASK and entry.detail == CANCEL
+    return entry.who == operators.WHO and (asked or entry.event == Event.FAIL)
 
 
 CHECKS = {
@@ -232,8 +240,9 @@ CHECKS = {
     "G5, G11: no attempt is lost, and no Instance STALE, unless it was hit": undeserved,
     "G6: what is cancelled ends, at once, and nothing else is CANCELLED": cancelled,
     "G7: what a transactional Type writes is there once": not_once,
-    "what is PAUSED does nothing": at_work_on_hold,
+    "what is PAUSED does nothing": at_work_while_paused,
     "each ends as its kind has to": wrong_ends,
+    "Statistic: the log, recounted, says the same": counted.miscounted,
     "limits: no more execute at once than their Type allows": crowded,
     "G10, G11: no daemon fails, and each is back to full strength": weak_daemons,
     "G11: each daemon is back soon after the database": slow_returns,

@@ -7,12 +7,12 @@ from datetime import timedelta
 from django.db import connection
 
 from atp import queue
-from atp.daemon.processes import uptime
+from atp.daemon.system.processes import uptime
 from atp.exceptions import IllegalOrder, IllegalTransition, UnknownDaemon, UnknownInstance
 from atp.models import Daemon, Instance, Task
-from atp.modes import Mode, Order
 from atp.states import State
 from atp.store.values import PAUSE as TO_PAUSE
+from atp.words.orders import Mode, Order
 
 from .background import FAILURES, Background
 from .kinds import KINDS
@@ -21,7 +21,7 @@ from .kinds import KINDS
 PAUSE = 0.25
 WHO = "operator via chaos"
 _REFUSALS = (IllegalTransition, UnknownInstance, IllegalOrder, UnknownDaemon)
-# What is put on hold, goes quiet, is held or limited, is so for this long, in seconds.
+# What is paused, goes quiet, is held or limited, is so for this long, in seconds.
 ON_HOLD = 0.3, 4.0
 # What they do, and how often beside each other.
 VERBS = {"cancel": 8, "release": 3, "pause": 5, "change": 4, "quiet": 1, "hold": 2, "limit": 2}
@@ -105,7 +105,7 @@ class Operators(Background):
         return True
 
     def settle(self):
-        """Let everything go on that is on hold, quiet, held or limited, or about to be."""
+        """Let everything go on that is paused, quiet, held or limited, or about to be."""
         for gate in queue.gates():
             self._open((gate.type, gate.collection))
         for limit in queue.limits():

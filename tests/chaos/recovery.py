@@ -2,9 +2,9 @@
 
 from django.db import DatabaseError, InterfaceError, connection
 
-from atp.daemon.processes import uptime
+from atp.daemon.system.processes import uptime
 from atp.models import Daemon, Task
-from atp.modes import Mode
+from atp.words.orders import Mode
 from tests.helpers import wait_for
 
 from .fleet import PROCESSES
@@ -21,7 +21,7 @@ def recovered(fleet, operators, tell):
     if not fleet.there():
         fleet.join()
     begun = uptime()
-    wanting = [*_drained(operators), *_whole(fleet, operators)]
+    wanting = [*_drained(operators), *whole(fleet, operators.settle)]
     tell(f"         recovered in {uptime() - begun:.1f} s: {len(fleet.there())} daemons")
     return wanting
 
@@ -58,13 +58,17 @@ def _is_empty(operators):
         return False
 
 
-def _whole(fleet, operators):
-    """Wait until each has its dispatcher and workers, has told of them, claims, and renews."""
+def whole(fleet, settle=lambda: None):
+    """Wait until each has its dispatcher and workers, has told of them, claims, and renews.
+
+    And until the rows of those that were killed are gone: a lease has to pass before.
+    ``settle()`` is called before each look. Returns what is wanting, in words.
+    """
     wanting = []
     since = uptime()
 
     def is_whole():
-        operators.settle()
+        settle()
         return not _lacks(fleet, wanting)
 
     try:

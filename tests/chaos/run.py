@@ -6,7 +6,7 @@ from django.conf import settings
 from django.core.management import call_command
 
 from atp import queue
-from atp.daemon.processes import uptime
+from atp.daemon.system.processes import uptime
 
 from . import evidence, judge, kinds, recovery, report, schedule
 from .feed import Feed

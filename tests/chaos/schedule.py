@@ -5,6 +5,8 @@ import random
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
+from .transactions import HOWS
+
 
 @dataclass(frozen=True, kw_only=True)
 class Action:
@@ -60,6 +62,8 @@ SERVER = {
     ),
     "terminate_backend": Pressure(often=5),
     "cut_off": Pressure(often=1.5, spans=((0.2, 3.0), (5.0, 8.0), (9.0, 14.0))),
+    # Somebody's open transaction, often for longer than a daemon may go on without renewing.
+    "open_transaction": Pressure(often=4, spans=((0.2, 3.0), (7.0, 14.0)), hows=HOWS),
 }
 
 
@@ -110,6 +114,8 @@ def short(*, has_server):
             act(at=3.5, name="restart_database", span=0.3, how="SIGKILL"),
             act(at=5.5, name="terminate_backend", member=0.7),
             act(at=9.0, name="cut_off", span=1.0, daemon=0.1),
+            act(at=1.2, name="open_transaction", span=2.0, how="task", member=0.5),
+            act(at=4.5, name="open_transaction", span=2.0, how="daemon", member=0.1),
             act(at=7.0, name="restart_database", span=0.2, how="immediate"),
         ]
     return in_order(actions)

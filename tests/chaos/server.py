@@ -9,7 +9,7 @@ import time
 
 from django.db import DatabaseError, connection
 
-from atp.daemon.processes import uptime
+from atp.daemon.system.processes import uptime
 from tests.helpers import wait_for
 from tests.postgres import EmbeddedPostgres
 

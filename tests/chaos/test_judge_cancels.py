@@ -4,7 +4,9 @@ from dataclasses import replace
 
 import pytest
 
+from atp.rows.log import Kind
 from atp.states import Event, Reason
+from atp.store.values import CANCEL
 
 from . import judge
 from .evidence import Entry
@@ -22,7 +24,7 @@ def cancelled(**more):
 
 
 def ask(forger):
-    facts = {"event": "", "attempt": forger.attempt, "who": WHO, "message": "cancel requested"}
+    facts = {"event": "", "kind": Kind.ASK, "detail": CANCEL, "attempt": forger.attempt, "who": WHO}
     forger.log.append(Entry(**facts, time=forger._tick()))
 
 

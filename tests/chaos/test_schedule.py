@@ -4,7 +4,7 @@ from collections import Counter
 
 import pytest
 
-from atp.conf import KILL_MARGIN
+from atp.conf.validation import KILL_MARGIN
 
 from . import schedule
 from .__main__ import SETTINGS

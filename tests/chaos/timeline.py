@@ -5,7 +5,9 @@ import time
 
 from django.db import DatabaseError, InterfaceError, connections
 
-from atp.daemon.processes import uptime
+from atp.daemon.system.processes import uptime
+
+from . import transactions
 
 # What an Action may take beyond its span, in seconds.
 PATIENCE = 90.0
@@ -64,4 +66,11 @@ class Timeline:
                 return "nobody was connected"
             self._fleet.note(action.name, since)
             return whose
+        if action.name == "open_transaction":
+            try:
+                came = transactions.hold(action.how, action.member, action.span)
+            except (DatabaseError, InterfaceError):
+                came = "the database was away"
+            self._fleet.note(action.name, since)
+            return came
         return self._fleet.act(action)

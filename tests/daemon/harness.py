@@ -10,7 +10,7 @@ from pathlib import Path
 
 import psutil
 
-from tests.helpers import child_environment, manage, wait_for
+from tests.helpers import DEADLINE, child_environment, manage, wait_for
 
 
 class Lines:
@@ -62,7 +62,7 @@ class Atpd:
         """What it has logged: one dict a line, of one fact if it is named."""
         return [line for line in self._log.all() if name is None or line["fact"] == name]
 
-    def wait_for_fact(self, name, count=1, timeout=20):
+    def wait_for_fact(self, name, count=1, timeout=DEADLINE):
         """Wait until a fact was logged ``count`` times; returns the last of them."""
 
         def look():
@@ -126,7 +126,7 @@ class Atpd:
     def signal(self, number=signal.SIGTERM):
         self.process.send_signal(number)
 
-    def wait(self, timeout=30):
+    def wait(self, timeout=DEADLINE):
         """Wait for its end; returns the exit status."""
         try:
             return self.process.wait(timeout)
@@ -144,7 +144,7 @@ class Atpd:
         for pid, _ in family:
             _kill(pid, signal.SIGCONT)
         _kill(self.pid)
-        self.process.wait(20)
+        self.process.wait(DEADLINE)
         for pid, created in family:
             if is_alive(pid, created):
                 _kill(pid)
@@ -185,7 +185,7 @@ class Record:
     def lines(self, event=None):
         return [line for line in self._lines.all() if event is None or line["event"] == event]
 
-    def wait_for(self, event, count=1, timeout=20):
+    def wait_for(self, event, count=1, timeout=DEADLINE):
         """Wait until something has happened ``count`` times; returns the lines."""
         return wait_for(
             lambda: len(self.lines(event)) >= count and self.lines(event),

@@ -19,9 +19,9 @@ class SlowProxy:
         entry = connection.settings_dict
         self._server = entry["HOST"] or entry["OPTIONS"].get("host", "localhost")
         self._port = int(entry["PORT"] or 5432)
-        self._listening = socket.create_server(("127.0.0.1", 0))
+        self._wakeups = socket.create_server(("127.0.0.1", 0))
         login = f"{entry['USER']}:{entry['PASSWORD']}"
-        place = f"127.0.0.1:{self._listening.getsockname()[1]}"
+        place = f"127.0.0.1:{self._wakeups.getsockname()[1]}"
         self.url = f"postgresql://{login}@{place}/{entry['NAME']}?connect_timeout=10"
         self.dead = threading.Event()
         self._ended = threading.Event()
@@ -33,7 +33,7 @@ class SlowProxy:
         return self
 
     def __exit__(self, *_):
-        self._listening.close()
+        self._wakeups.close()
         self._ended.set()
         wait_for(self._is_over, what="the end of all links")
 
@@ -57,7 +57,7 @@ class SlowProxy:
     def _accept(self):
         with contextlib.suppress(OSError):
             while True:
-                client, _ = self._listening.accept()
+                client, _ = self._wakeups.accept()
                 threading.Thread(target=self._serve, args=(client,), daemon=True).start()
 
     def _serve(self, client):

@@ -8,15 +8,17 @@ from types import SimpleNamespace
 
 import pytest
 
-from atp.daemon.attempts import Attempts
-from atp.daemon.channel import Channel
-from atp.daemon.hand import Link
-from atp.daemon.identity import Identity
-from atp.daemon.ledger import Ledger
-from atp.daemon.page import NEVER, Page, Running
-from atp.daemon.pool import LOOK_AFTER, Pool
-from atp.daemon.processes import uptime
-from atp.daemon.tokens import Tokens
+from atp.daemon.dispatcher.core import Core
+from atp.daemon.membership.identity import Identity
+from atp.daemon.pool.attempts import Attempts
+from atp.daemon.pool.pool import LOOK_AFTER
+from atp.daemon.pool.reader import Reader
+from atp.daemon.pool.worker_link import WorkerLink
+from atp.daemon.shared.channel import Channel
+from atp.daemon.shared.messages import Kill, Paused, Resumed
+from atp.daemon.shared.running_page import NEVER, Page, Running
+from atp.daemon.shared.tokens import Tokens
+from atp.daemon.system.processes import uptime
 from atp.states import Event
 from tests.helpers import wait_for
 from tests.samples import claimed
@@ -25,14 +27,21 @@ from tests.samples import claimed
 @pytest.fixture
 def hall():
     """A dispatcher's parts around one worker, which the test plays."""
-    page, pool, ledger, told = Page(1), Pool(), Ledger(), []
+    told = []
+    core = Core(store=None, identity=Identity(1, (), ""), page=Page(1), tell=told.append)
     ours, theirs = Channel.pair()
-    link = Link(0, 100, ours, Tokens.pipe(), page.ring(0))
-    pool.add(link)
-    identity = Identity(pid=1, types=(), lock="")
-    attempts = Attempts(pool, ledger, page, identity, lambda *message: told.append(message))
+    link = WorkerLink(0, 100, ours, Tokens.pipe(), core.page.ring(0))
+    core.pool.add(link)
+    attempts = Attempts(core)
     yield SimpleNamespace(
-        page=page, pool=pool, ledger=ledger, link=link, attempts=attempts, told=told, worker=theirs
+        page=core.page,
+        pool=core.pool,
+        unrecorded=core.unrecorded,
+        link=link,
+        attempts=attempts,
+        reader=Reader(core, attempts),
+        told=told,
+        worker=theirs,
     )
     link.close()
     theirs.close()
@@ -50,7 +59,7 @@ def end(hall, key, started, ended):
 
 
 def recorded(hall):
-    return [(change.event, change.started is not None) for change in hall.ledger.take()]
+    return [(change.event, change.started is not None) for change in hall.unrecorded.take()]
 
 
 def test_the_start_of_a_short_task_is_recorded_with_its_end(hall):
@@ -59,44 +68,44 @@ def test_the_start_of_a_short_task_is_recorded_with_its_end(hall):
     holding = give(hall, task)
     now = uptime()
     end(hall, holding.key, now - 0.010, now - 0.002)
-    hall.attempts.collect(hall.link)
-    [change] = hall.ledger.take()
+    hall.reader.collect(hall.link)
+    [change] = hall.unrecorded.take()
     assert (change.event, change.instance) == (Event.FINISH, 1)
     assert (change.time - change.started).total_seconds() == pytest.approx(0.008, abs=0.001)
     assert abs(change.time.timestamp() - time.time()) < 5
-    assert not hall.link.hand
+    assert not hall.link.assigned
 
 
 def test_what_is_told_of_its_run_time_is_without_its_pauses(hall, caplog):
     holding = give(hall, claimed(1))
     now = uptime()
     hall.page.enter(0, *Running(*holding.key, deadline=NEVER, started=now - 9))
-    hall.worker.send(("paused", holding.key, time.time(), 1, "", False))
-    wait_for(lambda: hall.attempts.collect(hall.link) or holding.pause)
+    hall.worker.send(Paused(holding.key, time.time(), 1, "", is_own=False))
+    wait_for(lambda: hall.reader.collect(hall.link) or holding.pause)
     holding.pause.since = now - 8
-    hall.worker.send(("resumed", holding.key, time.time()))
-    wait_for(lambda: hall.attempts.collect(hall.link) or not holding.pause)
+    hall.worker.send(Resumed(holding.key, time.time()))
+    wait_for(lambda: hall.reader.collect(hall.link) or not holding.pause)
     end(hall, holding.key, now - 9, now)
     with caplog.at_level(logging.DEBUG, "atp"):
-        hall.attempts.collect(hall.link)
+        hall.reader.collect(hall.link)
     [line] = [each.getMessage() for each in caplog.records if "finished after" in each.getMessage()]
     assert float(line.split()[-2]) == pytest.approx(1.0, abs=0.5)
 
 
-def test_who_was_on_hold_has_gone_on_before_it_ended(hall):
+def test_who_was_paused_has_gone_on_before_it_ended(hall):
     """G6: that the supervisor has let it go on may be heard of only after its end."""
     holding = give(hall, claimed(1))
     now = uptime()
     hall.page.enter(0, *Running(*holding.key, deadline=NEVER, started=now - 1))
-    hall.attempts.look(hall.link)
+    hall.reader.look(hall.link)
     hall.attempts.pausing.begun(hall.link, holding.key, time.time(), 0, is_frozen=True)
     end(hall, holding.key, now - 1, uptime())
-    hall.attempts.collect(hall.link)
+    hall.reader.collect(hall.link)
     hall.attempts.pausing.ended(hall.link, holding.key, time.time())
     changes = []
-    while batch := hall.ledger.take():
+    while batch := hall.unrecorded.take():
         changes += batch
-        hall.ledger.acknowledge()
+        hall.unrecorded.acknowledge()
     assert [change.event for change in changes] == [
         Event.START,
         Event.PAUSE,
@@ -109,18 +118,18 @@ def test_who_was_on_hold_has_gone_on_before_it_ended(hall):
 def test_the_start_of_a_longer_one_is_recorded_by_itself(hall, monkeypatch):
     """And once (G6)."""
     clock = SimpleNamespace(now=uptime())
-    monkeypatch.setattr("atp.daemon.attempts.uptime", lambda: clock.now)
+    monkeypatch.setattr("atp.daemon.pool.reader.uptime", lambda: clock.now)
     holding = give(hall, claimed(1))
     hall.page.enter(0, *Running(*holding.key, deadline=NEVER, started=clock.now))
-    hall.attempts.look(hall.link)
+    hall.reader.look(hall.link)
     assert recorded(hall) == []
     clock.now += 2 * LOOK_AFTER
-    hall.attempts.look(hall.link)
-    hall.attempts.look(hall.link)
+    hall.reader.look(hall.link)
+    hall.reader.look(hall.link)
     assert recorded(hall) == [(Event.START, False)]
-    hall.ledger.acknowledge()
+    hall.unrecorded.acknowledge()
     end(hall, holding.key, holding.started, uptime())
-    hall.attempts.collect(hall.link)
+    hall.reader.collect(hall.link)
     assert recorded(hall) == [(Event.FINISH, False)]
 
 
@@ -130,12 +139,13 @@ def test_what_was_let_go_of_is_killed_when_it_begins_all_the_same(hall):
     assert hall.link.tokens.take(holding.serial)
     hall.attempts.reconcile({})
     hall.told.clear()
-    hall.attempts.look(hall.link)
+    hall.reader.look(hall.link)
     assert hall.told == []
     hall.page.enter(0, *Running(*holding.key, deadline=NEVER, started=uptime()))
-    hall.attempts.look(hall.link)
-    [(kind, slot, pid, instance, attempt, _)] = hall.told
-    assert (kind, slot, pid, (instance, attempt)) == ("kill", 0, 100, holding.key)
+    hall.reader.look(hall.link)
+    [message] = hall.told
+    assert isinstance(message, Kill)
+    assert message[:3] == (0, 100, holding.key)
 
 
 def test_what_was_let_go_of_and_ends_all_the_same_is_told(hall):
@@ -144,10 +154,10 @@ def test_what_was_let_go_of_and_ends_all_the_same_is_told(hall):
     assert hall.link.tokens.take(holding.serial)
     hall.attempts.reconcile({})
     end(hall, holding.key, uptime(), uptime())
-    hall.attempts.collect(hall.link)
-    [change] = hall.ledger.take()
+    hall.reader.collect(hall.link)
+    [change] = hall.unrecorded.take()
     assert (change.event, change.instance) == (Event.FINISH, 1)
-    assert hall.ledger.is_doubtful(change)
+    assert hall.unrecorded.is_doubtful(change)
 
 
 def test_what_was_let_go_of_and_not_taken_up_costs_no_worker(hall):
@@ -163,6 +173,6 @@ def test_who_has_just_ended_is_not_killed(hall):
     holding = give(hall, claimed(1))
     hall.page.enter(0, *Running(*holding.key, deadline=NEVER, started=uptime()))
     end(hall, holding.key, uptime(), uptime())
-    hall.attempts.collect(hall.link)
-    hall.attempts.look(hall.link)
+    hall.reader.collect(hall.link)
+    hall.reader.look(hall.link)
     assert hall.told == []

@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from atp.daemon.channel import MAX_PACKET, Channel, Closed
+from atp.daemon.shared.channel import MAX_PACKET, Channel, Closed
 
 
 @pytest.fixture

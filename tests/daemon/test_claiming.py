@@ -14,7 +14,7 @@ def test_long_tasks_are_not_claimed_ahead(atpd, record, flag):
     """After many short tasks, long ones are not claimed and handed back over and over (G9)."""
     daemon = atpd(processes=2).ready(workers=2)
     for instance in types.noop.enqueue_many({} for _ in range(300)):
-        instance.wait(20)
+        instance.wait(60)
     types.wait.enqueue_many(
         {"path": str(record), "until": str(flag), "number": n} for n in range(200)
     )
@@ -32,7 +32,7 @@ def test_tasks_behind_a_long_one_go_to_another_daemon(atpd, record, flag):
     for instance in types.wait.enqueue_many(
         {"path": str(record), "until": str(flag.parent)} for _ in range(200)
     ):
-        instance.wait(20)
+        instance.wait(60)
     with transaction.atomic():
         long = types.wait.enqueue(path=str(record), until=str(flag))
         short = types.wait.enqueue_many(
@@ -41,7 +41,7 @@ def test_tasks_behind_a_long_one_go_to_another_daemon(atpd, record, flag):
     wait_for(lambda: long.refresh_from_db() or long.state == State.RUNNING)
     there = atpd(processes=1).ready(workers=1)
     for instance in short:
-        instance.wait(10)
+        instance.wait(60)
     long.refresh_from_db()
     assert long.state == State.RUNNING
     flag.touch()
@@ -52,7 +52,7 @@ def test_workers_that_retire_are_not_failing(atpd, record):
     """--max-tasks-per-worker 1 with short tasks goes on at full speed (G15)."""
     types.note.enqueue_many({"path": str(record), "number": n} for n in range(40))
     daemon = atpd("--max-tasks-per-worker", "1", processes=2)
-    wait_for(lambda: not Task.objects.exists(), timeout=15, what="an empty queue")
+    wait_for(lambda: not Task.objects.exists(), timeout=60, what="an empty queue")
     assert not daemon.facts("worker_failing")
 
 

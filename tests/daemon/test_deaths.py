@@ -4,7 +4,6 @@ import contextlib
 import os
 import signal
 import sqlite3
-import threading
 import time
 from datetime import UTC, datetime, timedelta
 
@@ -13,13 +12,18 @@ import pytest
 from django.db import connection, transaction
 
 from atp import queue
+from atp.daemon.system.processes import describe_status
 from atp.models import Daemon, LogRecord, Task, Type
+from atp.rows.log import Kind
 from atp.states import Reason, State
 from atp.store import get_store
+from atp.words import attempt_messages
 from tests.app import tasks_daemon as types
-from tests.helpers import Thread, wait_for
+from tests.helpers import wait_for
 
+from ..nonsense import tells
 from .harness import is_alive, story
+from .slow_claims import slow_claims
 
 
 def test_killed_worker(atpd, record, flag):
@@ -34,7 +38,7 @@ def test_killed_worker(atpd, record, flag):
     record.wait_for("start", 2)
     flag.touch()
 
-    instance.wait(20)
+    instance.wait(60)
     assert instance.state == State.FINISHED
     assert story(instance) == [
         "enqueue→ACCEPTED 0",
@@ -45,13 +49,10 @@ def test_killed_worker(atpd, record, flag):
         "start→RUNNING 2",
         "finish→FINISHED 2",
     ]
-    again = instance.log.get(event="claim", attempt=2)
+    again = instance.log.get(kind="claim", attempt=2)
     assert again.time - killed < timedelta(seconds=1)
-    expired = instance.log.get(event="expire")
-    assert expired.message == (
-        "its worker was ended by SIGKILL, sent by another process or, when memory ran out, "
-        "by the kernel"
-    )
+    expired = instance.log.get(kind="expire")
+    assert tells(expired.message, attempt_messages.worker_died(describe_status(signal.SIGKILL)))
     assert (instance.restarts, instance.lost, instance.retries) == (1, 1, 0)
     assert daemon.facts("worker_died")
 
@@ -62,7 +63,7 @@ def test_unstarted_neighbours_are_not_charged(atpd, record, flag):
     types.note.enqueue_many({"path": str(record), "number": n} for n in range(20))
     last = types.note.using(priority=-1).enqueue(path=str(record), number=-1)
     daemon = atpd(processes=1).ready()
-    last.wait(20)
+    last.wait(60)
 
     with transaction.atomic():
         # A daemon that was idle claims one alone, and then the others together.
@@ -72,7 +73,7 @@ def test_unstarted_neighbours_are_not_charged(atpd, record, flag):
             {"path": str(record), "number": 100 + n} for n in range(30)
         )
     for instance in (crash, *neighbours):
-        instance.wait(20)
+        instance.wait(60)
     assert (crash.state, crash.attempt, crash.restarts, crash.lost) == (State.FINISHED, 2, 1, 1)
     assert {(n.state, n.restarts, n.lost) for n in neighbours} == {(State.FINISHED, 0, 0)}
     assert {record.numbers("ran")[100 + n] for n in range(30)} == {1}
@@ -86,16 +87,17 @@ def test_crashing_type_is_given_up(atpd, record, number):
     instance = types.crash.enqueue(path=str(record), signal_number=int(number))
     other = types.note.using(priority=-5).enqueue(path=str(record))
     daemon = atpd(processes=1)
-    instance.wait(20)
-    other.wait(20)
+    instance.wait(60)
+    other.wait(60)
     assert (instance.state, instance.reason) == (State.FAILED, Reason.STALE)
     assert len(record.lines("start")) == 3
     assert (instance.restarts, instance.attempt) == (3, 3)
-    lost = instance.log.filter(event="expire")
-    assert [row.message for row in lost] == [lost[0].message] * 3
-    assert lost[0].message.startswith(f"its worker was ended by {number.name}")
-    given_up = instance.log.get(event="fail").message
-    assert "restarts allowed: 2; the last one: its worker was ended by" in given_up
+    lost = instance.log.filter(kind="expire")
+    assert len(lost) == 3
+    for row in lost:
+        assert tells(row.message, attempt_messages.worker_died(describe_status(number)))
+    given_up = attempt_messages.given_up(3, 2, 3, lost[2].message)
+    assert tells(instance.log.get(kind="fail").message, given_up)
     [told] = daemon.wait_for_fact("failed") and daemon.facts("failed")
     assert (told["reason"], told["instance"]) == ("STALE", str(instance.uuid))
     assert daemon.stop() == 0
@@ -111,19 +113,19 @@ def test_time_out_in_c_code(atpd, record, detached):
     [line] = record.wait_for("start")
     [child] = line["children"]
     assert is_alive(child)
-    instance.wait(20)
+    instance.wait(60)
     assert instance.reason == Reason.STALE
-    assert instance.log.get(event="expire").message == "its time-out of 1 s has passed"
+    assert tells(instance.log.get(kind="expire").message, attempt_messages.timed_out(1))
     assert not is_alive(line["pid"])
     assert not is_alive(child)
-    assert 1.0 <= (instance.finished - instance.started).total_seconds() < 3.0
+    assert 1.0 <= (instance.finished - instance.started).total_seconds() < 30.0
     daemon.ready(workers=1)
 
 
 def test_killed_dispatcher(atpd, record, flag):
     """A new dispatcher takes over in seconds; what ran is killed and runs again (G2, G3)."""
     instance = types.wait.enqueue(path=str(record), until=str(flag))
-    daemon = atpd(processes=2)
+    daemon = atpd(processes=2, settings={"LEASE": 60, "KILL_AFTER": 50})
     [line] = record.wait_for("start")
     wait_for(lambda: instance.refresh_from_db() or instance.state == State.RUNNING)
     old = Daemon.objects.get()
@@ -131,10 +133,10 @@ def test_killed_dispatcher(atpd, record, flag):
     killed = time.monotonic()
     os.kill(daemon.dispatcher(), signal.SIGKILL)
     _, second = record.wait_for("start", 2)
-    assert second["time"] - killed < 5.0
+    assert second["time"] - killed < 40.0
     assert not is_alive(line["pid"])
     flag.touch()
-    instance.wait(20)
+    instance.wait(60)
     assert instance.state == State.FINISHED
     assert (instance.attempt, instance.restarts) == (2, 1)
     assert [row["attempt"] for row in record.lines("end")] == [2]
@@ -162,13 +164,18 @@ def test_killed_supervisor(atpd, record, flag):
     _, second = record.wait_for("start", 2, timeout=30)
     assert second["time"] - killed < lease + 2
     flag.touch()
-    instance.wait(20)
+    instance.wait(60)
     assert instance.state == State.FINISHED
-    assert "was lost" in instance.log.get(event="expire").message
+    expired = instance.log.get(kind="expire").message
     assert Daemon.objects.count() == 1
-    assert [told["instance"] for told in other.facts("expired")] == [str(instance.uuid)]
-    lost = LogRecord.objects.filter(instance=None, message__startswith="lost")
-    assert [row.subject.rpartition(":")[2] for row in lost] == [str(daemon.pid)]
+    # On PostgreSQL the dispatcher has given it up itself; a lock ends with its last process.
+    swept = [] if connection.vendor == "postgresql" else [str(instance.uuid)]
+    assert [told["instance"] for told in other.facts("expired")] == swept
+    lost = LogRecord.objects.filter(instance=None, kind=Kind.LOST)
+    [name] = [row.subject.removeprefix("daemon:") for row in lost]
+    assert name.rpartition(":")[2] == str(daemon.pid)
+    messages = (attempt_messages.daemon_lost(name), attempt_messages.supervisor_killed())
+    assert any(tells(expired, message) for message in messages)
 
 
 def test_supervisor_and_dispatcher_killed_at_once(atpd, record, flag):
@@ -211,39 +218,19 @@ def test_claim_that_outlives_its_dispatcher_holds_nothing(atpd, record):
     daemon = atpd(processes=1).ready()
     old = Daemon.objects.get()
     soon = timedelta(seconds=1)
-    instance = types.note.using(run_after=soon).enqueue(path=str(record))
-    locked, release = threading.Event(), threading.Event()
-    holder = Thread(_hold_log, locked, release)
-    assert locked.wait(10)
-    # The claim has taken the Task and waits to write its LogRecord.
-    wait_for(_claim_is_waiting, what="a claim that waits in the server")
-    os.kill(daemon.dispatcher(), signal.SIGKILL)
-    daemon.wait_for_fact("dispatcher_died")
-    release.set()
-    holder.result()
+    with slow_claims() as (one_is_on_its_way, go_on):
+        instance = types.note.using(run_after=soon).enqueue(path=str(record))
+        # The claim has taken the Task, and is about to write its LogRecord.
+        one_is_on_its_way()
+        os.kill(daemon.dispatcher(), signal.SIGKILL)
+        daemon.wait_for_fact("dispatcher_died")
+        go_on()
 
-    instance.wait(20)
+    instance.wait(60)
     assert instance.state == State.FINISHED
     assert len(record.lines("ran")) == 1
     wait_for(lambda: not Task.objects.exists())
     assert not Daemon.objects.filter(uuid=old.uuid).exists()
-
-
-def _hold_log(locked, release):
-    with transaction.atomic():
-        with connection.cursor() as cursor:
-            cursor.execute("LOCK TABLE atp_logrecord IN EXCLUSIVE MODE")
-        locked.set()
-        release.wait(30)
-
-
-def _claim_is_waiting():
-    with connection.cursor() as cursor:
-        cursor.execute(
-            "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' "
-            """AND query LIKE 'INSERT INTO "atp_logrecord"%%' """
-        )
-        return cursor.fetchone()[0]
 
 
 def test_late_write_changes_nothing(atpd, record, flag):
@@ -263,7 +250,7 @@ def test_late_write_changes_nothing(atpd, record, flag):
         instance.refresh_from_db()
         assert (instance.state, instance.attempt) == (State.ACCEPTED, 1)
 
-    instance.wait(20)
+    instance.wait(60)
     assert (instance.state, instance.attempt) == (State.FINISHED, 2)
     assert story(instance) == [
         "enqueue→ACCEPTED 0",
@@ -276,9 +263,10 @@ def test_late_write_changes_nothing(atpd, record, flag):
     ]
     assert [line["attempt"] for line in record.lines("end")] == [1, 2]
     assert daemon.facts("refused")
-    [kept] = instance.log.filter(event="", attempt=1)
-    assert kept.message.startswith("attempt 1 finished and could not tell it before its Task was")
-    assert kept.message.endswith("its effects may have happened twice")
+    [kept] = [row for row in instance.log.filter(attempt=1) if not row.event]
+    assert (kept.kind, kept.detail.split()[0]) == (Kind.LATE, "finish")
+    late = attempt_messages.late(1, "finish", -1, transactional=False)
+    assert tells(kept.message, late)
     assert Type.objects.get(identifier="daemon.stubborn").late_writes == 1
     assert queue.size() == 0
 

@@ -13,8 +13,8 @@ from django.db import connection, transaction
 
 from atp.models import Daemon, Inputs, Instance, LogRecord, Task
 from atp.states import State
-from atp.store import get_store, handing
-from atp.store.sqlite.handing import is_heard
+from atp.store import get_store, handover
+from atp.store.sqlite.wakeups.handover import is_heard
 from tests.app import tasks_daemon as types
 from tests.helpers import wait_for
 
@@ -32,7 +32,7 @@ DONE = ["enqueue→ACCEPTED 0", "claim→SCHEDULED 1", "start→RUNNING 1", "fin
 def idle(atpd, monkeypatch):
     """Start a daemon that looks seldom, and wait until it can be handed something."""
     # However soon after another.
-    monkeypatch.setattr(handing, "APART", 0.0)
+    monkeypatch.setattr(handover, "APART", 0.0)
 
     def start(processes=2, **settings):
         known = set(Daemon.objects.values_list("uuid", flat=True))
@@ -81,6 +81,8 @@ def end_session(row):
 
 def test_each_is_handed_over(idle):
     idle()
+    wait_until_idle()
+    types.noop.enqueue().wait(IN_TIME)  # the first of a connection is not, on PostgreSQL
     for _ in range(5):
         wait_until_idle()
         instance = types.noop.enqueue().wait(IN_TIME)
@@ -184,7 +186,7 @@ def hand_over(instance, row):
         LogRecord.objects.create(
             instance=instance,
             time=instance.created,
-            event="claim",
+            kind="claim",
             state=State.SCHEDULED,
             attempt=1,
             level=20,

@@ -6,7 +6,7 @@ import signal
 import pytest
 
 from atp import Interrupted
-from atp.daemon.interruption import SIGNAL, Interruption
+from atp.daemon.worker.interruption import SIGNAL, Interruption
 
 KEY, OTHER = (1, 1), (2, 1)
 

@@ -56,7 +56,7 @@ def test_every_fact_that_code_tells_is_in_the_table():
     """And the other way round: no words that nobody says."""
     from pathlib import Path
 
-    source = "".join(p.read_text() for p in Path(journal.__file__).parent.glob("*.py"))
+    source = "".join(p.read_text() for p in Path(journal.__file__).parent.rglob("*.py"))
     told = set(re.findall(r"journal\.([a-z_]+)", source)) - {
         "logger",
         "configure",
@@ -71,6 +71,7 @@ def test_configure(monkeypatch, verbosity, level):
     logger = logging.getLogger("atp")
     monkeypatch.setattr(logger, "handlers", [])
     monkeypatch.setattr(logger, "propagate", True)
+    monkeypatch.setattr(journal.Style, "is_json", False)
     before = logger.level
     journal.configure("json", verbosity)
     after = logger.level
@@ -83,5 +84,6 @@ def test_a_project_may_have_its_own_handlers(monkeypatch):
     logger = logging.getLogger("atp")
     own = [logging.NullHandler()]
     monkeypatch.setattr(logger, "handlers", own)
+    monkeypatch.setattr(journal.Style, "is_json", False)
     journal.configure(None)
     assert logger.handlers == own

@@ -31,7 +31,7 @@ def test_each_is_done_and_only_what_ran_is_charged(atpd, record, tmp_path):
     # Only what a worker was at when it was killed is charged, and only that may have run twice.
     assert charged <= KILLS
     assert sum(count - 1 for count in ran.values()) <= charged
-    assert Counter(LogRecord.objects.values_list("event", flat=True))["finish"] == COUNT
+    assert Counter(LogRecord.objects.values_list("kind", flat=True))["finish"] == COUNT
     World(get_store(), tmp_path).check()
 
 

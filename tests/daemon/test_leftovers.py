@@ -7,9 +7,11 @@ from multiprocessing import resource_tracker
 
 import pytest
 
-from atp.daemon import leftovers as module
-from atp.daemon.leftovers import Leftovers, Unkillable, has_children
+from atp.daemon.worker import leftovers as module
+from atp.daemon.worker.leftovers import Leftovers, Unkillable, has_children
+from atp.words import attempt_messages
 
+from ..nonsense import is_made_by, tells
 from .harness import is_alive
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")
@@ -35,7 +37,7 @@ def test_what_was_there_before_is_left_alone(started):
     leftovers = Leftovers()
     mine = [started(), started()]
     assert has_children()
-    assert leftovers.end() == "2 processes that it left behind were ended: sleep"
+    assert tells(leftovers.end(), attempt_messages.left_behind(["sleep"], 2))
     assert is_alive(before)
     assert not any(map(is_alive, mine))
     assert leftovers.end() == ""
@@ -46,7 +48,7 @@ def test_what_is_kept(started):
     kept = started()
     leftovers.keep()
     other = started("sh", "-c", "sleep 300; true")
-    assert leftovers.end().startswith(("1 process", "2 processes"))
+    assert is_made_by(leftovers.end(), attempt_messages.left_behind, "that it left behind w")
     assert is_alive(kept)
     assert not is_alive(other)
 
@@ -76,8 +78,10 @@ def test_what_cannot_be_ended(started, monkeypatch):
     monkeypatch.setattr(module.descendants, "PATIENCE", 0.05)
     leftovers = Leftovers()
     started()
-    with pytest.raises(Unkillable, match="1 process that it left behind could not be ended"):
+    with pytest.raises(Unkillable) as caught:
         leftovers.end()
+    words = "1 process that it left behind could not be ended"
+    assert is_made_by(str(caught.value), attempt_messages.left_behind, words)
 
 
 def test_what_is_killed_at_the_last_moment_has_ended(started, monkeypatch):
@@ -85,5 +89,6 @@ def test_what_is_killed_at_the_last_moment_has_ended(started, monkeypatch):
     monkeypatch.setattr(module.descendants, "PATIENCE", 0.0)
     leftovers = Leftovers()
     pid = started()
-    assert "1 process that it left behind was ended" in leftovers.end()
+    words = "1 process that it left behind was ended"
+    assert is_made_by(leftovers.end(), attempt_messages.left_behind, words)
     assert not is_alive(pid)

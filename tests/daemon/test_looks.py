@@ -4,11 +4,17 @@ from types import SimpleNamespace
 
 import pytest
 
-from atp.daemon import claiming
-from atp.daemon.claiming import FIRST_WAIT, Claiming
-from atp.daemon.news import News
-from atp.daemon.pool import Pool
-from atp.daemon.processes import uptime
+from atp.daemon.chores.chore import Chores
+from atp.daemon.chores.table import CLAIMING
+from atp.daemon.dispatcher import queue_state
+from atp.daemon.dispatcher.caution import Caution
+from atp.daemon.dispatcher.claiming import FIRST_WAIT, Claiming
+from atp.daemon.dispatcher.queue_state import QueueState
+from atp.daemon.dispatcher.unrecorded import BATCH
+from atp.daemon.pool.misfits import Misfits
+from atp.daemon.pool.pool import Pool
+from atp.daemon.system.processes import uptime
+from atp.store.memory import ClaimMemory
 from atp.store.values import Outlook
 from tests.samples import claimed
 
@@ -17,7 +23,7 @@ class Timers:
     def __init__(self):
         self.later_by = {}
 
-    def due(self, name, every):
+    def due(self, name, every, early=0.0):
         return name == "outlook"
 
     def later(self, name, seconds):
@@ -29,21 +35,29 @@ class Daemon:
 
     def __init__(self):
         self.claims, self.outlook = 0, Outlook()
-        self.attempts = SimpleNamespace(news=News(), unrecorded=0)
-        self.attempts.news.call()
+        self.queue = QueueState()
+        self.queue.call()
         self.while_claiming = lambda: None
         self.timers = Timers()
-        self.claiming = Claiming(
-            SimpleNamespace(busy=False, submit=self._submit),
-            SimpleNamespace(claim=self._claim, miss=lambda **_: 0, outlook=self._outlook),
-            SimpleNamespace(current="me", name="me", types=["a"], leased=True, may_sweep=True),
-            SimpleNamespace(wanted=lambda unrecorded: 1, is_low=lambda: True, free=lambda: 1),
-            self.attempts,
-            self.timers,
-            SimpleNamespace(hint=lambda request: None),
+        core = SimpleNamespace(
+            store=SimpleNamespace(claim=self._claim, miss=lambda **_: 0, outlook=self._outlook),
+            identity=SimpleNamespace(
+                current="me", name="me", types=["a"], leased=True, may_sweep=True
+            ),
+            pool=SimpleNamespace(wanted=lambda behind: 1, is_low=lambda: True, free=lambda: 1),
+            queue=self.queue,
+            unrecorded=(),
+            timers=self.timers,
+            caution=Caution(),
+            memory=ClaimMemory(),
+            misfits=Misfits(),
         )
+        orders = SimpleNamespace(hint=lambda request: None)
+        thread = SimpleNamespace(busy=False, submit=self._submit)
+        chores = Chores(thread, [entry(core, None, orders) for entry in CLAIMING])
+        self.claiming = Claiming(core, thread, None, chores)
 
-    def _submit(self, doing, call, then):
+    def _submit(self, doing, call, then, failed=None):
         then(SimpleNamespace(value=call(), sent=uptime()))
 
     def _claim(self, *_, **__):
@@ -57,10 +71,6 @@ class Daemon:
     def turn(self):
         self.claiming.turn(claims=True)
 
-    @property
-    def news(self):
-        return self.attempts.news
-
 
 @pytest.fixture
 def daemon():
@@ -70,7 +80,7 @@ def daemon():
 def test_who_finds_nothing_looks_ever_later(daemon):
     waits = []
     for _ in range(4):
-        daemon.news.call()
+        daemon.queue.call()
         daemon.turn()
         waits.append(daemon.timers.later_by["outlook"])
     assert waits == [FIRST_WAIT, 2 * FIRST_WAIT, 4 * FIRST_WAIT, 8 * FIRST_WAIT]
@@ -79,14 +89,14 @@ def test_who_finds_nothing_looks_ever_later(daemon):
 def test_who_hears_of_something_looks_soon_however_often_it_was_nothing(daemon):
     """G15: a limited attempt that ends is news each time, and a token comes soon."""
     for _ in range(4):
-        daemon.news.put_back()
+        daemon.queue.put_back()
         daemon.turn()
         assert daemon.timers.later_by["outlook"] == FIRST_WAIT
 
 
 def test_who_is_called_while_it_looks_looks_once_more(daemon):
     """G15: what has come meanwhile, that claim may not have seen."""
-    daemon.while_claiming = daemon.news.call
+    daemon.while_claiming = daemon.queue.call
     daemon.turn()
     daemon.while_claiming = lambda: None
     for _ in range(3):
@@ -96,14 +106,14 @@ def test_who_is_called_while_it_looks_looks_once_more(daemon):
 
 def test_what_is_due_later_is_not_forgotten_for_a_claim_that_found_nothing(daemon, monkeypatch):
     """G15: when a rate has its next token is known."""
-    daemon.news.more_waits = False
+    daemon.queue.more_waits = False
     daemon.outlook = Outlook(due=5.0)
     daemon.turn()
-    daemon.news.put_back()
+    daemon.queue.put_back()
     daemon.turn()
     assert daemon.claims == 1
     now = uptime()
-    monkeypatch.setattr(claiming, "uptime", lambda: now + 6)
+    monkeypatch.setattr(queue_state, "uptime", lambda: now + 6)
     daemon.turn()
     assert daemon.claims == 2
     daemon.turn()
@@ -116,11 +126,31 @@ def test_who_is_handed_one_and_has_no_worker_free_keeps_what_it_has_claimed():
     pool.put([claimed(1), claimed(2)])
     attempts = SimpleNamespace(
         stopping="",
-        news=News(),
-        add_limited=lambda tasks: None,
+        limited=SimpleNamespace(add=lambda tasks: None),
         hand_back=lambda holdings, why: back.extend(holdings),
     )
-    looks = Claiming(None, None, None, pool, attempts, Timers(), None)
-    looks.handed(claimed(3))
+    core = SimpleNamespace(
+        pool=pool,
+        queue=QueueState(),
+        identity=None,
+        downstreams=SimpleNamespace(too_early=lambda pool: []),
+    )
+    Claiming(core, None, attempts, None).handed(claimed(3))
     assert [holding.claimed.instance for holding in back] == [3]
     assert [holding.claimed.instance for holding in pool.waiting] == [1, 2]
+
+
+@pytest.mark.parametrize(("unrecorded", "behind"), [(0, 0), (BATCH, 0), (BATCH + 50, 50)])
+def test_what_cannot_be_recorded_in_one_go_counts_against_a_claim(unrecorded, behind):
+    """G9: nothing is gained by running more than can be recorded."""
+    asked = []
+    pool = SimpleNamespace(is_low=lambda: True, wanted=lambda behind: asked.append(behind))
+    core = SimpleNamespace(
+        pool=pool,
+        queue=QueueState(),
+        identity=SimpleNamespace(leased=True),
+        unrecorded=range(unrecorded),
+    )
+    chores = SimpleNamespace(turn=lambda: None)
+    Claiming(core, SimpleNamespace(busy=False), None, chores).turn(claims=True)
+    assert asked == [behind]

@@ -5,12 +5,10 @@ import logging
 import pytest
 from django.db import DatabaseError, InterfaceError, OperationalError, ProgrammingError
 
-from atp.daemon.database import Result
-from atp.daemon.identity import Identity
-from atp.daemon.ledger import Ledger
-from atp.daemon.membership import Membership
-from atp.daemon.pool import Pool
-from atp.daemon.timers import Timers
+from atp.daemon.dispatcher.core import Core
+from atp.daemon.dispatcher.database_thread import Result
+from atp.daemon.membership.identity import Identity
+from atp.daemon.membership.membership import Membership
 
 
 class Thread:
@@ -21,8 +19,8 @@ class Thread:
 @pytest.fixture
 def told(caplog):
     """Let a call fail with an error; returns what is logged of it."""
-    identity = Identity(1, (), "")
-    membership = Membership((Thread(),), None, identity, Pool(), Ledger(), Timers(), print, None)
+    core = Core(store=None, identity=Identity(1, (), ""), page=None, tell=print)
+    membership = Membership(core, (Thread(),), None)
 
     def fail(error):
         with caplog.at_level(logging.DEBUG, "atp.daemon"):

@@ -1,27 +1,34 @@
 """Which Types a daemon serves, and what its command refuses."""
 
 import subprocess
+from types import SimpleNamespace
 
 import pytest
 
 from atp.daemon.options import Options
 from tests.helpers import child_environment, manage
 
-NAMES = ["dem.flow", "dem.hillshade", "mail.send"]
+TYPES = [
+    SimpleNamespace(names=names)
+    for names in (("dem.flow",), ("dem.hillshade",), ("mail.send", "post.send"))
+]
 
 
 @pytest.mark.parametrize(
     ("types", "exclude", "served"),
     [
-        ((), (), ("dem.flow", "dem.hillshade", "mail.send")),
+        ((), (), ("dem.flow", "dem.hillshade", "mail.send", "post.send")),
         (("dem.*",), (), ("dem.flow", "dem.hillshade")),
-        (("dem.*", "mail.send"), ("*.flow",), ("dem.hillshade", "mail.send")),
-        ((), ("dem.*",), ("mail.send",)),
+        (("dem.*", "mail.send"), ("*.flow",), ("dem.hillshade", "mail.send", "post.send")),
+        ((), ("dem.*",), ("mail.send", "post.send")),
+        (("post.*",), (), ("mail.send", "post.send")),
+        (("mail.*",), ("post.*",), ("mail.send",)),
         (("nothing",), (), ()),
     ],
 )
 def test_served(types, exclude, served):
-    assert Options(types=types, exclude=exclude).served(NAMES) == served
+    """What a Type was called formerly goes with it, unless it is excluded."""
+    assert Options(types=types, exclude=exclude).served(TYPES) == served
 
 
 @pytest.mark.parametrize(
@@ -31,6 +38,7 @@ def test_served(types, exclude, served):
         (["--processes", "many"], "{}", "--processes"),
         (["--grace", "-1"], "{}", "--grace"),
         (["--max-memory-per-worker", "lots"], "{}", "--max-memory-per-worker"),
+        (["--max-memory-per-worker", "5"], "{}", "say '5MiB' if that is what is meant"),
         (["--type", "deamon.note"], "{}", "Did you mean 'daemon.note'?"),
         (["--log-format", "xml"], "{}", "invalid choice"),
         ([], '{"LAESE": 30}', "Did you mean 'LEASE'?"),

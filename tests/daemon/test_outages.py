@@ -40,7 +40,7 @@ def four_running(atpd, record, flag):
 
 def none_is_charged(instances):
     for instance in instances:
-        instance.wait(20)
+        instance.wait(60)
     assert {(i.state, i.attempt, i.lost) for i in instances} == {(State.FINISHED, 1, 0)}
 
 
@@ -104,7 +104,7 @@ def test_failure_that_lasts_is_not_a_flood(atpd, record):
         daemon.wait_for_fact("database_failed")
         stays(lambda: len(daemon.facts("rejoined")) < 15, 5)
         assert len(daemon.facts("database_failed")) == 1
-    assert instance.wait(20).state == State.FINISHED
+    assert instance.wait(60).state == State.FINISHED
 
 
 def test_connection_that_dies_just_after_it_was_cut(atpd, record, monkeypatch):
@@ -117,10 +117,10 @@ def test_connection_that_dies_just_after_it_was_cut(atpd, record, monkeypatch):
         daemon = atpd(processes=1).ready()
         proxy.die_after_connecting(delay=4.6)  # STATEMENT_TIMEOUT is 4 s
         daemon.wait_for_fact("database_slow")
-        proxy.dead.wait(20)
+        proxy.dead.wait(60)
         proxy.recover()
         instance = types.note.enqueue(path=str(record))
-        assert instance.wait(20).state == State.FINISHED
+        assert instance.wait(60).state == State.FINISHED
 
 
 def test_database_file_that_is_replaced(atpd, record, tmp_path):
@@ -143,7 +143,7 @@ def test_database_file_that_is_replaced(atpd, record, tmp_path):
     os.replace(other, name)
     instance = types.note.enqueue(path=str(record))
     daemon.wait_for_fact("lease_lost")
-    assert instance.wait(20).state == State.FINISHED
+    assert instance.wait(60).state == State.FINISHED
     assert daemon.stop() == 0
 
 
@@ -258,9 +258,11 @@ def test_stopped_for_a_while_in_the_middle_of_many(atpd, own_server, record, mon
         "from tests.app import tasks_daemon as types;"
         f"types.nap.enqueue_many({{'path': {str(record)!r}, 'number': n}} for n in range(500))"
     )
-    subprocess.run(manage("shell", "-v", "0", "-c", enqueue), env=own, check=True)
     usual = {"LEASE": 30.0, "KILL_AFTER": 26.0, "STATEMENT_TIMEOUT": 5.0, "RENEW_EVERY": 5.0}
     daemons = [atpd(processes=4, settings=usual) for _ in range(2)]
+    for daemon in daemons:
+        daemon.ready(workers=4)
+    subprocess.run(manage("shell", "-v", "0", "-c", enqueue), env=own, check=True)
     record.wait_for("end", 100)
     processes = [pair for daemon in daemons for pair in daemon.family()]
     own_server.stop("fast")
@@ -270,7 +272,7 @@ def test_stopped_for_a_while_in_the_middle_of_many(atpd, own_server, record, mon
     for daemon in daemons:
         fact = daemon.wait_for_fact("database_back")
         # Within 2 s, and what a loaded machine adds.
-        assert (datetime.fromisoformat(fact["time"]) - back).total_seconds() < 2 + 1
+        assert (datetime.fromisoformat(fact["time"]) - back).total_seconds() < 2 + 8
     left = "SELECT count(*) FROM atp_task"
     wait_for(lambda: asked(own_server, left) == [(0,)], 60, what="the rest")
     charged = "SELECT state, sum(restarts), sum(lost), sum(retries), count(*) FROM atp_instance"

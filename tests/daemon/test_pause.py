@@ -9,11 +9,14 @@ import pytest
 from atp import queue
 from atp.exceptions import IllegalTransition
 from atp.models import Daemon
+from atp.reports.timeline import timeline
+from atp.rows.log import Kind
 from atp.states import Event, Reason, State
-from atp.timeline import timeline
+from atp.words import attempt_messages
 from tests.app import tasks_daemon, tasks_pause
 from tests.helpers import stays, wait_for
 
+from ..nonsense import is_made_by, tells
 from .harness import story
 
 JANE = "user jane via page"
@@ -27,7 +30,7 @@ def is_in(state, instance):
 
 
 def paused(atpd, record, kind, count=100, **settings):
-    """Start a daemon with one worker, and put what it runs on hold; return both.
+    """Start a daemon with one worker, and pause what it runs; return both.
 
     It does not come to its end before, however long that takes.
     """
@@ -43,20 +46,20 @@ def paused(atpd, record, kind, count=100, **settings):
     return instance, daemon
 
 
-def on_hold(daemon):
-    """The workers of which the daemon's row says that their task is on hold."""
+def paused_in(daemon):
+    """The workers of which the daemon's row says that their task is paused."""
     row = Daemon.objects.get(pid=daemon.pid)
     return [worker for worker in row.workers if worker.get("paused")]
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_on_hold_and_on(atpd, record, kind):
+def test_paused_and_on(atpd, record, kind):
     """It makes no progress, another task has its place, its time-out waits, its result is right."""
     instance, daemon = paused(atpd, record, kind)
     child = Path(f"{record}.child")
     before = len(record.lines("tick")), child.exists() and child.stat().st_size
     other = tasks_daemon.noop.enqueue()
-    wait_for(lambda: [w["instance"] for w in on_hold(daemon)] == [str(instance.uuid)])
+    wait_for(lambda: [w["instance"] for w in paused_in(daemon)] == [str(instance.uuid)])
     stays(
         lambda: (len(record.lines("tick")), child.exists() and child.stat().st_size) == before,
         10,  # longer than its time-out
@@ -64,7 +67,7 @@ def test_on_hold_and_on(atpd, record, kind):
     assert is_in(State.PAUSED, instance)
     assert is_in(State.FINISHED, other)
     queue.resume(instance, by=JANE)
-    instance.wait(20)
+    instance.wait(60)
     assert (instance.state, instance.attempt, instance.lost) == (State.FINISHED, 1, 0)
     assert instance.response.value == STEPS
     assert [event.partition("→")[0] for event in story(instance)[-4:]] == [
@@ -73,35 +76,35 @@ def test_on_hold_and_on(atpd, record, kind):
         "resume",
         "finish",
     ]
-    asked = [row.message for row in instance.log.filter(who=JANE)]
-    assert asked == ["pause requested", "resume requested"]
+    asked = [(row.kind, row.detail) for row in instance.log.filter(who=JANE)]
+    assert asked == [(Kind.ASK, "pause"), (Kind.ASK, "resume")]
     [attempt] = timeline(instance).attempts
-    assert attempt.ran.total_seconds() < 6
-    assert (instance.finished - instance.started).total_seconds() > 10
+    assert (instance.finished - instance.started - attempt.ran).total_seconds() > 9
     # The worker that took its place has made room again.
     wait_for(lambda: len(daemon.workers()) == 1)
     assert daemon.stop() == 0
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_cancelled_on_hold(atpd, record, kind):
+def test_cancelled_while_paused(atpd, record, kind):
     instance, _ = paused(atpd, record, kind, CANCEL_GRACE=1.0)
     queue.cancel(instance, by=JANE)
-    instance.wait(20)
+    instance.wait(60)
     assert (instance.state, instance.reason) == (State.FAILED, Reason.CANCELLED)
     assert story(instance)[-2:] == ["resume→RUNNING 1", "fail→FAILED 1"]
-    told = instance.log.get(event=Event.RESUME).message
-    assert told == f"so as to end: cancelled by {JANE}"
-    assert tasks_daemon.noop.enqueue().wait(20).state == State.FINISHED
+    told = instance.log.get(kind=Event.RESUME).message
+    words = f"so as to end: cancelled by {JANE}"
+    assert is_made_by(told, attempt_messages.resumed_to_end, words)
+    assert tasks_daemon.noop.enqueue().wait(60).state == State.FINISHED
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_its_worker_dies_on_hold(atpd, record, kind):
+def test_its_worker_dies_while_paused(atpd, record, kind):
     """G2, G5: it is charged as any other, and runs again."""
     instance, daemon = paused(atpd, record, kind)
     [line] = record.lines("start")
     os.kill(line["pid"], signal.SIGKILL)
-    instance.wait(20)
+    instance.wait(60)
     assert (instance.state, instance.attempt, instance.restarts) == (State.FINISHED, 2, 1)
     assert "expire→ACCEPTED 1" in story(instance)
     wait_for(lambda: len(daemon.workers()) == 1)
@@ -109,7 +112,7 @@ def test_its_worker_dies_on_hold(atpd, record, kind):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_its_daemon_stops(atpd, record, kind):
-    """G10: what is on hold is handed back, and nothing is charged."""
+    """G10: what is paused is handed back, and nothing is charged."""
     instance, daemon = paused(atpd, record, kind, count=500, GRACE=0.5)
     daemon.signal()
     assert daemon.wait() == 0
@@ -117,8 +120,9 @@ def test_its_daemon_stops(atpd, record, kind):
     assert (instance.state, instance.lost, instance.restarts) == (State.ACCEPTED, 0, 0)
     assert queue.task(instance).request == ""
     # That it has gone on nobody had asked for, and the log says what for.
-    resumed = [row.message for row in instance.log.filter(event=Event.RESUME)]
-    assert resumed in ([], ["so as to end: the daemon is stopping"])
+    words = "so as to end: the daemon is stopping"
+    for row in instance.log.filter(kind=Event.RESUME):
+        assert is_made_by(row.message, attempt_messages.resumed_to_end, words)
     with pytest.raises(IllegalTransition, match=r"cannot be paused: it is ACCEPTED\.$"):
         queue.pause(instance, by=JANE)
 
@@ -133,15 +137,15 @@ def test_its_time_is_over_after_a_pause(atpd, record):
     wait_for(lambda: is_in(State.PAUSED, instance))
     stays(lambda: is_in(State.PAUSED, instance), 1.6)
     queue.resume(instance, by=JANE)
-    instance.wait(20)
+    instance.wait(60)
     assert (instance.state, instance.reason) == (State.FAILED, Reason.STALE)
-    assert "its time-out of 1.5 s has passed" in instance.log.get(event="fail").message
+    assert tells(instance.log.get(kind="expire").message, attempt_messages.timed_out(1.5))
 
 
-def test_released_on_hold(atpd, record):
+def test_released_while_paused(atpd, record):
     instance, _ = paused(atpd, record, "steps")
     queue.release(instance, by=JANE)
-    instance.wait(20)
+    instance.wait(60)
     assert (instance.state, instance.attempt, instance.lost) == (State.FINISHED, 2, 0)
 
 
@@ -155,8 +159,8 @@ def test_resuming_waits_for_a_place(atpd, record, flag):
     stays(lambda: len(record.lines("tick")) == before, 2)
     assert is_in(State.PAUSED, instance)
     flag.touch()
-    assert instance.wait(20).state == State.FINISHED
-    assert long.wait(20).state == State.FINISHED
+    assert instance.wait(60).state == State.FINISHED
+    assert long.wait(60).state == State.FINISHED
     wait_for(lambda: len(daemon.workers()) == 1)
 
 
@@ -165,17 +169,17 @@ def test_by_itself(atpd, record, flag):
     instance = tasks_pause.by_itself.enqueue(path=str(record), until=str(flag))
     daemon = atpd(processes=1)
     wait_for(lambda: is_in(State.PAUSED, instance))
-    assert instance.log.get(event=Event.PAUSE).message == "waiting for the licence"
-    assert tasks_daemon.noop.enqueue().wait(20).state == State.FINISHED
+    assert instance.log.get(kind=Event.PAUSE).message == "waiting for the licence"
+    assert tasks_daemon.noop.enqueue().wait(60).state == State.FINISHED
     stays(lambda: is_in(State.PAUSED, instance), 3.5)  # longer than its time-out
     flag.touch()
-    instance.wait(20)
+    instance.wait(60)
     assert (instance.state, instance.response.value) == (State.FINISHED, "done")
     assert instance.attempt == 1
     wait_for(lambda: len(daemon.workers()) == 1)
 
 
-def test_an_operator_keeps_it_on_hold(atpd, record, flag):
+def test_an_operator_keeps_it_paused(atpd, record, flag):
     """What has paused by itself goes on when both would have it so."""
     instance = tasks_pause.by_itself.enqueue(path=str(record), until=str(flag))
     atpd(processes=1)
@@ -183,15 +187,15 @@ def test_an_operator_keeps_it_on_hold(atpd, record, flag):
     with pytest.raises(IllegalTransition, match="cannot be paused: it is PAUSED"):
         queue.pause(instance, by=JANE)
     flag.touch()
-    assert instance.wait(20).state == State.FINISHED
+    assert instance.wait(60).state == State.FINISHED
 
 
 def test_not_in_a_transaction(atpd):
     instance = tasks_pause.in_transaction.enqueue()
     atpd(processes=1)
-    instance.wait(20)
+    instance.wait(60)
     assert instance.state == State.FAILED
-    assert "PausedInTransaction" in instance.log.get(event="fail").message
+    assert "PausedInTransaction" in instance.log.get(kind="fail").message
 
 
 def test_asked_and_taken_back(atpd, record):
@@ -206,5 +210,5 @@ def test_asked_and_taken_back(atpd, record):
     with pytest.raises(IllegalTransition, match="cannot be resumed: it is RUNNING"):
         queue.resume(instance, by=JANE)
     Path(f"{record}.end").touch()
-    assert instance.wait(20).state == State.FINISHED
+    assert instance.wait(60).state == State.FINISHED
     assert "pause→PAUSED 1" not in story(instance)

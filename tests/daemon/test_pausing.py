@@ -1,16 +1,17 @@
-"""Who of those on hold goes on, and who makes room for them."""
+"""Who of those paused goes on, and who makes room for them."""
 
 from types import SimpleNamespace
 
 import pytest
 
-from atp.daemon import pausing as module
-from atp.daemon.channel import Channel
-from atp.daemon.hand import Link
-from atp.daemon.page import END, GO, NOTHING, PAUSE, Page
-from atp.daemon.pausing import TELL_AGAIN, Pausing
-from atp.daemon.pool import Pool
-from atp.daemon.tokens import Tokens
+from atp.daemon.pool import pausing as module
+from atp.daemon.pool.pausing import TELL_AGAIN, Pausing
+from atp.daemon.pool.pool import Pool
+from atp.daemon.pool.worker_link import WorkerLink
+from atp.daemon.shared.channel import Channel
+from atp.daemon.shared.messages import Kill, SpareWanted, Thaw
+from atp.daemon.shared.running_page import END, GO, NOTHING, PAUSE, Page
+from atp.daemon.shared.tokens import Tokens
 from tests.app import tasks_transactional  # noqa: F401 (declares the Types)
 from tests.samples import claimed
 
@@ -23,9 +24,9 @@ def hall(monkeypatch):
     theirs = []
     for slot in range(4):
         ours, other = Channel.pair()
-        pool.add(Link(slot, 100 + slot, ours, Tokens.pipe(), page.ring(slot)))
+        pool.add(WorkerLink(slot, 100 + slot, ours, Tokens.pipe(), page.ring(slot)))
         theirs.append(other)
-    pausing = Pausing(pool, page, 2, lambda *facts: None, lambda *message: told.append(message))
+    pausing = Pausing(pool, page, 2, lambda *facts: None, told.append)
     yield SimpleNamespace(page=page, pool=pool, pausing=pausing, told=told, clock=clock)
     for link in pool.links.values():
         link.close()
@@ -43,7 +44,7 @@ def run(hall, *numbers):
 
 
 def hold(hall, number):
-    """Put what runs on hold, so that it would go on by itself."""
+    """Pause what runs, so that it would go on by itself."""
     link, _ = hall.pool.find((number, 1))
     hall.pausing.begun(link, (number, 1), 0.0, 1)
 
@@ -61,10 +62,10 @@ def going(hall):
 
 def dismissed(hall):
     """The slots that have been told to end, each time anew."""
-    told = [message[1:] for message in hall.told if message[0] == "kill"]
+    told = [message for message in hall.told if isinstance(message, Kill)]
     hall.told.clear()
-    assert all(tuple(instance) == NOTHING for _, _, *instance, _ in told)
-    return [slot for slot, *_ in told]
+    assert all(message.key == NOTHING for message in told)
+    return [message.slot for message in told]
 
 
 def test_no_more_go_on_than_there_are_places(hall):
@@ -74,6 +75,15 @@ def test_no_more_go_on_than_there_are_places(hall):
         hall.clock.now += 1
     hall.pausing.turn()
     assert going(hall) == [1]  # the first, beside the one at work
+
+
+def test_a_worker_that_is_stopped_after_its_attempt_has_ended_goes_on(hall):
+    """Its report of the end may come before the supervisor has stopped it."""
+    run(hall, 1)
+    link, holding = hall.pool.find((1, 1))
+    link.assigned.pop(holding.key)
+    hall.pausing.begun(link, holding.key, 0.0, 0, is_frozen=True)
+    assert hall.told == [Thaw(link.slot, link.pid, holding.key)]
 
 
 def test_who_has_nothing_to_do_makes_room(hall):
@@ -97,8 +107,9 @@ def test_who_makes_room_is_not_replaced(hall):
     run(hall, 1, 2)
     hold(hall, 1)
     hall.pausing.turn()
-    hall.told = [message[:2] if message[0] == "spare" else message[:1] for message in hall.told]
-    assert hall.told == [("spare", 1), ("spare", 0), ("kill",)]
+    first, second, third = hall.told
+    assert (first, second) == (SpareWanted(1), SpareWanted(0))
+    assert isinstance(third, Kill)
 
 
 def test_who_was_told_to_end_is_told_again_until_it_does(hall):
@@ -125,7 +136,9 @@ def test_what_is_stopped_and_asked_to_end_goes_on_whatever_the_places(hall):
     hall.page.ask(link.slot, 1, 1, END)
     holding.ask = "fail"
     hall.pausing.turn()
-    assert [message[0] for message in hall.told if message[0] == "thaw"] == ["thaw"]
+    assert [message for message in hall.told if isinstance(message, Thaw)] == [
+        Thaw(link.slot, link.pid, (1, 1))
+    ]
 
 
 def test_a_transactional_one_takes_no_notice(hall):
@@ -134,7 +147,7 @@ def test_a_transactional_one_takes_no_notice(hall):
     hall.pool.hand_out()
     link = next(link for link in hall.pool.links.values() if link.first is not None)
     link.first.started = hall.clock.now
-    hall.pausing.heard((1, 1), "pause")
+    hall.pausing.asked((1, 1), "pause")
     assert not link.first.is_to_pause
     assert hall.page.asked(link.slot, 1, 1)[0] != PAUSE
     assert hall.told == []

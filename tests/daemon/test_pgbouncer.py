@@ -59,10 +59,10 @@ def bouncer(transactional_db):
             server=server, server_port=entry["PORT"] or 5432, port=port, folder=folder
         )
     )
+    user = _user_of(server, folder)
+    program = wait_for(lambda: _startable(user), what="a PgBouncer that can be started")
     with (folder / "log").open("wb") as log:
-        process = subprocess.Popen(
-            ["pgbouncer", folder / "ini"], stdout=log, stderr=log, user=_user_of(server, folder)
-        )
+        process = subprocess.Popen([program, folder / "ini"], stdout=log, stderr=log, user=user)
     try:
         wait_for(lambda: _answers(port), what="pgbouncer")
         login = f"{entry['USER']}:{entry['PASSWORD']}"
@@ -71,6 +71,21 @@ def bouncer(transactional_db):
     finally:
         process.kill()
         process.wait()
+
+
+def _startable(user):
+    """Return the path of the program, None while it cannot be started by this user.
+
+    Another run may be installing the package at this moment.
+    """
+    program = shutil.which("pgbouncer")
+    if program is None:
+        return None
+    try:
+        subprocess.run([program, "--version"], user=user, capture_output=True, check=True)
+    except (OSError, subprocess.CalledProcessError):
+        return None
+    return program
 
 
 def _user_of(server, folder):
@@ -96,11 +111,11 @@ def test_nothing_breaks(atpd, bouncer, record, monkeypatch):
     monkeypatch.setattr("tests.daemon.harness.child_environment", lambda **m: environment | m)
     daemon = atpd(processes=2).ready(workers=2)
     for number in range(10):
-        types.note.enqueue(path=str(record), number=number).wait(20)
+        types.note.enqueue(path=str(record), number=number).wait(60)
     types.note.enqueue_many({"path": str(record), "number": n} for n in range(10, 2000))
     retried = types.again.enqueue(times=10)
     wait_for(lambda: not Task.objects.exists(), timeout=60, what="an empty queue")
-    retried.wait(20)
+    retried.wait(60)
     assert (retried.state, retried.attempt) == (State.FINISHED, 11)
     assert set(record.numbers("ran").items()) == {(number, 1) for number in range(2000)}
     assert daemon.stop() == 0

@@ -9,40 +9,60 @@ import pytest
 
 from atp import queue
 from atp.models import Instance, LogRecord
+from atp.rows.log import Kind
 from atp.states import Reason, State
+from atp.words import attempt_messages
 from tests.app import tasks_daemon
 from tests.app import tasks_poison as types
 from tests.helpers import wait_for
 
+from ..nonsense import is_made_by, tells
 from .harness import is_alive
 
 NEIGHBOURS = 100
-# What the last record of each kind says, and with which reason it has FAILED.
+# With which reason each kind has FAILED, what the log says of it, and, if its last attempt was
+# lost, the function that makes that message.
 DEATHS = {
-    "exits": (Reason.STALE, "its worker exited with status 7"),
-    "exits_well": (Reason.STALE, "its worker exited with status 0"),
-    "crashes": (Reason.STALE, "its worker was ended by SIGSEGV (invalid memory access)"),
-    "aborts": (Reason.STALE, "its worker was ended by SIGABRT (abort)"),
-    "kills_itself": (Reason.STALE, "by SIGKILL, sent by another process or, when memory ran out"),
-    "overflows": (None, ""),
-    "closes_everything": (None, ""),
-    "wrecks": (Reason.FATAL, "wrecked everything"),
+    "exits": (Reason.STALE, "its worker exited with status 7", attempt_messages.worker_died),
+    "exits_well": (Reason.STALE, "its worker exited with status 0", attempt_messages.worker_died),
+    "crashes": (
+        Reason.STALE,
+        "its worker was ended by SIGSEGV (invalid memory access)",
+        attempt_messages.worker_died,
+    ),
+    "aborts": (
+        Reason.STALE,
+        "its worker was ended by SIGABRT (abort)",
+        attempt_messages.worker_died,
+    ),
+    "kills_itself": (
+        Reason.STALE,
+        "by SIGKILL, sent by another process or, when memory ran out",
+        attempt_messages.worker_died,
+    ),
+    "overflows": (None, "", None),
+    "closes_everything": (None, "", None),
+    "wrecks": (Reason.FATAL, "wrecked everything", None),
 }
+TIMED_OUT = (Reason.STALE, "its time-out of 1 s has passed", attempt_messages.timed_out)
+TOO_LARGE = (
+    Reason.STALE,
+    "of memory, its Type allows 200.0 MiB (max_memory)",
+    attempt_messages.too_much_memory,
+)
 LIMITS = {
     **dict.fromkeys(
         ["spins", "deadlocks", "will_not_stop", "hops"] + ["bombs"] * (os.geteuid() == 0),
-        (Reason.STALE, "its time-out of 1 s has passed"),
+        TIMED_OUT,
     ),
-    "eats": (Reason.STALE, "of memory, its Type allows 200.0 MiB (max_memory)"),
-    "lets_eat": (Reason.STALE, "of memory, its Type allows 200.0 MiB (max_memory)"),
+    "eats": TOO_LARGE,
+    "lets_eat": TOO_LARGE,
 }
 NOISE = {
-    **dict.fromkeys(
-        ["prints", "lets_print", "progresses"], (Reason.STALE, "its time-out of 1 s has passed")
-    ),
-    "logs": (Reason.FATAL, "characters …"),
-    "publishes": (Reason.ERROR, "one attempt may publish 20 files"),
-    "leaves_children": (Reason.FATAL, "left three behind"),
+    **dict.fromkeys(["prints", "lets_print", "progresses"], TIMED_OUT),
+    "logs": (Reason.FATAL, "characters …", None),
+    "publishes": (Reason.ERROR, "one attempt may publish 20 files", None),
+    "leaves_children": (Reason.FATAL, "left three behind", None),
 }
 
 
@@ -63,11 +83,12 @@ def test_poison_among_neighbours(atpd, record, media, kinds):
         instance.wait(60)
 
     for kind, instance in poisons.items():
-        reason, words = kinds[kind]
-        said = instance.log.last().message
+        reason, words, lost = kinds[kind]
+        event = "fail" if lost is None else "expire"
+        said = instance.log.filter(kind=event).last().message
         assert instance.state == State.FAILED, kind
         assert reason in (None, instance.reason), (kind, instance.reason, said)
-        assert words in said, kind
+        assert words in said if lost is None else is_made_by(said, lost, words), kind
         attempts = len(record.lines(kind))
         assert 1 <= attempts <= instance.type.max_restarts + 1, (kind, attempts)
     for instance in neighbours:
@@ -81,41 +102,42 @@ def assert_whole(daemon, processes=2):
     daemon.ready(workers=processes)
     wait_for(lambda: len(daemon.family()) == processes + 2, what="only what belongs to it")
     after = types.neighbour.enqueue(path=os.devnull, number=-1)
-    assert after.wait(20).state == State.FINISHED
+    assert after.wait(60).state == State.FINISHED
     assert not daemon.facts("dispatcher_died")
     assert daemon.stop() == 0
-    assert "\nneighbour -1\n" in daemon.log_path.read_text()
+    assert "neighbour -1" in [line["message"] for line in daemon.facts("printed")]
 
 
 def test_a_flood_of_words_is_bounded(atpd, record, media):
     """What is printed and logged without end fills neither the log nor the table (G5)."""
-    poisons = [kind.enqueue(path=str(record)) for kind in (types.prints, types.logs)]
+    poisons = [kind.enqueue(path=str(record)) for kind in (types.floods, types.logs)]
     daemon = atpd(processes=2)
     for instance in poisons:
         instance.wait(60)
     assert daemon.stop() == 0
-    assert daemon.facts("prints_dropped")
+    # Whether some was dropped depends on how much a busy machine prints: see test_worker_output.
     assert daemon.log_path.stat().st_size < 8 * types.MIB
-    assert LogRecord.objects.filter(event="", instance__isnull=False).count() <= 1000 + 2
+    assert LogRecord.objects.filter(kind__in=Kind, instance__isnull=False).count() <= 1000 + 2
     assert len(poisons[1].log.last().message) < 10_000
 
 
 def test_what_an_attempt_leaves_running_ends_with_it(atpd, record):
     """No part of an attempt runs on when it is FINISHED, in whatever session it is (G3, G5)."""
     daemon = atpd(processes=1).ready()
-    instance = types.returns.enqueue(path=str(record)).wait(20)
+    instance = types.returns.enqueue(path=str(record)).wait(60)
     assert not any(is_alive(pid) for pid in record.lines("left")[0]["pids"])
     assert instance.state == State.FINISHED
-    [told] = instance.log.filter(event="", level__gte=30)
-    assert told.message.startswith("3 processes that it left behind were ended: ")
+    [told] = instance.log.filter(kind=Kind.MESSAGE, level__gte=30)
+    words = "3 processes that it left behind were ended: "
+    assert is_made_by(told.message, attempt_messages.left_behind, words)
     assert not daemon.facts("worker_died")
 
 
 def test_what_is_kept_on_purpose_stays(atpd, record):
     """With keep_processes they live on, whatever runs next, until their worker ends."""
     daemon = atpd(processes=1).ready()
-    types.keeps.enqueue(path=str(record)).wait(20)
-    types.returns.enqueue(path=str(record)).wait(20)
+    types.keeps.enqueue(path=str(record)).wait(60)
+    types.returns.enqueue(path=str(record)).wait(60)
     [kept] = record.lines("kept")
     assert all(is_alive(pid) for pid in kept["pids"])
     assert not any(is_alive(pid) for pid in record.lines("left")[0]["pids"])
@@ -126,28 +148,26 @@ def test_what_is_kept_on_purpose_stays(atpd, record):
 def test_a_worker_that_starts_nothing(atpd, record, flag):
     """What a stuck worker was given goes to others, uncharged; it is replaced (G5)."""
     daemon = atpd(processes=2).ready(workers=2)
-    types.neighbour.enqueue(path=str(record), number=0).wait(20)
+    types.neighbour.enqueue(path=str(record), number=0).wait(60)
     stuck = daemon.workers()[0]
     os.kill(stuck, signal.SIGSTOP)
     instances = tasks_daemon.note.enqueue_many(
         {"path": str(record), "number": n} for n in range(40)
     )
     for instance in instances:
-        instance.wait(10)
+        instance.wait(60)
         assert (instance.state, instance.restarts, instance.lost) == (State.FINISHED, 0, 0)
     killed = daemon.wait_for_fact("worker_killed")
-    assert (killed["pid"], killed["why"]) == (
-        stuck,
-        "it started none of the tasks that it was given",
-    )
+    assert killed["pid"] == stuck
+    assert tells(killed["why"], attempt_messages.worker_stuck())
     daemon.ready(workers=2)
 
 
 def test_memory_before_an_attempt_is_not_its_own(atpd, record):
     """A worker that earlier tasks have made large costs a modest one nothing (G5)."""
     atpd(processes=1).ready()
-    types.fattens.enqueue().wait(20)
-    instance = types.modest.enqueue().wait(20)
+    types.fattens.enqueue().wait(60)
+    instance = types.modest.enqueue().wait(60)
     assert (instance.state, instance.attempt) == (State.FINISHED, 1)
     assert (
         queue.response(instance).value

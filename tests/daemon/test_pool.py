@@ -2,14 +2,14 @@
 
 import pytest
 
-from atp.daemon import pool as module
-from atp.daemon.channel import Channel
-from atp.daemon.hand import Link
-from atp.daemon.ledger import BATCH
-from atp.daemon.pace import AHEAD, MAX_AHEAD
-from atp.daemon.pool import LOOK_AFTER, STEAL_AFTER, Pool
-from atp.daemon.ring import Ring
-from atp.daemon.tokens import Tokens
+from atp.daemon.pool import hand_out
+from atp.daemon.pool import pool as module
+from atp.daemon.pool.pace import AHEAD, MAX_AHEAD
+from atp.daemon.pool.pool import LOOK_AFTER, STEAL_AFTER, Pool
+from atp.daemon.pool.worker_link import WorkerLink
+from atp.daemon.shared.channel import Channel
+from atp.daemon.shared.ring import Ring
+from atp.daemon.shared.tokens import Tokens
 from tests.samples import claimed
 
 from .test_channel import fill
@@ -25,6 +25,7 @@ def clock(monkeypatch):
 
     clock = Clock()
     monkeypatch.setattr(module, "uptime", clock)
+    monkeypatch.setattr(hand_out, "uptime", clock)
     return clock
 
 
@@ -35,7 +36,7 @@ def pool(clock):
     for slot in range(2):
         ours, theirs = Channel.pair()
         ring = Ring(memoryview(bytearray(1024)))
-        pool.add(Link(slot, 100 + slot, ours, Tokens.pipe(), ring))
+        pool.add(WorkerLink(slot, 100 + slot, ours, Tokens.pipe(), ring))
         workers.append(theirs)
     pool.workers = workers
     yield pool
@@ -50,7 +51,7 @@ def hands(pool):
 
 
 def numbers(link):
-    return [instance for instance, _ in link.hand]
+    return [instance for instance, _ in link.assigned]
 
 
 def start(pool, clock, slot):
@@ -65,7 +66,7 @@ def learn(pool, clock, type, seconds):
     """Let the pool see one task of this Type and run time."""
     pool.put([claimed(10_000, type)])
     pool.hand_out()
-    [slot] = [slot for slot, link in pool.links.items() if link.hand]
+    [slot] = [slot for slot, link in pool.links.items() if link.assigned]
     link = start(pool, clock, slot)
     list(pool.workers[slot].drain())
     clock.now += seconds
@@ -95,15 +96,15 @@ def test_short_types_are_handed_out_ahead(pool, clock):
 def test_what_cannot_be_recorded_counts_as_if_it_were_in_hand(pool, clock):
     """G11: what has run and is not recorded may have to run again."""
     learn(pool, clock, "tests.a", AHEAD / 100)
-    assert pool.wanted(unrecorded=BATCH) == pool.wanted() == 200
-    assert pool.wanted(unrecorded=BATCH + 50) == 150
+    assert pool.wanted(behind=0) == pool.wanted() == 200
+    assert pool.wanted(behind=50) == 150
     # Who has nothing is not kept waiting for it.
-    assert pool.wanted(unrecorded=10 * BATCH) == 1
+    assert pool.wanted(behind=10_000) == 1
     for link in pool.links.values():
         pool.put([claimed(link.slot, "tests.a")])
         pool.hand_out()
     assert all(hands(pool))
-    assert pool.wanted(unrecorded=10 * BATCH) == 0
+    assert pool.wanted(behind=10_000) == 0
 
 
 def test_a_worker_that_soon_is_free_gets_the_next(pool, clock):
@@ -120,7 +121,7 @@ def test_a_worker_that_soon_is_free_gets_the_next(pool, clock):
     clock.now += 0.04
     pool.hand_out()
     assert hands(pool) == [[0, 2], [1]]
-    assert pool._load(link, clock.now) == pytest.approx(0.12)
+    assert pool.load(link, clock.now) == pytest.approx(0.12)
 
 
 def test_all_are_given_enough_when_one_has_little_left(pool, clock):
@@ -153,7 +154,7 @@ def test_more_is_claimed_as_early_as_a_claim_takes_long(pool, clock, took, left)
     assert pool.take_all_waiting() == []
     for slot in range(2):
         start(pool, clock, slot)
-    load = pool._load(pool.links[0], clock.now)
+    load = pool.load(pool.links[0], clock.now)
     clock.now += load - left - 0.0005
     assert not pool.is_low()
     assert pool.pause(60) == pytest.approx(0.0005)
@@ -184,7 +185,7 @@ def test_what_lies_unstarted_goes_to_a_worker_that_is_free(pool, clock):
     begun = hands(pool)
     assert abs(len(begun[0]) - len(begun[1])) < 10
     first, second = start(pool, clock, 0), pool.links[1]
-    while second.hand:
+    while second.assigned:
         start(pool, clock, 1)
         pool.ended(second, second.first.key, 0.001)
     pool.take_back()
@@ -250,7 +251,7 @@ def test_a_worker_whose_channel_is_full_gets_nothing(pool):
     fill(first.channel)
     pool.put([claimed(1)])
     pool.hand_out()
-    assert not first.hand
+    assert not first.assigned
     assert len(pool.waiting) == 1
 
 

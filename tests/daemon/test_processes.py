@@ -37,7 +37,7 @@ def test_signal_during_a_reload_ends_the_daemon(atpd, record, flag, tmp_path, mo
     module.write_text("# changed\n")
     daemon.wait_for_fact("reloading")
     daemon.signal(signal.SIGINT)
-    daemon.wait(15)
+    daemon.wait(60)
     assert len(daemon.facts("daemon_started")) == 1
 
 
@@ -50,7 +50,7 @@ def test_children_that_were_there_before_are_left_alone(atpd, record, tmp_path, 
     daemon = atpd(processes=1).ready()
     beside = int(number.read_text())
     try:
-        instance.wait(20)
+        instance.wait(60)
         assert is_alive(beside)
         assert daemon.stop() == 0
         assert is_alive(beside)
@@ -79,12 +79,12 @@ def test_log_that_nobody_reads(atpd, record, flag, tmp_path, monkeypatch):
                 os.write(writer, b"x")
         # Something to log.
         for instance in types.noop.enqueue_many({} for _ in range(20)):
-            instance.wait(20)
+            instance.wait(60)
         atpd(processes=1)
         # A lease is 8 s. Nobody starts it again while it still runs here.
         stays(lambda: len(record.lines("start")) == 1 or not is_alive(line["pid"]), 12)
         first.signal()
-        first.wait(15)
+        first.wait(60)
     finally:
         os.close(reader)
         os.close(writer)
@@ -114,7 +114,7 @@ def test_one_database_by_two_paths(atpd, record, flag, tmp_path, monkeypatch):
     stays(lambda: not other.facts("daemons_lost"), 3)
     assert len(record.lines("start")) == 1
     flag.touch()
-    assert instance.wait(20).attempt == 1
+    assert instance.wait(60).attempt == 1
 
 
 def test_more_workers_than_descriptors(transactional_db, record, flag):
@@ -166,6 +166,6 @@ def test_fork_that_fails_for_a_moment(atpd, record, flag, tmp_path, monkeypatch)
     daemon.wait_for_fact("cannot_fork", 2)
     full.unlink()
     flag.touch()
-    assert instance.wait(20).attempt == 1
+    assert instance.wait(60).attempt == 1
     daemon.ready(workers=2)
     assert daemon.stop() == 0

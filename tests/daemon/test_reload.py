@@ -28,7 +28,7 @@ def test_reload(atpd, tmp_path, monkeypatch):
     (app / "tasks.py").write_text("# changed\n")
     daemon.wait_for_fact("daemon_started", 2)
     wait_for(lambda: daemon.workers() and not set(daemon.workers()) & set(first))
-    assert types.noop.enqueue().wait(20).state == "FINISHED"
+    assert types.noop.enqueue().wait(60).state == "FINISHED"
     assert daemon.stop() == 0
 
 

@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from atp.daemon.ring import Ring
+from atp.daemon.shared.ring import Ring
 
 
 @pytest.fixture

@@ -7,10 +7,13 @@ from django.db import transaction
 
 from atp import queue
 from atp.models import Daemon, Instance, LogRecord, Task
+from atp.rows.log import Kind
 from atp.states import State
+from atp.words import attempt_messages
 from tests.app import tasks_daemon as types
 from tests.helpers import wait_for
 
+from ..nonsense import tells
 from .harness import is_alive, story
 
 
@@ -29,7 +32,7 @@ def test_running_tasks_finish_within_grace(atpd, record, flag):
     assert (waiting.state, waiting.attempt) == (State.ACCEPTED, 0)
     assert Daemon.objects.count() == 0
     started, stopped = LogRecord.objects.filter(instance=None, subject__startswith="daemon:")
-    assert (started.message, stopped.message) == ("started", "stopped")
+    assert (started.kind, stopped.kind) == (Kind.STARTED, Kind.LEFT)
 
 
 def test_tasks_past_grace_are_handed_back(atpd, record, flag):
@@ -43,7 +46,7 @@ def test_tasks_past_grace_are_handed_back(atpd, record, flag):
     assert stubborn.state == State.ACCEPTED
     assert (stubborn.restarts, stubborn.retries, stubborn.lost) == (0, 0, 0)
     assert story(stubborn)[-1] == "release→ACCEPTED 1"
-    assert stubborn.log.last().message == "the daemon is stopping"
+    assert tells(stubborn.log.last().message, attempt_messages.daemon_stopping())
     assert Task.objects.get().daemon is None
 
 
@@ -66,7 +69,7 @@ def test_second_signal_stops_at_once(atpd, record, flag):
     daemon.wait_for_fact("daemon_stopping")
     daemon.signal(signal.SIGINT)
     assert daemon.wait() == 0
-    assert time.monotonic() - begun < 10
+    assert time.monotonic() - begun < 30
     instance.refresh_from_db()
     assert (instance.state, instance.lost) == (State.ACCEPTED, 0)
 
@@ -98,10 +101,10 @@ def test_release_of_a_running_task(atpd, record, flag):
     assert queue.release(instance, by="operator via shell") is True
     record.wait_for("start", 2)
     flag.touch()
-    instance.wait(20)
+    instance.wait(60)
     assert (instance.state, instance.attempt) == (State.FINISHED, 2)
     assert (instance.restarts, instance.lost) == (0, 0)
-    asked = instance.log.get(message="release requested", event="")
+    asked = instance.log.get(kind=Kind.ASK, detail="release")
     assert asked.who == "operator via shell"
 
 
@@ -114,7 +117,7 @@ def test_release_kills_what_does_not_listen(atpd, record, flag):
     record.wait_for("start", 2)
     assert not is_alive(line["pid"])
     flag.touch()
-    instance.wait(20)
+    instance.wait(60)
     assert (instance.state, instance.attempt, instance.lost) == (State.FINISHED, 2, 0)
 
 
@@ -122,7 +125,7 @@ def test_workers_retire(atpd, record):
     """--max-tasks-per-worker: every worker runs so many, and no task is lost or charged."""
     daemon = atpd("--max-tasks-per-worker", "3", processes=1)
     instances = types.pid.enqueue_many({} for _ in range(10))
-    pids = [queue.response(instance.wait(20)).value for instance in instances]
+    pids = [queue.response(instance.wait(60)).value for instance in instances]
     assert max(pids.count(pid) for pid in pids) == 3
     assert len(set(pids)) >= 4
     assert {instance.lost for instance in instances} == {0}
@@ -133,7 +136,7 @@ def test_workers_retire(atpd, record):
 def test_workers_retire_for_memory(atpd):
     daemon = atpd("--max-memory-per-worker", "1M", processes=1)
     instances = types.pid.enqueue_many({} for _ in range(3))
-    pids = {queue.response(instance.wait(20)).value for instance in instances}
+    pids = {queue.response(instance.wait(60)).value for instance in instances}
     assert len(pids) == 3
     assert "MiB resident" in daemon.wait_for_fact("worker_retired")["message"]
 
@@ -149,9 +152,9 @@ def test_short_tasks_do_not_wait_behind_a_long_one(atpd, record, flag):
             {"path": str(record), "until": str(flag.parent), "number": n} for n in range(50)
         )
     for instance in short:
-        instance.wait(20)
+        instance.wait(60)
     long.refresh_from_db()
     assert long.state == State.RUNNING
     flag.touch()
-    assert long.wait(20).state == State.FINISHED
+    assert long.wait(60).state == State.FINISHED
     assert daemon.stop() == 0

@@ -2,8 +2,8 @@
 
 import pytest
 
-from atp.daemon import timers as module
-from atp.daemon.timers import Timers
+from atp.daemon.system import timers as module
+from atp.daemon.system.timers import Timers
 
 
 @pytest.fixture

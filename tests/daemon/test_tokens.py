@@ -5,7 +5,7 @@ import threading
 
 import pytest
 
-from atp.daemon.tokens import Tokens
+from atp.daemon.shared.tokens import Tokens
 
 
 @pytest.fixture

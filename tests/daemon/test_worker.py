@@ -1,23 +1,32 @@
 """What surrounds a handler: connections, error reporters, logging, interruption."""
 
+import contextvars
 import logging
 import pickle
+from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
+from django.core.cache import caches
 from django.core.exceptions import ImproperlyConfigured
 from django.core.signals import got_request_exception
-from django.db import OperationalError, ProgrammingError, connection, transaction
+from django.db import OperationalError, ProgrammingError, connection
 from django.db.backends.signals import connection_created
 
 from atp import queue, signals
-from atp.daemon.connections import Connections
 from atp.daemon.options import Options
-from atp.daemon.outcome import Kind
-from atp.daemon.page import Page
-from atp.daemon.worker import Worker, open_root_logger
+from atp.daemon.shared.inherited import Inherited
+from atp.daemon.shared.messages import Ended, Logged, Look
+from atp.daemon.shared.outcome import Kind
+from atp.daemon.shared.running_page import Page
+from atp.daemon.worker.preparing import open_root_logger, share_caches
+from atp.daemon.worker.worker import Worker
 from atp.models import Type
-from tests.helpers import Thread
+from atp.verbs.registry import registry
+from atp.words import attempt_messages, log_messages
 from tests.samples import claimed
+
+from ..nonsense import is_made_by, tells
 
 
 class Said:
@@ -30,7 +39,7 @@ class Said:
         self.messages.append(message)
 
     def kinds(self):
-        return [message[0] for message in self.messages]
+        return [type(message) for message in self.messages]
 
 
 @pytest.fixture
@@ -41,7 +50,8 @@ def said():
 @pytest.fixture
 def worker(said, tmp_path, transactional_db):
     (tmp_path / "worker-0").mkdir()
-    return Worker(0, said, None, Page(1), tmp_path, Options(processes=1))
+    folders = SimpleNamespace(scratch=tmp_path)
+    return Worker(0, said, None, Inherited(Page(1), Options(processes=1), folders))
 
 
 def task(type, inputs="{}"):
@@ -57,7 +67,7 @@ def executed(worker, claimed):
 
 def test_one_task(worker, said):
     worker._perform(task("SequenceSum", '{"*":[1,2,3]}'))
-    assert said.kinds() == ["log", "look"]
+    assert said.kinds() == [Logged, Look]
     [record] = worker._ring.read(worker._ring.written)
     instance, attempt, started, ended, outcome = pickle.loads(record)
     assert (instance, attempt, started <= ended) == (1, 1, True)
@@ -69,20 +79,21 @@ def test_one_task(worker, said):
 def test_what_is_too_large_for_the_ring_goes_through_the_channel(worker, said):
     """G1: nothing that a handler returned is lost on its way."""
     worker._perform(task("daemon.error", f'{{"words":"{"x" * 7000}"}}'))
-    assert said.kinds() == ["ended"]
-    assert "x" * 7000 in said.messages[0][-1].message
+    assert said.kinds() == [Ended]
+    assert "x" * 7000 in said.messages[0].outcome.message
     for size in (100, 1):
         while worker._ring.write(b"x" * size):
             pass
     worker._perform(task("daemon.noop"))
-    assert said.messages[1][:3] == ("ended", 1, 1)
+    assert isinstance(said.messages[1], Ended)
+    assert said.messages[1][:2] == (1, 1)
 
 
 def test_short_tasks_do_not_call_the_dispatcher_each(worker, said):
     for _ in range(100):
         worker._perform(task("daemon.noop"))
     assert len(worker._ring.read(worker._ring.written)) == 100
-    assert set(said.kinds()) <= {"look"}
+    assert set(said.kinds()) <= {Look}
     assert len(said.messages) < 50
 
 
@@ -116,7 +127,104 @@ def test_what_was_meant_is_not_reported(worker, caplog):
 @pytest.mark.parametrize("inputs", ["not json", "[]", '{"words":1,"nothing":2}'])
 def test_inputs_that_cannot_be_used(worker, inputs):
     outcome = executed(worker, task("daemon.error", inputs))
-    assert outcome.kind in (Kind.FATAL, Kind.ERROR)
+    assert outcome.kind in (Kind.FATAL, Kind.MISFIT)
+
+
+def test_inputs_of_another_signature(worker, settings):
+    """They may fit another daemon: the handler is not entered, and nothing is spent."""
+    settings.ATP = settings.ATP | {"RELEASE": "3f2a"}
+    outcome = executed(worker, task("daemon.error", '{"words":"x","nothing":2}'))
+    assert outcome.kind is Kind.MISFIT
+    assert outcome.signature == registry.get("daemon.error").fingerprint
+    words = "release 3f2a does not take its inputs: there is no argument 'nothing'"
+    assert is_made_by(outcome.message, log_messages.misfit, words)
+
+
+def test_inputs_that_are_adapted(worker, monkeypatch):
+    """Inputs of an older release run in the handler of today, and are stored as they were."""
+    declared = registry.get("daemon.error")
+    monkeypatch.setattr(registry, "_types", {"daemon.error": replace(declared, adapters=[])})
+    declared = registry.get("daemon.error")
+
+    @declared.adapt
+    def _(inputs):
+        return {"words": inputs.pop("text")}
+
+    outcome = executed(worker, task("daemon.error", '{"text":"look at this"}'))
+    assert outcome.kind is Kind.ERROR
+    assert "look at this" in outcome.message
+
+
+def test_an_adapter_that_raises_leaves_it_to_another_daemon(worker, monkeypatch):
+    declared = registry.get("daemon.error")
+    monkeypatch.setattr(registry, "_types", {"daemon.error": replace(declared, adapters=[])})
+    declared = registry.get("daemon.error")
+
+    @declared.adapt
+    def _(inputs):
+        raise KeyError("text")
+
+    outcome = executed(worker, task("daemon.error", '{"nothing":2}'))
+    assert outcome.kind is Kind.MISFIT
+    assert is_made_by(outcome.message, log_messages.misfit, "KeyError: 'text'")
+
+
+def test_a_context_of_its_own(worker):
+    """G5: no attempt finds what another has set in its context."""
+    before = executed(worker, task("daemon.context"))
+    worker._perform(task("daemon.sets_context"))
+    worker._perform(task("daemon.context"))
+    records = worker._ring.read(worker._ring.written)
+    assert pickle.loads(records[-1])[-1].response == before.response
+    assert b"0.3333333333333333333333333333" in before.response.data
+
+
+def test_caches_are_shared_by_all_contexts(worker):
+    """Whoever has a connection to a cache in one attempt has it in the next."""
+    share_caches()
+    found = [contextvars.copy_context().run(lambda: caches["default"]) for _ in range(2)]
+    assert found[0] is found[1]
+
+
+@pytest.mark.parametrize("how", ["autocommit", "atomic"])
+def test_a_transaction_left_open_fails_the_attempt(worker, said, how):
+    connection.close()
+    queue.register_all()
+    outcome = executed(worker, task("daemon.leaves_open", f'{{"how":"{how}"}}'))
+    assert outcome.kind is Kind.ERROR
+    assert tells(outcome.message, attempt_messages.left_transaction_open())
+    assert not Type.objects.filter(handler="changed").exists()
+
+
+def test_a_transaction_left_open_by_one_that_defers(worker, said):
+    """It is deferred as it asked for, and the log says what was lost."""
+    connection.close()
+    queue.register_all()
+    outcome = executed(worker, task("daemon.leaves_open", '{"how":"atomic","then":"defer"}'))
+    assert outcome.kind is Kind.DEFER
+    [log] = [message for message in said.messages if isinstance(message, Logged)]
+    assert tells(log[-1], attempt_messages.left_transaction_open())
+
+
+def test_a_group_of_exceptions_is_named(worker):
+    """The last line is what the daemon's log says."""
+    outcome = executed(worker, task("daemon.many"))
+    assert outcome.message.splitlines()[-1] == "ExceptionGroup: many (2 sub-exceptions)"
+    assert "TypeError: two" in outcome.message
+
+
+@pytest.mark.parametrize(
+    ("type", "inputs", "raised"),
+    [
+        ("daemon.error", "{}", "builtins.ValueError"),
+        ("daemon.fatal", "{}", "atp.exceptions.Fatal"),
+        ("daemon.error", '{"*": [1, 2]', "atp.exceptions.CorruptData"),
+        ("daemon.noop", "{}", ""),
+    ],
+)
+def test_an_outcome_names_the_class_of_the_exception(worker, type, inputs, raised):
+    outcome = executed(worker, task(type, inputs))
+    assert (outcome.raised if outcome else "") == raised
 
 
 def test_signals_around_a_handler(worker):
@@ -125,13 +233,13 @@ def test_signals_around_a_handler(worker):
     def started(context, **kwargs):
         seen.append(("started", context.type))
 
-    def ended(context, exception, **kwargs):
-        seen.append(("ended", str(exception)))
+    def ended(context, exception, outcome, **kwargs):
+        seen.append(("ended", str(exception), outcome.kind))
 
     signals.handler_started.connect(started)
     signals.handler_ended.connect(ended)
     executed(worker, task("daemon.error"))
-    assert seen == [("started", "daemon.error"), ("ended", "went wrong")]
+    assert seen == [("started", "daemon.error"), ("ended", "went wrong", Kind.ERROR)]
 
 
 def test_an_asked_attempt_is_interrupted(worker, tmp_path):
@@ -165,60 +273,6 @@ def test_a_transaction_that_cannot_begin(worker, raised, kind):
         connection.close()
     assert outcome.kind is kind
     assert str(raised) in outcome.message
-
-
-def test_a_stale_connection_never_reaches_the_next_task(transactional_db, monkeypatch):
-    """Even one that Django would keep for ever."""
-    if connection.vendor != "postgresql":
-        pytest.skip("a SQLite connection cannot be cut by a server")
-    monkeypatch.setitem(connection.settings_dict, "CONN_MAX_AGE", None)
-    connection.close()
-    connections = Connections()
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT pg_backend_pid()")
-        [pid] = cursor.fetchone()
-    connections.refresh()
-    Thread(_terminate, pid).result()
-    connections.check()
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT pg_backend_pid()")
-        assert cursor.fetchone()[0] != pid
-
-
-def _terminate(pid):
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT pg_terminate_backend(%s, 10000)", [pid])
-        assert cursor.fetchone()[0]
-
-
-@pytest.mark.parametrize("how", ["autocommit", "atomic"])
-def test_a_transaction_left_open_ends_with_its_task(transactional_db, how):
-    connection.close()
-    connections = Connections()
-    queue.register_all()
-    if how == "autocommit":
-        transaction.set_autocommit(False)
-    else:
-        transaction.atomic().__enter__()
-    Type.objects.update(handler="changed")
-    connections.refresh()
-    assert connection.get_autocommit()
-    assert not connection.in_atomic_block
-    assert not Type.objects.filter(handler="changed").exists()
-
-
-def test_connections_of_other_threads_are_left_alone(transactional_db):
-    connections = Connections()
-
-    def use():
-        connection.ensure_connection()
-        connections.check()  # as if the worker's thread did
-        connection.close()
-
-    Thread(use).result()
-    connections.check()
-    connections.refresh()
-    assert connections._opened == []
 
 
 def test_root_logger_passes_what_is_captured_and_no_more(monkeypatch):

@@ -25,3 +25,11 @@ def test_a_stream_keeps_its_strength_on_a_coarser_picture():
 def test_a_picture_shows_cells_in_their_true_proportions():
     data = pictures.png(np.zeros((10, 20, 3)), width=40, aspect=1.5)
     assert Image.open(BytesIO(data)).size == (40, 30)
+
+
+def test_tiles_are_joined_where_they_belong():
+    colours = np.linspace(0, 1, 4 * 6 * 3).reshape(4, 6, 3).round(2)
+    parts = [[top, top + 2, left, left + 3] for top in (0, 2) for left in (0, 3)]
+    tiles = [pictures.png(colours[t:b, at:r], width=3, aspect=1) for t, b, at, r in parts]
+    joined = pictures.joined(list(zip(parts, tiles, strict=True)))
+    assert joined == pytest.approx(colours, abs=1 / 255)

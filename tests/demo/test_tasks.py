@@ -6,38 +6,25 @@ import signal
 import subprocess
 import sys
 from io import BytesIO
-from types import SimpleNamespace
-from uuid import uuid4
 
 import numpy as np
 import pytest
 from django.core.files.storage import default_storage
 from PIL import Image
 
-from atp import Interrupted, Retry, codec
-from atp.context import Context
+from atp import Interrupted, Retry
+from atp.payload import tagged_json
+from atp.testing import Kit
 from demo_project import terrain
 
 from ..environment import ROOT
 
 
 @pytest.fixture
-def context(tmp_path):
-    """Make a Context that keeps what a handler says in ``said``."""
-
-    def make(attempt=1, interruption=None):
-        facts = {"identifier": None, "type": "t", "collection": "", "priority": 0}
-        said = []
-        made = Context(
-            SimpleNamespace(uuid=uuid4(), attempt=attempt, **facts),
-            report=lambda *what: said.append(what),
-            interruption=lambda: interruption,
-            scratch_root=tmp_path,
-        )
-        made.said = said
-        return made
-
-    return make
+def context():
+    """Make a context that keeps what a handler says."""
+    with Kit() as kit:
+        yield kit.context
 
 
 def opened(output):
@@ -58,7 +45,7 @@ def test_hillshade_answers_with_a_picture(tasks, context):
 
 def test_statistics_answers_with_json(tasks, context):
     answer = tasks.statistics(context(), bins=7)
-    assert codec.from_json(codec.to_json(answer)) == answer
+    assert tagged_json.from_json(tagged_json.to_json(answer)) == answer
     assert sum(answer["histogram"]["counts"]) == 344 * 403
     assert 0 < answer["slope"]["mean"] < answer["slope"]["max"] < 90
 
@@ -67,7 +54,7 @@ def test_flow_draws_publishes_and_says_how_far_it_is(tasks, context, media):
     made = context()
     image = opened(tasks.flow(made, detail=2))
     assert image.width == tasks.PICTURE_WIDTH
-    [published] = [what[0] for kind, *what in made.said if kind == "file"]
+    [published] = made.published
     with default_storage.open(published["path"]) as file:
         drained = np.load(file)
     assert drained.shape == (688, 806)
@@ -75,15 +62,16 @@ def test_flow_draws_publishes_and_says_how_far_it_is(tasks, context, media):
     assert drained.min() == pytest.approx(model.cell_area / 4)
     whole = model.elevation.size * model.cell_area
     assert whole / 10 < drained.max() < whole
-    fractions = [what[0] for kind, *what in made.said if kind == "progress"]
+    fractions = [fraction for fraction, _ in made.progressed]
     assert len(fractions) > 2
     assert all(earlier <= later for earlier, later in itertools.pairwise(fractions))
-    made.remove_scratch()
 
 
 def test_flow_ends_when_it_is_asked_to(tasks, context):
+    made = context()
+    made.cancel()
     with pytest.raises(Interrupted):
-        tasks.flow(context(interruption="release"), detail=2)
+        tasks.flow(made, detail=2)
 
 
 @pytest.mark.parametrize("detail", [0, 1, 3, -2])
@@ -95,9 +83,9 @@ def test_flow_refuses_a_detail_that_it_cannot_draw(tasks, context, detail):
 def test_busy_at_first_turns_two_calls_away(tasks, context):
     for attempt in (1, 2):
         with pytest.raises(Retry) as raised:
-            tasks.busy_at_first(context(attempt))
+            tasks.busy_at_first(context(attempt=attempt))
         assert raised.value.after == 1
-    assert tasks.busy_at_first(context(3)) == "served on call 3"
+    assert tasks.busy_at_first(context(attempt=3)) == "served on call 3"
 
 
 def test_crash_ends_its_process_by_a_segmentation_fault(tmp_path):
@@ -113,3 +101,13 @@ def test_crash_ends_its_process_by_a_segmentation_fault(tmp_path):
     assert ended.returncode == -signal.SIGSEGV
     assert b"about to crash" in ended.stdout
     assert not list(tmp_path.glob("core*"))
+
+
+def test_the_tiles_of_the_graph_make_one_picture(tasks, context):
+    found = tasks.survey(context(), detail=2)
+    shared = {"scale": found["scale"], "detail": found["detail"]}
+    tiles = [tasks.tile(context(), part=part, **shared).content for part in found["parts"]]
+    image = opened(tasks.mosaic(context(), parts=found["parts"], tiles=tiles))
+    assert image.width == tasks.PICTURE_WIDTH
+    darkest, brightest = image.convert("L").getextrema()
+    assert brightest - darkest > 150

@@ -92,3 +92,15 @@ def test_statistics_of_a_plane():
     assert numbers["slope"]["share_over_30_degrees"] == 1.0
     assert numbers["area_km2"] == round(30 * 200 / 1e6, 2)
     assert numbers["histogram"]["counts"] == [5, 5, 5, 5, 10]
+
+
+def test_parts_of_a_relief_fit_together():
+    """Each is computed by itself, and none shows where it ends."""
+    model = terrain.load()
+    whole = terrain.hillshade(model, exaggeration=1.5)
+    parts = terrain.parts(model, 2, 3)
+    assert len(parts) == 6
+    for top, bottom, left, right in parts:
+        elevation, shade = terrain.shaded_part(model, (top, bottom, left, right), exaggeration=1.5)
+        assert np.array_equal(elevation, model.elevation[top:bottom, left:right])
+        assert shade == pytest.approx(whole[top:bottom, left:right])

@@ -1,23 +1,20 @@
-"""Fixtures of the store contract: every store runs through every test here."""
+"""Fixtures of the store contract: the store of each database runs through every test here."""
 
 import contextlib
 
 import pytest
 
 from atp.conf import settings
-from atp.store import get_store, handing
-from atp.store.orm import ORMStore
+from atp.store import get_store, handover
 
 from .handings import say
 from .world import ONE, TWO, World, registration
 
-# The portable one, and that which is chosen for this database.
-STORES = list(dict.fromkeys([ORMStore, type(get_store())]))
 
-
-@pytest.fixture(params=STORES, ids=lambda store: store.__name__)
-def store(request):
-    return request.param(settings.DATABASE)
+@pytest.fixture
+def store():
+    """The store that is chosen for this database, with nothing in its memory."""
+    return type(get_store())(settings.DATABASE)
 
 
 @pytest.fixture
@@ -30,7 +27,7 @@ def world(db, store, tmp_path):
 @pytest.fixture
 def handing_world(transactional_db, tmp_path, monkeypatch):
     """A queue of the store that is chosen, which hands over however much comes in a row."""
-    monkeypatch.setattr(handing, "APART", 0.0)
+    monkeypatch.setattr(handover, "APART", 0.0)
     with World(type(get_store())(settings.DATABASE), tmp_path) as world:
         world.store.register([registration(ONE), registration(TWO)])
         yield world

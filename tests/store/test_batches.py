@@ -10,9 +10,10 @@ from hypothesis import strategies as st
 
 from atp.models import Instance, LogRecord, Response, Task
 from atp.states import Event, Reason, State
-from atp.store.orm import ORMStore
-from atp.store.values import RELEASE, Change, ResponseData
+from atp.store.common import ORMStore
+from atp.store.values import RELEASE, Move, ResponseData
 
+from ..nonsense import without_noise
 from .world import SECOND, Case
 
 # One of each, and two that are running: most batches are about these.
@@ -41,7 +42,7 @@ def changes_of(cases, made, now):
     """The changes that a list of MADE stands for, a second after each other."""
     for number, each in enumerate(made):
         case, event = cases[each["case"]], each["event"]
-        yield Change(
+        yield Move(
             event=event,
             instance=case.instance,
             attempt=case.attempt - each["behind"],
@@ -57,6 +58,15 @@ def changes_of(cases, made, now):
         )
 
 
+def _log(log):
+    is_event = log["kind"] in Event
+    return log | {
+        "id": None,
+        "time": log["time"] if is_event else None,
+        "message": without_noise(log["message"]),
+    }
+
+
 def written():
     """All that a batch may change, but for the keys of LogRecords and for due times to the hour.
 
@@ -70,7 +80,7 @@ def written():
     return (
         list(instances.values()),
         tasks,
-        [log | {"id": None, "time": log["event"] and log["time"]} for log in logs.values()],
+        [_log(log) for log in logs.values()],
         [
             response | {"data": response["data"] and bytes(response["data"])}
             for response in responses.values()
@@ -107,7 +117,7 @@ def test_it_comes_to_what_the_portable_store_makes_of_it(world, made):
 
 
 def started(case, event, now, **details):
-    return Change(
+    return Move(
         event=event,
         instance=case.instance,
         attempt=case.attempt,

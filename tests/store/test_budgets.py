@@ -5,7 +5,9 @@ import logging
 import pytest
 
 from atp.states import UNEXPLAINED_LOSSES, Event, Reason, State
+from atp.words import attempt_messages
 
+from ..nonsense import tells
 from .world import registration
 
 
@@ -37,7 +39,9 @@ def test_more_restarts_than_allowed_are_stale(world, max_restarts, path):
     assert world.events(key)[-2:] == [Event.EXPIRE, Event.FAIL]
     last = world.log(key)[-1]
     assert last.level == logging.ERROR
-    assert str(max_restarts) in last.message
+    lost = world.log(key)[-2].message
+    spent = max_restarts + 1
+    assert tells(last.message, attempt_messages.given_up(spent, max_restarts, spent, lost))
     assert instance.finished == last.time
     assert host.claim() == []
 
@@ -57,7 +61,9 @@ def test_losses_before_the_start_are_not_restarts(world):
         Reason.STALE,
         0,
     )
-    assert str(instance.lost) in world.log(key)[-1].message
+    lost, given_up = world.log(key)[-2:]
+    told = attempt_messages.given_up(0, 1, instance.lost, lost.message)
+    assert tells(given_up.message, told)
 
 
 def test_a_release_is_not_charged(world):

@@ -6,10 +6,13 @@ import pytest
 from django.db import connection
 
 from atp.models import LogRecord
+from atp.rows.log import Kind
 from atp.states import CLAIMED, TERMINAL, Event, Reason, State
-from atp.store.values import CANCEL, RELEASE, Asked, Cancelled, Change, Note, ResponseData
+from atp.store.values import CANCEL, RELEASE, Ask, Cancelled, Move, Note, ResponseData
+from atp.words import attempt_messages
 
 from ..helpers import at_once
+from ..nonsense import tells
 from .world import registration
 
 WAYS_BACK = [Event.RELEASE, Event.EXPIRE, Event.RETRY, Event.DEFER]
@@ -22,7 +25,8 @@ def test_what_waits_fails_at_once(world):
     assert [world.state(key) for key in keys] == [State.FAILED, State.FAILED, State.ACCEPTED]
     assert world.get(keys[0]).reason == Reason.CANCELLED
     last = world.log(keys[0])[-1]
-    assert (last.event, last.who, last.message) == (Event.FAIL, "ann, shell", "cancelled")
+    assert (last.event, last.who) == (Event.FAIL, "ann, shell")
+    assert tells(last.message, attempt_messages.cancelled())
     assert [c.instance for c in world.host().claim()] == keys[2:]
 
 
@@ -33,12 +37,7 @@ def test_the_holder_of_what_is_claimed_is_asked(world, state):
     assert world.store.cancel([case.instance], who="ann").asked == (case.instance,)
     assert world.state(case.instance) == state
     last = world.log(case.instance)[-1]
-    assert (last.who, last.message, last.state, last.event) == (
-        "ann",
-        "cancel requested",
-        state,
-        "",
-    )
+    assert (last.who, last.kind, last.detail, last.state) == ("ann", Kind.ASK, CANCEL, state)
     [asked] = world.store.asked(host.uuid)
     assert (asked.instance, asked.attempt, asked.request) == (case.instance, case.attempt, CANCEL)
     assert asked.who == "ann"
@@ -83,7 +82,7 @@ def test_the_move_back_honours_it(world, event):
     case, other = (world.bring_to(State.RUNNING, host) for _ in range(2))
     world.store.cancel([case.instance], who="ann via shell")
     changes = [
-        Change(event=event, instance=each.instance, attempt=each.attempt, who="host:1")
+        Move(event=event, instance=each.instance, attempt=each.attempt, who="host:1")
         for each in (case, other)
     ]
     assert host.record(*changes) == []
@@ -93,12 +92,8 @@ def test_the_move_back_honours_it(world, event):
     assert world.task(case.instance) is None
     back, fail = world.log(case.instance)[-2:]
     assert (back.event, back.state) == (event, State.ACCEPTED)
-    assert (fail.event, fail.who, fail.message, fail.level) == (
-        Event.FAIL,
-        "host:1",
-        "cancelled by ann via shell",
-        logging.WARNING,
-    )
+    assert (fail.event, fail.who, fail.level) == (Event.FAIL, "host:1", logging.WARNING)
+    assert tells(fail.message, attempt_messages.cancelled("ann via shell"))
 
 
 @pytest.mark.parametrize("event", WAYS_BACK)
@@ -159,7 +154,8 @@ def test_an_end_that_comes_first_wins(world, event):
     else:
         host.move(case, event, reason=Reason.FATAL)
     assert world.get(case.instance).reason == ("" if event == Event.FINISH else Reason.FATAL)
-    assert world.log(case.instance)[-2].message == "cancel requested"
+    asked = world.log(case.instance)[-2]
+    assert (asked.kind, asked.detail) == (Kind.ASK, CANCEL)
 
 
 def test_it_runs_on_until_its_end(world):
@@ -184,7 +180,7 @@ def test_it_can_be_redriven(world):
     assert world.store.asked(host.uuid) == []
     world.store.cancel([case.instance], who="bob")
     host.move(again, Event.RELEASE)
-    assert world.log(case.instance)[-1].message == "cancelled by bob"
+    assert tells(world.log(case.instance)[-1].message, attempt_messages.cancelled("bob"))
 
 
 def test_requests_of_two_kinds_are_told_together(world):
@@ -193,7 +189,7 @@ def test_requests_of_two_kinds_are_told_together(world):
     world.store.request(released.instance, RELEASE, who="ann")
     world.store.cancel([cancelled.instance], who="bob")
     asked = {each.instance: each for each in world.store.asked(host.uuid)}
-    assert asked[released.instance] == Asked(
+    assert asked[released.instance] == Ask(
         instance=released.instance, attempt=released.attempt, request=RELEASE
     )
     assert asked[cancelled.instance].who == "bob"
@@ -213,7 +209,7 @@ def races(world, rounds=8):
 def end_of(world, case):
     """Events of its log from the cancel's record or the last move on, without the start."""
     records = LogRecord.objects.of_instance(case.instance)
-    return [r.event or r.message for r in records][3:]
+    return [r.kind for r in records][3:]
 
 
 @pytest.mark.django_db(transaction=True)
@@ -221,7 +217,7 @@ def end_of(world, case):
 def test_a_cancel_and_what_else_may_happen(world, event):
     """Exactly one wins, whichever came first, and the log says which (G6)."""
     for host, case in races(world):
-        change = Change(
+        change = Move(
             event=event, instance=case.instance, attempt=case.attempt, time=world.store.now()
         )
         refused, done = at_once(
@@ -232,11 +228,11 @@ def test_a_cancel_and_what_else_may_happen(world, event):
         instance, log = world.get(case.instance), end_of(world, case)
         if event == Event.FINISH:
             assert instance.state == State.FINISHED
-            assert log == ["cancel requested"] * bool(done.asked) + [Event.FINISH]
+            assert log == [Kind.ASK] * bool(done.asked) + [Event.FINISH]
             assert not done.failed
         else:
             assert instance.reason == Reason.CANCELLED
-            assert log == ["cancel requested"] * bool(done.asked) + [event, Event.FAIL]
+            assert log == [Kind.ASK] * bool(done.asked) + [event, Event.FAIL]
             assert bool(done.asked) != bool(done.failed)
 
 
@@ -272,7 +268,7 @@ def test_two_cancels(world):
     for _host, case in races(world):
         done = at_once(*[lambda c=case: world.store.cancel([c.instance], who="ann")] * 2)
         assert sorted((len(each.asked), len(each.before)) for each in done) == [(0, 1), (1, 0)]
-        assert end_of(world, case) == ["cancel requested"]
+        assert end_of(world, case) == [Kind.ASK]
         world.store.cancel([case.instance])
 
 
@@ -280,7 +276,7 @@ def test_two_cancels(world):
 def test_a_cancel_and_a_redrive(world):
     for host, case in races(world):
         host.move(case, Event.FAIL, reason=Reason.ERROR)
-        redrive = Change(event=Event.REDRIVE, instance=case.instance)
+        redrive = Move(event=Event.REDRIVE, instance=case.instance)
         refused, done = at_once(
             lambda c=redrive: world.store.record([c]),
             lambda c=case: world.store.cancel([c.instance], who="ann"),

@@ -7,10 +7,13 @@ from django.db import connection, transaction
 
 from atp.exceptions import InvalidOption
 from atp.models import Task
+from atp.rows.log import Kind
 from atp.states import Event, Reason, State
-from atp.store.values import Alteration
+from atp.store.values import Changes
+from atp.words import log_messages
 
 from ..helpers import Thread, at_once, wait_for
+from ..nonsense import tells
 from .test_races import needs_row_locks, somebody_waits_for_a_lock
 from .world import SECOND
 
@@ -18,7 +21,7 @@ HOUR = timedelta(hours=1)
 
 
 def change(world, *keys, who="ann", **what):
-    return world.store.change(keys, Alteration(**what), who=who)
+    return world.store.change(keys, Changes(**what), who=who)
 
 
 def test_priority_collection_and_due_time(world):
@@ -29,20 +32,20 @@ def test_priority_collection_and_due_time(world):
     assert (task.priority, task.collection, task.due_at) == (-5, "b", due)
     assert (instance.priority, instance.collection) == (-5, "b")
     last = world.log(key)[-1]
-    assert (last.who, last.event, last.state, last.attempt) == ("ann", "", State.ACCEPTED, 0)
-    assert last.message == said
-    assert "priority 3 → -5; collection a → b" in said
-    assert "→ 2100-01-01 00:00:00 UTC" in said
+    assert (last.who, last.kind, last.state) == ("ann", Kind.CHANGE, State.ACCEPTED)
+    assert last.attempt == 0
+    assert said == [("due", instance.created, due), ("priority", 3, -5), ("collection", "a", "b")]
+    assert tells(last.message, log_messages.changed(said, last.time))
 
 
 def test_what_is_not_given_stays(world):
     late = world.store.now() + 5 * HOUR
     [key] = world.enqueue(priority=3, collection="a", due=late - HOUR, start_before=late)
     before = world.task(key)
-    assert change(world, key, priority=4) == {key: "priority 3 → 4"}
+    assert change(world, key, priority=4) == {key: [("priority", 3, 4)]}
     task = world.task(key)
     assert (task.collection, task.due_at, task.start_before) == ("a", before.due_at, late)
-    assert change(world, key, collection="") == {key: "collection a → none"}
+    assert change(world, key, collection="") == {key: [("collection", "a", "")]}
     assert world.get(key).priority == 4
 
 
@@ -50,7 +53,7 @@ def test_what_is_no_different_is_not_written(world):
     [key] = world.enqueue(priority=3, collection="a")
     before = world.snapshot()
     due = world.task(key).due_at
-    assert change(world, key, priority=3, collection="a", due=due) == {key: ""}
+    assert change(world, key, priority=3, collection="a", due=due) == {key: []}
     assert world.snapshot() == before
 
 
@@ -58,7 +61,8 @@ def test_run_now(world):
     host = world.host()
     [key] = world.enqueue(due=world.store.now() + HOUR)
     assert host.claim() == []
-    assert change(world, key, due=timedelta())[key].endswith("→ now")
+    [(name, _, now)] = change(world, key, due=timedelta())[key]
+    assert (name, now) == ("due", world.log(key)[-1].time)
     assert [claimed.instance for claimed in host.claim()] == [key]
 
 
@@ -190,9 +194,15 @@ def test_a_claim_does_not_wait_for_a_change(world):
 def test_many_changes_at_once(world):
     """What is logged is what happened: each begins where the last one ended."""
     keys = world.enqueue(5)
-    at_once(*[lambda p=p: change(world, *keys[:: (-1) ** p], priority=p) for p in (1, 2, 3, 4)])
+    changes = [lambda p=p: change(world, *keys[:: (-1) ** p], priority=p) for p in (1, 2, 3, 4)]
+    said = at_once(*changes)
     for key in keys:
-        steps = [r.message.removeprefix("priority ").split(" → ") for r in world.log(key)[1:]]
-        assert [was for was, _ in steps] == ["0"] + [to for _, to in steps[:-1]]
-        assert steps[-1][1] == str(Task.objects.get(pk=key).priority)
+        steps = {was: to for each in said for _, was, to in each[key]}
+        priority, made = 0, []
+        while priority in steps:
+            made.append(("priority", priority, steps[priority]))
+            priority = steps[priority]
+        assert (len(made), priority) == (4, Task.objects.get(pk=key).priority)
+        for record, step in zip(world.log(key)[1:], made, strict=True):
+            assert tells(record.message, log_messages.changed([step], record.time))
     assert not connection.in_atomic_block

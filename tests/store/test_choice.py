@@ -8,7 +8,7 @@ from django.db import connection
 from django.test.utils import override_settings
 
 from atp.store import get_store
-from atp.store.orm import ORMStore
+from atp.store.common import ORMStore
 
 from ..helpers import child_environment
 
@@ -31,7 +31,7 @@ def test_it_is_that_of_the_databases_vendor(vendor, monkeypatch):
 
 
 def test_the_setting_names_another():
-    with override_settings(ATP={"STORE": "atp.store.orm.ORMStore"}):
+    with override_settings(ATP={"STORE": "atp.store.common.ORMStore"}):
         assert type(get_store()) is ORMStore
 
 

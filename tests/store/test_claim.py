@@ -8,7 +8,7 @@ import pytest
 from atp.exceptions import LeaseLost
 from atp.models import Task
 from atp.states import Event, Reason, State
-from atp.store.values import Change
+from atp.store.values import Move
 
 from .world import ONE, SECOND, THREE, TWO, registration
 
@@ -204,5 +204,5 @@ class TestStartBefore:
         [key] = world.enqueue(start_before=world.store.now() - SECOND)
         host = world.host()
         assert host.claim() == []
-        assert world.store.record([Change(event=Event.REDRIVE, instance=key)]) == []
+        assert world.store.record([Move(event=Event.REDRIVE, instance=key)]) == []
         assert keys(host.claim()) == [key]

@@ -2,19 +2,20 @@
 
 import pytest
 
-from atp import modes
 from atp.exceptions import IllegalOrder, UnknownDaemon
 from atp.models import Daemon, LogRecord
-from atp.modes import Mode, Order
+from atp.rows.log import Kind
+from atp.words import orders
+from atp.words.orders import Mode, Order
 
 from ..helpers import at_once
 from .world import LEASE, ONE, Host
 
 
 def told(row):
-    """What was said to a daemon, as (who, message), oldest first."""
+    """The orders that a daemon was given, as (who, order), oldest first."""
     about = LogRecord.objects.about(f"daemon:{row}")
-    return [(r.who, r.message) for r in about if r.message.startswith("told")]
+    return [(r.who, r.detail) for r in about if r.kind == Kind.ORDER]
 
 
 def in_mode(world, mode, host=None):
@@ -32,13 +33,13 @@ def in_mode(world, mode, host=None):
 def test_each_order_in_each_mode(world, mode, order):
     """What makes no difference is refused with what the daemon is doing, and not logged."""
     host = in_mode(world, mode)
-    sources, aim = modes.ORDERS[order]
+    sources, aim = orders.ORDERS[order]
     before = (host.row.request, told(host.row))
     if mode in sources:
         row = world.store.command(host.uuid, order, who="ann")
-        assert (row.request, host.row.request) == (modes.REQUESTS[order],) * 2
+        assert (row.request, host.row.request) == (orders.REQUESTS[order],) * 2
         assert (host.row.aim, host.row.mode) == (aim, mode)
-        assert told(host.row)[-1] == ("ann", f"told to {order.label}")
+        assert told(host.row)[-1] == ("ann", order)
         return
     with pytest.raises(IllegalOrder, match=f"is {mode}") as caught:
         world.store.command(host.uuid, order, who="ann")

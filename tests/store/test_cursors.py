@@ -24,9 +24,9 @@ from ..app import tasks
 
 pytestmark = pytest.mark.django_db(transaction=True)
 if connection.vendor == "postgresql":
-    from atp.store.postgresql.cursors import cursor_of
+    from atp.store.postgresql.driver.cursors import cursor_of
 else:
-    from atp.store.sqlite.cursors import cursor_of
+    from atp.store.sqlite.driver.cursors import cursor_of
 
 # What is no column.
 REFUSED = ProgrammingError if connection.vendor == "postgresql" else OperationalError

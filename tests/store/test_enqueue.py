@@ -5,17 +5,17 @@ from datetime import timedelta
 import pytest
 from django.db import transaction
 
-from atp.codec import Payload
 from atp.exceptions import DuplicateIdentifier
 from atp.models import Inputs, Instance, LogRecord, Task
+from atp.payload.codec import Payload
 from atp.states import Event, Reason, State
-from atp.store.values import Request
+from atp.store.values import Submission
 
 from .world import ONE, TWO, registration
 
 
 def request(identifier=None, data="{}", **options):
-    return Request(inputs=Payload("json", data), identifier=identifier, **options)
+    return Submission(inputs=Payload("json", data), identifier=identifier, **options)
 
 
 def test_it_writes_instance_inputs_log_and_task(world):

@@ -7,9 +7,12 @@ from datetime import timedelta
 import pytest
 
 from atp.models import LogRecord, Response, Type
+from atp.rows.log import Kind
 from atp.states import CLAIMED, Event, Reason, State
-from atp.store.values import Change, Message, Note, ResponseData
+from atp.store.values import Message, Move, Note, ResponseData
+from atp.words import attempt_messages
 
+from ..nonsense import tells
 from .world import ONE
 
 HELD = sorted(CLAIMED)
@@ -22,7 +25,7 @@ def late_writes(world, case):
     for event in Event:
         yield (
             world.store.record,
-            Change(
+            Move(
                 event=event,
                 instance=case.instance,
                 attempt=case.attempt,
@@ -47,8 +50,8 @@ def nothing_gets_through(world, case, host):
 
 def kept(case):
     """The refusals that were kept, oldest first."""
-    refusals = LogRecord.objects.filter(event="", level=logging.WARNING, attempt=case.attempt)
-    return list(refusals.order_by("pk").values_list("message", flat=True))
+    kinds = (Kind.LATE, Kind.REFUSED)
+    return list(LogRecord.objects.filter(kind__in=kinds, attempt=case.attempt).order_by("pk"))
 
 
 @pytest.mark.parametrize("state", HELD)
@@ -145,7 +148,7 @@ def counted():
 
 def finish(case, event=Event.FINISH, **facts):
     own = {"instance": case.instance, "attempt": case.attempt, "who": "host:1 worker 0"}
-    return Change(event=event, **own, **facts)
+    return Move(event=event, **own, **facts)
 
 
 def test_late_result_is_kept_once_and_counted(world):
@@ -154,19 +157,22 @@ def test_late_result_is_kept_once_and_counted(world):
     case = world.bring_to(State.RUNNING, host)
     host.lose_lease()
     world.store.sweep()
-    [taken] = LogRecord.objects.filter(event="expire").values_list("time", flat=True)
+    [taken] = LogRecord.objects.filter(kind="expire").values_list("time", flat=True)
     late = finish(case, time=taken + timedelta(seconds=41))
     for _ in range(2):  # told again because the answer got lost
         assert world.store.record([late], daemon=host.uuid) == [late]
-    told = "attempt 1 finished 41 s after its Task was taken away"
-    assert kept(case) == [f"{told}; its effects may have happened twice"]
+    [record] = kept(case)
+    assert (record.kind, record.level) == (Kind.LATE, logging.WARNING)
+    assert record.detail == f"finish {late.time.isoformat()}"
+    told = attempt_messages.late(1, Event.FINISH, 41, transactional=False)
+    assert tells(record.message, told)
     assert counted() == 1
     early = late._replace(event=Event.FAIL, time=taken - timedelta(seconds=3), message="why")
     assert world.store.record([early], daemon=host.uuid) == [early]
-    assert kept(case)[1:] == [
-        "attempt 1 failed and could not tell it before its Task was taken away; "
-        "its effects may have happened twice\nwhy"
-    ]
+    [record] = kept(case)[1:]
+    told = attempt_messages.late(1, Event.FAIL, -3, transactional=False)
+    assert tells(record.message, told)
+    assert record.message.endswith("\nwhy")
     assert counted() == 1  # an attempt counts once
     world.check()
 
@@ -180,8 +186,9 @@ def test_late_end_of_a_transactional_attempt(world, event):
     world.store.sweep()
     late = finish(case, event=event, message="why", transactional=True)
     assert world.store.record([late], daemon=host.uuid) == [late]
-    [told] = kept(case)
-    assert told.endswith("after its Task was taken away; all that it wrote was rolled back\nwhy")
+    [record] = kept(case)
+    assert tells(record.message, attempt_messages.late(1, event, None, transactional=True))
+    assert record.message.endswith("\nwhy")
     assert counted() == 1
 
 
@@ -193,8 +200,8 @@ def test_late_note_of_a_transactional_attempt(world):
     world.store.sweep()
     note = Note(instance=case.instance, attempt=case.attempt, progress=0.5, transactional=True)
     assert world.store.note([note], daemon=host.uuid) == [note]
-    [told] = kept(case)
-    assert told.endswith("all that it wrote was rolled back")
+    [record] = kept(case)
+    assert tells(record.message, attempt_messages.late(1, None, None, transactional=True))
 
 
 def test_late_notes_are_kept_as_one(world):
@@ -218,7 +225,7 @@ def test_its_own_end_that_comes_too_late_counts_for_nobody(world):
     world.store.sweep()
     change = finish(case, event=Event.EXPIRE, time=world.store.now())
     assert world.store.record([change], daemon=host.uuid) == [change]
-    assert len(kept(case)) == 1
+    assert [record.kind for record in kept(case)] == [Kind.REFUSED]
     assert counted() == 0
 
 
@@ -237,11 +244,11 @@ def test_what_is_said_again_is_kept_once(world):
     host.lose_lease()
     world.store.sweep()
     assert world.store.note([again], daemon=host.uuid) == []  # it was in time
-    assert kept(case) == ["once"]
+    assert kept(case) == []
     assert counted() == 0
     more = replace(again, messages=(*said, replace(said[0], text="late")))
     assert world.store.note([more], daemon=host.uuid) == [more]
-    assert len(kept(case)) == 2
+    assert len(kept(case)) == 1
 
 
 @pytest.mark.parametrize("event", [Event.FINISH, Event.FAIL, Event.RETRY, Event.EXPIRE])

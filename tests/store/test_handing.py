@@ -7,17 +7,17 @@ from django.db import connection, transaction
 
 from atp.admin.rows import DaemonAdmin
 from atp.api.serializers import DaemonSerializer
-from atp.codec import Payload
 from atp.exceptions import DuplicateIdentifier
 from atp.models import Instance, Task
-from atp.modes import Order
+from atp.payload.codec import Payload
 from atp.states import Event, State
-from atp.store import handing
-from atp.store.values import Request
+from atp.store import handover
+from atp.store.values import Submission
+from atp.words.orders import Order
 
-from ..helpers import DEADLINE, Thread, wait_for
+from ..helpers import DEADLINE, Thread, remove_by_hand, wait_for
 from .handings import heard, is_waiting, say
-from .world import LEASE, ONE, SECOND, TWO, place, registration
+from .world import LEASE, ONE, SECOND, TWO, registration, scope
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -48,7 +48,7 @@ def test_it_is_held_by_the_daemon_that_is_told(world, listening):
 def test_it_is_told_what_a_claim_is_told(world, listening):
     host, ear = listening()
     data = Payload("json", '{"a":"b\\\\n"}')
-    handed = Request(data, identifier="named", collection="a", priority=3)
+    handed = Submission(data, identifier="named", collection="a", priority=3)
     world.store.enqueue(registration(), [handed])
     [(_, told)] = heard(ear)
     host.move(told, Event.RELEASE)
@@ -56,9 +56,10 @@ def test_it_is_told_what_a_claim_is_told(world, listening):
     Task.objects.update(attempt=0)
     [claimed] = host.claim()
     Instance.objects.update(attempt=0)
-    assert told._replace(time=None) == claimed._replace(time=None)
+    given = {"time": None, "waited": 0.0}
+    assert told._replace(**given) == claimed._replace(**given)
     world.as_anyone(Event.FAIL, told.instance, reason="CANCELLED")
-    Instance.objects.all().delete()
+    remove_by_hand(Instance.objects.all())
 
 
 def test_an_identifier_that_is_taken_takes_no_daemon(world, listening):
@@ -79,7 +80,7 @@ def test_an_identifier_that_is_taken_takes_no_daemon(world, listening):
 
 def test_what_the_caller_gets_is_accepted(world, listening):
     listening()
-    [instance] = world.store.enqueue(registration(), [Request(Payload("json", "{}"))])
+    [instance] = world.store.enqueue(registration(), [Submission(Payload("json", "{}"))])
     assert (instance.state, instance.attempt, instance.is_new) == (State.ACCEPTED, 0, True)
 
 
@@ -144,19 +145,19 @@ def asked_to_stop(world, host, ear):
 
 
 def gate_of_everything(world, host, ear):
-    world.store.shut(place(), "hold")
+    world.store.shut(scope(), "hold")
 
 
 def gate_of_the_type(world, host, ear):
-    world.store.shut(place(ONE), "hold")
+    world.store.shut(scope(ONE), "hold")
 
 
 def gate_of_another_lane(world, host, ear):
-    world.store.shut(place(ONE, "other"), "hold")
+    world.store.shut(scope(ONE, "other"), "hold")
 
 
 def limit(world, host, ear):
-    world.store.limit(place(ONE), max_running=1)
+    world.store.limit(scope(ONE), max_running=1)
 
 
 def something_in_the_lane(world, host, ear):
@@ -207,7 +208,7 @@ def test_what_waits_in_another_lane_is_no_hindrance(world, listening):
 
 
 def test_many_in_a_row_are_not_looked_after_one_by_one(world, listening, monkeypatch):
-    monkeypatch.setattr(handing, "APART", 1000.0)
+    monkeypatch.setattr(handover, "APART", 1000.0)
     listening()
     world.store._last = 0.0
     keys = [key for _ in range(3) for key in world.enqueue()]
@@ -274,3 +275,17 @@ def test_others_cannot_listen_in(world, listening):
     assert len(first.channel.rpartition("_")[2]) == 32
     assert "channel" not in DaemonSerializer().fields
     assert "channel" not in DaemonAdmin.fields
+
+
+@pytest.mark.skipif("connection.vendor != 'postgresql'", reason="of PostgreSQL")
+def test_the_first_of_a_connection_is_not_handed(world, listening):
+    """To plan the statement that hands takes a new session longer than a claim."""
+    listening()
+    connection.close()
+    [key] = world.enqueue()
+    assert world.state(key) == State.ACCEPTED
+    # What waits now would come first.
+    remove_by_hand(Instance.objects.all())
+    [key] = world.enqueue()
+    assert world.state(key) == State.SCHEDULED
+    remove_by_hand(Instance.objects.all())

@@ -6,6 +6,7 @@ import pytest
 
 from atp.exceptions import LeaseLost
 from atp.models import Daemon, LogRecord
+from atp.rows.log import Kind
 from atp.states import Event, State
 
 from .world import LEASE, ONE, SECOND, Host
@@ -18,7 +19,7 @@ def joined(world, **kwargs):
 
 
 def log_of(host_row):
-    return [record.message for record in LogRecord.objects.about(f"daemon:{host_row}")]
+    return [record.kind for record in LogRecord.objects.about(f"daemon:{host_row}")]
 
 
 class TestJoin:
@@ -32,7 +33,7 @@ class TestJoin:
         assert (row.host, row.pid, row.version, row.request) == ("host", 1, "1", "")
         assert ONE in row.types
         assert (dict(joined_.kept), joined_.expired) == ({}, 0)
-        assert log_of(row) == ["started"]
+        assert log_of(row) == [Kind.STARTED]
 
     def test_again_under_the_same_name_does_no_harm(self, world):
         host, _ = joined(world)
@@ -41,7 +42,7 @@ class TestJoin:
         host.join()
         assert Daemon.objects.filter(uuid=host.uuid).count() == 1
         assert host.holds() == {case.instance}
-        assert log_of(host.row) == ["started"]
+        assert log_of(host.row) == [Kind.STARTED]
 
     def test_with_an_old_identity_it_moves_what_is_still_in_hand(self, world):
         """G3: the attempts that its workers still run go on under the new identity."""
@@ -136,7 +137,8 @@ class TestLeave:
         row = host.row
         world.store.leave(host.uuid)
         assert host.row is None
-        assert log_of(row) == ["started", "stopped"]
+        assert log_of(row) == [Kind.STARTED, Kind.LEFT]
+        assert LogRecord.objects.about(f"daemon:{row}").last().detail == str(row.uuid)
         for case in cases:
             instance = world.get(case.instance)
             assert (instance.state, instance.lost, instance.restarts) == (State.ACCEPTED, 0, 0)

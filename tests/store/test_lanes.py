@@ -1,6 +1,5 @@
 """The store contract: lanes, and how claims are shared between them (G9)."""
 
-import re
 from collections import Counter
 from datetime import timedelta
 
@@ -9,10 +8,13 @@ from django.db.models import F
 
 from atp.exceptions import GateChanged
 from atp.models import Gate, LogRecord, Type
+from atp.rows.log import Kind
 from atp.states import Event
-from atp.store.values import Alteration
+from atp.store.values import Changes
+from atp.words import log_messages
 
-from .world import ONE, SECOND, THREE, TWO, place
+from ..nonsense import tells
+from .world import ONE, SECOND, THREE, TWO, scope
 
 
 def lanes(claimed):
@@ -63,14 +65,14 @@ class TestShares:
     def test_by_weight(self, world):
         for type in (ONE, TWO, THREE):
             world.enqueue(100, type=type)
-        world.store.limit(place(ONE), weight=3.0)
+        world.store.limit(scope(ONE), weight=3.0)
         found = Counter(each.type for each in world.host().claim(50))
         assert found == {ONE: 30, TWO: 10, THREE: 10}
 
     def test_small_claims_by_weight_too(self, world):
         for type in (ONE, TWO):
             world.enqueue(100, type=type)
-        world.store.limit(place(TWO), weight=3.0)
+        world.store.limit(scope(TWO), weight=3.0)
         host = world.host()
         found = Counter(host.claim(1)[0].type for _ in range(40))
         assert found == {ONE: 10, TWO: 30}
@@ -161,7 +163,7 @@ class TestMany:
         for n in range(40):
             world.enqueue(collection=f"lane {n:02}", due=later)
         world.enqueue(collection="z")
-        world.store.limit(place(ONE), max_running=3)
+        world.store.limit(scope(ONE), max_running=3)
         host = world.host()
         assert sum(len(host.claim(types=[ONE])) for _ in range(9)) == 1
 
@@ -179,36 +181,36 @@ class TestGates:
     def test_nothing_is_claimed_of_what_is_shut(self, world, of, mode):
         made = {(ONE, "a"): world.enqueue(3, collection="a"), (ONE, ""): world.enqueue(3)}
         made[TWO, ""] = world.enqueue(3, type=TWO)
-        world.store.shut(place(*of), mode)
+        world.store.shut(scope(*of), mode)
         expected = [key for lane, keys in made.items() if lane[: len(of)] != of for key in keys]
         host = world.host()
         assert sorted(each.instance for each in host.claim()) == sorted(expected)
-        assert world.store.open(place(*of))
+        assert world.store.open(scope(*of))
         assert len(host.claim()) == 9 - len(expected)
-        assert not world.store.open(place(*of))
+        assert not world.store.open(scope(*of))
 
     def test_one_that_is_shut_again(self, world):
         world.enqueue(2)
         host = world.host()
         for mode in ("hold", "drop"):
-            world.store.shut(place(ONE), mode)
+            world.store.shut(scope(ONE), mode)
             assert host.claim() == []
-            assert world.store.open(place(ONE))
+            assert world.store.open(scope(ONE))
         assert len(host.claim()) == 2
         assert not world.store.outlook([ONE]).drops
 
     def test_one_that_was_opened_long_ago_leaves_nothing(self, world):
         world.enqueue()
         for collection in ("a", "b"):
-            world.store.shut(place(ONE, collection), "hold")
-            world.store.open(place(ONE, collection))
+            world.store.shut(scope(ONE, collection), "hold")
+            world.store.open(scope(ONE, collection))
             Gate.objects.update(until=F("until") - timedelta(days=2))
-        world.store.shut(place(ONE, "c"), "hold")
+        world.store.shut(scope(ONE, "c"), "hold")
         assert [gate.collection for gate in Gate.objects.all()] == ["c"]
 
     def test_it_opens_by_itself(self, world):
         world.enqueue(2)
-        gate = world.store.shut(place(ONE), "hold", until=world.store.now() + timedelta(hours=1))
+        gate = world.store.shut(scope(ONE), "hold", until=world.store.now() + timedelta(hours=1))
         host = world.host()
         assert host.claim() == []
         gate.until = world.store.now() - SECOND
@@ -222,13 +224,13 @@ class TestGates:
         world.enqueue(type=TWO, due=now + timedelta(minutes=9))
         look = world.store.outlook
         assert look([ONE, TWO]).due <= 0
-        world.store.shut(place(ONE, ""), "hold")
+        world.store.shut(scope(ONE, ""), "hold")
         assert look([ONE, TWO]).due == pytest.approx(300, abs=5)
-        world.store.shut(place(ONE), "hold")
+        world.store.shut(scope(ONE), "hold")
         assert look([ONE, TWO]).due == pytest.approx(540, abs=5)
-        world.store.shut(place(), "hold", until=now + timedelta(minutes=1))
+        world.store.shut(scope(), "hold", until=now + timedelta(minutes=1))
         assert look([ONE, TWO]).due == pytest.approx(60, abs=5)
-        world.store.shut(place(), "hold")
+        world.store.shut(scope(), "hold")
         assert look([ONE, TWO]).due is None
         assert not look([ONE, TWO]).drops
 
@@ -237,7 +239,7 @@ class TestGates:
         dropped, others = world.enqueue(5, collection="a"), world.enqueue(2)
         host = world.host()
         claimed = {each.instance for each in host.claim(2) if each.collection == "a"}
-        world.store.shut(place(ONE, "a"), "drop", who="tests", reason="spam")
+        gate = world.store.shut(scope(ONE, "a"), "drop", who="tests", reason="spam")
         assert world.store.outlook([ONE]).drops
         counts = [world.store.drop(who="host", limit=2) for _ in range(4)]
         assert sum(counts) == len(dropped) - len(claimed)
@@ -245,35 +247,34 @@ class TestGates:
         for key in set(dropped) - claimed:
             instance = world.get(key)
             assert (instance.state, instance.reason) == ("FAILED", "DROPPED")
-            assert world.log(key)[-1].message == f"dropped by tests (lane:{ONE}/a): spam"
+            assert tells(world.log(key)[-1].message, log_messages.dropped(gate))
         assert world.state(others[1]) in ("ACCEPTED", "SCHEDULED")
         assert not world.store.outlook([ONE]).drops
 
     def test_it_is_logged(self, world):
         world.enqueue()
-        world.store.shut(place(ONE, "a"), "hold", who="me", reason="why")
-        world.store.open(place(ONE, "a"), who="you")
-        told = [(r.who, r.message) for r in LogRecord.objects.about(f"lane:{ONE}/a")]
-        assert told[0] == ("me", "gate: hold: why")
-        who, message = told[1]
-        assert who == "you"
-        assert re.fullmatch(r"gate: open \(was: held by me, since \S+ \S+ UTC: why\)", message)
+        gate = world.store.shut(scope(ONE, "a"), "hold", who="me", reason="why")
+        world.store.open(scope(ONE, "a"), who="you")
+        shut, opened = LogRecord.objects.about(f"lane:{ONE}/a")
+        assert (shut.who, shut.kind, shut.detail) == ("me", Kind.GATE, "hold")
+        assert (opened.who, opened.kind, opened.detail) == ("you", Kind.GATE, "open")
+        assert tells(shut.message, log_messages.gate("hold", reason="why"))
+        assert tells(opened.message, log_messages.gate("open", was=gate))
 
     def test_what_was_there_is_told(self, world):
         """One wins, the other is told what was there, and so is the log."""
         world.enqueue()
         until = world.store.now() + timedelta(hours=1)
-        gate = world.store.shut(place(ONE), "drop", who="ann", reason="spam", until=until)
+        gate = world.store.shut(scope(ONE), "drop", who="ann", reason="spam", until=until)
         assert gate.was is None
-        gate = world.store.shut(place(ONE), "hold", who="bob")
+        gate = world.store.shut(scope(ONE), "hold", who="bob")
         assert (gate.was.mode, gate.was.who, gate.was.reason) == ("drop", "ann", "spam")
         assert gate.was.until == until
         [*_, last] = LogRecord.objects.about(f"type:{ONE}")
-        assert "gate: hold (was: dropped by ann, since" in last.message
-        assert f"until {until:%Y-%m-%d %H:%M:%S} UTC: spam)" in last.message
-        assert world.store.open(place(ONE), who="ann").who == "bob"
-        assert world.store.open(place(ONE), who="ann") is None
-        assert world.store.shut(place(ONE), "hold").was is None
+        assert tells(last.message, log_messages.gate("hold", was=gate.was))
+        assert world.store.open(scope(ONE), who="ann").who == "bob"
+        assert world.store.open(scope(ONE), who="ann") is None
+        assert world.store.shut(scope(ONE), "hold").was is None
 
     @pytest.mark.parametrize("verb", ["hold", "open"])
     def test_a_gate_that_is_not_as_expected_stays(self, world, verb):
@@ -281,12 +282,12 @@ class TestGates:
 
         def perform(expected):
             if verb == "open":
-                return world.store.open(place(ONE), who="bob", expected=expected)
-            return world.store.shut(place(ONE), "hold", who="bob", expected=expected)
+                return world.store.open(scope(ONE), who="bob", expected=expected)
+            return world.store.shut(scope(ONE), "hold", who="bob", expected=expected)
 
         with pytest.raises(GateChanged, match="it is open"):
             perform("hold")
-        shut = world.store.shut(place(ONE), "drop", who="ann", reason="spam")
+        shut = world.store.shut(scope(ONE), "drop", who="ann", reason="spam")
         before = LogRecord.objects.count()
         for expected in ("open", "hold", shut.since - SECOND):
             with pytest.raises(GateChanged, match=r"dropped by ann, since .*: spam") as raised:
@@ -300,19 +301,19 @@ class TestGates:
 
     def test_one_that_has_opened_by_itself_is_open(self, world):
         world.enqueue()
-        gate = world.store.shut(place(ONE), "hold", until=world.store.now() + timedelta(hours=1))
+        gate = world.store.shut(scope(ONE), "hold", until=world.store.now() + timedelta(hours=1))
         Gate.objects.update(until=world.store.now() - SECOND)
-        assert world.store.open(place(ONE)) is None
+        assert world.store.open(scope(ONE)) is None
         with pytest.raises(GateChanged):
-            world.store.shut(place(ONE), "hold", expected=gate.since)
-        assert world.store.shut(place(ONE), "hold", expected="open").was is None
+            world.store.shut(scope(ONE), "hold", expected=gate.since)
+        assert world.store.shut(scope(ONE), "hold", expected="open").was is None
 
 
 class TestLimits:
     def test_no_more_are_held_than_may_run(self, world):
         world.enqueue(10)
         world.enqueue(3, type=TWO)
-        world.store.limit(place(ONE), max_running=2)
+        world.store.limit(scope(ONE), max_running=2)
         first, second = world.host(), world.host()
         found = [*first.claim(), *second.claim()]
         assert lanes(found) == {(ONE, ""): 2, (TWO, ""): 3}
@@ -327,13 +328,13 @@ class TestLimits:
         world.enqueue(10)
         host = world.host()
         host.claim(3)
-        world.store.limit(place(ONE), max_running=4)
+        world.store.limit(scope(ONE), max_running=4)
         assert len(host.claim()) == 1
 
     def test_of_a_lane_only(self, world):
         world.enqueue(5, collection="a")
         world.enqueue(5)
-        world.store.limit(place(ONE, "a"), max_running=1)
+        world.store.limit(scope(ONE, "a"), max_running=1)
         host = world.host()
         assert lanes(host.claim()) == {(ONE, ""): 5, (ONE, "a"): 1}
         assert host.claim() == []
@@ -341,8 +342,8 @@ class TestLimits:
     def test_of_a_type_and_a_lane_of_it(self, world):
         world.enqueue(5, collection="a")
         world.enqueue(5, collection="b")
-        world.store.limit(place(ONE), max_running=4)
-        world.store.limit(place(ONE, "a"), max_running=1)
+        world.store.limit(scope(ONE), max_running=4)
+        world.store.limit(scope(ONE, "a"), max_running=1)
         host = world.host()
         claimed = host.claim()
         claimed += host.claim()
@@ -351,7 +352,7 @@ class TestLimits:
     def test_lanes_of_a_limited_type_take_turns(self, world):
         for name in ("a", "b", "c"):
             world.enqueue(5, collection=name)
-        world.store.limit(place(ONE), max_running=1)
+        world.store.limit(scope(ONE), max_running=1)
         host = world.host()
         found = Counter()
         for _ in range(6):
@@ -366,23 +367,23 @@ class TestLimits:
         """G9: whichever lane of the same Type is not limited, or only with all others."""
         if whole:
             world.enqueue(type=ONE, collection="x", due=world.store.now() + timedelta(hours=1))
-            world.store.limit(place(ONE), max_running=6)
+            world.store.limit(scope(ONE), max_running=6)
         for name in ("a", "c", beside):
             world.enqueue(20, collection=name)
         for name in ("a", "c", "empty"):
-            world.store.limit(place(ONE, name), max_running=3)
+            world.store.limit(scope(ONE, name), max_running=3)
         host = world.host()
         found = Counter()
         for _ in range(12):
-            for task in world.store.claim(host.uuid, [ONE], 1, free=1):
+            for task in host.claim(1, [ONE], free=1):
                 found[task.collection] += 1
                 host.move(task, Event.START, Event.FINISH)
         assert abs(found["a"] - found["c"]) <= 1
         assert found[beside] >= 3
 
-    def test_what_is_on_hold_counts(self, world):
+    def test_what_is_paused_counts(self, world):
         world.enqueue(3)
-        world.store.limit(place(ONE), max_running=1)
+        world.store.limit(scope(ONE), max_running=1)
         host = world.host()
         [task] = host.claim()
         host.move(task, Event.START, Event.PAUSE)
@@ -393,7 +394,7 @@ class TestLimits:
     @pytest.mark.parametrize("end", [Event.RELEASE, Event.EXPIRE, Event.RETRY, Event.DEFER])
     def test_what_goes_back_to_the_queue_gives_its_place_back(self, world, end):
         world.enqueue(3)
-        world.store.limit(place(ONE), max_running=1)
+        world.store.limit(scope(ONE), max_running=1)
         host = world.host()
         [task] = host.claim()
         host.move(task, Event.START)
@@ -405,27 +406,29 @@ class TestLimits:
 
     def test_what_is_moved_to_another_lane_counts_there(self, world):
         first, second = world.enqueue(2, collection="a")
-        world.store.limit(place(ONE, "b"), max_running=1)
-        world.store.change([first, second], Alteration(collection="b"))
+        world.store.limit(scope(ONE, "b"), max_running=1)
+        world.store.change([first, second], Changes(collection="b"))
         host = world.host()
         [task] = host.claim()
         assert (task.instance, task.collection) == (first, "b")
-        world.store.change([second], Alteration(collection="c"))
+        world.store.change([second], Changes(collection="c"))
         [task] = host.claim()
         assert (task.instance, task.collection) == (second, "c")
 
     def test_no_more_than_workers_are_free(self, world):
         world.enqueue(10)
         world.enqueue(10, type=TWO)
-        world.store.limit(place(ONE), max_running=8)
-        claimed = world.store.claim(world.host().uuid, [ONE, TWO], 20, free=3)
+        world.store.limit(scope(ONE), max_running=8)
+        for _ in range(8):
+            world.host()
+        claimed = world.host().claim(20, [ONE, TWO], free=3)
         assert lanes(claimed) == {(ONE, ""): 3, (TWO, ""): 10}
-        assert world.store.claim(world.host().uuid, [ONE, TWO], 20, free=0) == []
+        assert world.host().claim(20, [ONE, TWO], free=0) == []
 
     def test_a_limited_type_has_its_turn_beside_a_burst(self, world):
         world.enqueue(100)
         world.enqueue(20, type=TWO)
-        world.store.limit(place(TWO), max_running=50)
+        world.store.limit(scope(TWO), max_running=50)
         host = world.host()
         found = Counter(each.type for _ in range(20) for each in host.claim(1))
         assert 8 <= found[TWO] <= 12
@@ -433,16 +436,16 @@ class TestLimits:
     def test_a_held_lane_of_a_limited_type_stays_held(self, world):
         world.enqueue(5, collection="a")
         world.enqueue(5, collection="b")
-        world.store.limit(place(ONE), max_running=4)
-        world.store.limit(place(ONE, "a"), max_running=4)
-        world.store.shut(place(ONE, "a"), "hold")
+        world.store.limit(scope(ONE), max_running=4)
+        world.store.limit(scope(ONE, "a"), max_running=4)
+        world.store.shut(scope(ONE, "a"), "hold")
         assert lanes(world.host().claim()) == {(ONE, "b"): 4}
-        world.store.shut(place(ONE), "hold")
+        world.store.shut(scope(ONE), "hold")
         assert world.host().claim() == []
 
     def test_a_rate_lets_go_what_came_together(self, world):
         world.enqueue(10)
-        limit = world.store.limit(place(ONE), per_second=0.001, burst=4, rate="1/1000s")
+        limit = world.store.limit(scope(ONE), per_second=0.001, burst=4, rate="1/1000s")
         host = world.host()
         assert len(host.claim()) == 4
         assert host.claim() == []
@@ -454,7 +457,7 @@ class TestLimits:
 
     def test_the_outlook_does_not_wait_for_what_is_full(self, world):
         world.enqueue(3)
-        world.store.limit(place(ONE), max_running=1)
+        world.store.limit(scope(ONE), max_running=1)
         assert world.store.outlook([ONE]).due <= 0
         host = world.host()
         [task] = host.claim()
@@ -468,30 +471,30 @@ class TestLimits:
         world.store.declare({ONE: {"max_running": 4}})
         [limit] = Type.objects.get(identifier=ONE).limits.all()
         assert (limit.max_running, limit.is_set) == (4, False)
-        world.store.limit(place(ONE), weight=2.0)
+        world.store.limit(scope(ONE), weight=2.0)
         world.store.declare({ONE: {"max_running": 5}})
         limit.refresh_from_db()
         assert (limit.max_running, limit.weight, limit.is_set) == (4, 2.0, True)
-        assert world.store.unlimit(place(ONE), {})
-        assert not world.store.unlimit(place(ONE), {})
+        assert world.store.unlimit(scope(ONE), {})
+        assert not world.store.unlimit(scope(ONE), {})
         world.store.declare({ONE: {}})
         assert not Type.objects.get(identifier=ONE).limits.exists()
 
     def test_what_is_left_to_the_code_is_as_that_says_at_once(self, world):
         world.enqueue(10)
         world.store.declare({ONE: {"max_running": 4}})
-        world.store.limit(place(ONE), max_running=2, weight=3.0)
-        assert world.store.unlimit(place(ONE), {"max_running": 4}, who="me")
+        world.store.limit(scope(ONE), max_running=2, weight=3.0)
+        assert world.store.unlimit(scope(ONE), {"max_running": 4}, who="me")
         [limit] = Type.objects.get(identifier=ONE).limits.all()
         assert (limit.max_running, limit.weight, limit.is_set) == (4, 1.0, False)
         assert len(world.host().claim()) == 4
         [*_, last] = LogRecord.objects.about(f"type:{ONE}")
-        assert (last.who, last.message) == ("me", "limits: the code's: max_running: 4")
+        assert (last.who, last.kind, last.detail) == ("me", Kind.LIMITS, "left")
 
     def test_what_is_left_to_a_code_that_nobody_knows_holds_on(self, world):
         world.enqueue(10)
-        world.store.limit(place(ONE), max_running=2)
-        assert world.store.unlimit(place(ONE), None)
+        world.store.limit(scope(ONE), max_running=2)
+        assert world.store.unlimit(scope(ONE), None)
         assert len(world.host().claim()) == 2
         world.store.declare({ONE: {"max_running": 4}})
         [limit] = Type.objects.get(identifier=ONE).limits.all()

@@ -6,8 +6,10 @@ from datetime import timedelta
 import pytest
 
 from atp.conf import settings
-from atp.store.orm import ORMStore
+from atp.states import Event
+from atp.store.common import ORMStore
 
+from . import graphs
 from .world import ONE, SECOND, TWO
 
 TYPES = (ONE, TWO)
@@ -51,3 +53,16 @@ def test_what_is_claimed_is_not_to_be_done(world):
     host.claim()
     assert world.store.outlook(TYPES).due is None
     assert not world.store.outlook(TYPES).lost
+
+
+def test_a_graph_is_kept_up_until_it_has_ended(world):
+    assert not world.store.outlook(TYPES).graphs
+    graphs.submit(world, ["a"], [])
+    host = world.host()
+    assert world.store.outlook(TYPES, daemon=host.uuid).graphs
+    [case] = host.claim()
+    now = world.store.now()
+    host.move(case, Event.FINISH, started=now, time=now)
+    assert world.store.outlook(TYPES).graphs
+    world.store.graphs.end()
+    assert not world.store.outlook(TYPES).graphs

@@ -7,9 +7,9 @@ from django.db import connection
 from hypothesis import given
 from hypothesis import strategies as st
 
-from atp.codec import Payload
 from atp.models import Inputs, Instance
-from atp.store.values import Request
+from atp.payload.codec import Payload
+from atp.store.values import Submission
 
 from .world import ONE, registration
 
@@ -38,7 +38,7 @@ def echo(words, kind):
 
 @pytest.mark.parametrize("text", ODD, ids=lambda text: ascii(text)[:20])
 def test_odd_texts(text):
-    from atp.store.postgresql.arrays import texts
+    from atp.store.postgresql.driver.arrays import texts
 
     assert echo(texts([text]), "text") == [text]
     assert echo(texts(["a", text, None, text, "b"]), "text") == ["a", text, None, text, "b"]
@@ -46,21 +46,21 @@ def test_odd_texts(text):
 
 @given(st.lists(st.none() | st.text(st.characters(exclude_characters="\0", codec="utf-8"))))
 def test_any_texts(values):
-    from atp.store.postgresql.arrays import texts
+    from atp.store.postgresql.driver.arrays import texts
 
     assert (echo(texts(values), "text") or []) == values
 
 
 @given(st.lists(st.none() | st.integers(-(2**63), 2**63 - 1)))
 def test_any_integers(values):
-    from atp.store.postgresql.arrays import array
+    from atp.store.postgresql.driver.arrays import array
 
     assert (echo(array(values), "bigint") or []) == values
 
 
 @given(st.lists(st.none() | st.floats(allow_nan=False)))
 def test_any_floats(values):
-    from atp.store.postgresql.arrays import array
+    from atp.store.postgresql.driver.arrays import array
 
     assert (echo(array(values), "float8") or []) == values
 
@@ -71,7 +71,7 @@ class Urgency(IntEnum):
 
 def test_what_is_an_integer_by_another_name():
     """A caller may have names for its priorities."""
-    from atp.store.postgresql.arrays import array
+    from atp.store.postgresql.driver.arrays import array
 
     assert echo(array([Urgency.HIGH, True, 3]), "bigint") == [10, 1, 3]
 
@@ -79,7 +79,7 @@ def test_what_is_an_integer_by_another_name():
 @pytest.mark.parametrize("text", [text for text in ODD if text and len(text) < 100], ids=ascii)
 def test_each_text_of_many_requests_is_kept(world, text):
     requests = [
-        Request(
+        Submission(
             inputs=Payload("json", text),
             identifier=f"{text}{number or ''}",
             collection=text,

@@ -8,7 +8,7 @@ pytestmark = [
     pytest.mark.django_db(transaction=True),
 ]
 if connection.vendor == "postgresql":
-    from atp.store.postgresql.cursors import cursor_of
+    from atp.store.postgresql.driver.cursors import cursor_of
 
 
 def own():

@@ -8,6 +8,7 @@ from django.db import connection
 
 from atp.conf import settings
 from atp.store.postgresql import PostgreSQLStore
+from atp.store.postgresql.shortcuts import Ends
 
 from .world import ONE, SECOND, TWO, World
 
@@ -25,7 +26,8 @@ def slow(world):
     """As if a look from the beginning had just taken very long."""
 
     def slow():
-        world.store._from_the_end_until = time.monotonic() + 60
+        for host in world.hosts:
+            host.memory.shortcut(Ends).until = time.monotonic() + 60
 
     return slow
 
@@ -67,7 +69,7 @@ def test_what_lies_before_is_found_soon_in_any_case(world, slow):
     [earlier] = world.enqueue(due=world.store.now() - timedelta(hours=1))
     slow()
     assert earlier not in keys(host.claim(2))
-    world.store._from_the_end_until = time.monotonic() - 1
+    host.memory.shortcut(Ends).until = time.monotonic() - 1
     assert keys(host.claim(1)) == [earlier]
 
 
@@ -100,22 +102,22 @@ def test_types_that_had_nothing_begin_at_their_beginning(world, slow):
 
 
 def test_a_look_that_was_slow_has_the_next_begin_where_it_ended(world, monkeypatch):
-    monkeypatch.setattr("atp.store.postgresql.claims.SLOW", 0.0)
-    monkeypatch.setattr("atp.store.postgresql.claims.EACH", 0.0)
+    monkeypatch.setattr("atp.store.postgresql.shortcuts.SLOW", 0.0)
+    monkeypatch.setattr("atp.store.postgresql.shortcuts.EACH", 0.0)
     host = world.host()
     world.enqueue(60)
     host.claim(5)
-    assert world.store._from_the_end_until <= time.monotonic()  # few are never slow
+    assert host.memory.shortcut(Ends).until <= time.monotonic()  # few are never slow
     host.claim(30)
-    assert world.store._from_the_end_until > time.monotonic()
+    assert host.memory.shortcut(Ends).until > time.monotonic()
 
 
 def test_a_look_at_many_lanes_is_not_slow_for_that(world, monkeypatch):
     """To begin in each of them where it ended would cost as much as to look for them."""
-    monkeypatch.setattr("atp.store.postgresql.claims.SLOW", 0.0)
-    monkeypatch.setattr("atp.store.postgresql.claims.EACH", 1.0)
+    monkeypatch.setattr("atp.store.postgresql.shortcuts.SLOW", 0.0)
+    monkeypatch.setattr("atp.store.postgresql.shortcuts.EACH", 1.0)
     host = world.host()
     for number in range(30):
         world.enqueue(2, collection=f"lane {number}")
     host.claim(30)
-    assert world.store._from_the_end_until <= time.monotonic()
+    assert host.memory.shortcut(Ends).until <= time.monotonic()

@@ -13,7 +13,7 @@ from atp.states import Event
 from atp.store.postgresql import PostgreSQLStore
 from tests.helpers import at_once
 
-from .world import ONE, TWO, World, place
+from .world import ONE, TWO, World, scope
 
 pytestmark = pytest.mark.skipif(connection.vendor != "postgresql", reason="that of PostgreSQL")
 
@@ -60,7 +60,7 @@ def test_what_is_dated_in_the_future_hides_nothing(world, host):
 @pytest.mark.parametrize("of", [(), (ONE,), (ONE, "a")])
 def test_no_gate_is_passed(world, host, of):
     [held] = world.enqueue(collection="a")
-    shut = place(*of)
+    shut = scope(*of)
     world.store.shut(shut, "hold")
     assert claimed(host)[0] is None
     [other] = world.enqueue(type=TWO)
@@ -71,7 +71,7 @@ def test_no_gate_is_passed(world, host, of):
 
 def test_no_limit_is_passed(world, host):
     first, _ = world.enqueue(2)
-    world.store.limit(place(ONE), max_running=1)
+    world.store.limit(scope(ONE), max_running=1)
     assert claimed(host)[0] == first
     assert claimed(host)[0] is None
 

@@ -5,10 +5,10 @@ import json
 import pytest
 from django.db import connection, transaction
 
-from atp.codec import Payload
 from atp.models import Daemon, Inputs
+from atp.payload.codec import Payload
 from atp.states import State
-from atp.store.values import Request
+from atp.store.values import Submission
 
 from ..helpers import Thread
 from .handings import heard, is_waiting
@@ -63,7 +63,7 @@ def test_inputs_of_any_size_and_kind(world, listening, character, size, is_hande
     Daemon.objects.update(types=["t" * 200])
     data = json.dumps(character * size, ensure_ascii=False)[:size]
     names = {"identifier": WIDE * 200, "collection": WIDE * 200}
-    request = Request(Payload("json", data), priority=-100, **names)
+    request = Submission(Payload("json", data), priority=-100, **names)
     [instance] = world.store.enqueue(longest, [request])
     assert (world.state(instance.pk) == State.SCHEDULED) == is_handed
     told = [(claimed.data, claimed.collection) for _, claimed in heard(ear)]

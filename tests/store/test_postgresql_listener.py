@@ -13,7 +13,7 @@ from atp.exceptions import DuplicateIdentifier
 from atp.models import Daemon, Instance
 from atp.states import Event, Reason, State
 from atp.store.postgresql import PostgreSQLStore, listener
-from atp.store.values import Change
+from atp.store.values import Move
 
 from ..helpers import DEADLINE, Thread, wait_for
 from .world import ONE, World, registration
@@ -227,7 +227,7 @@ def test_what_ends_nothing_is_told_of(world, idle, ear, event):
     world.enqueue()
     [case] = idle.claim()
     notices(ear)
-    change = Change(event=event, instance=case.instance, attempt=1, time=world.store.now(),
+    change = Move(event=event, instance=case.instance, attempt=1, time=world.store.now(),
                     started=world.store.now() if event == Event.FINISH else None)  # fmt: skip
     assert idle.record(change) == []
     assert notices(ear) == 0

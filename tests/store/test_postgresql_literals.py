@@ -5,13 +5,13 @@ from django.db import connection
 from hypothesis import given
 from hypothesis import strategies as st
 
-from atp import codec
 from atp.models import Instance
-from atp.store import handing
+from atp.payload import codec
+from atp.store import handover
 from atp.store.postgresql import PostgreSQLStore
-from atp.store.postgresql.literals import literal
-from atp.store.postgresql.statements import THRESHOLD
-from atp.store.values import Request
+from atp.store.postgresql.driver.literals import literal
+from atp.store.postgresql.driver.statements import THRESHOLD
+from atp.store.values import Submission
 
 from .test_postgresql_statements import prepared
 from .world import ONE, World, registration
@@ -91,10 +91,10 @@ def test_nothing_ends_it(text):
 @pytest.mark.parametrize("text", ODD)
 def test_what_is_enqueued_arrives_as_it_was(transactional_db, tmp_path, monkeypatch, text, apart):
     """G13: also by what was prepared, to which values are given in other words."""
-    monkeypatch.setattr(handing, "APART", apart)
+    monkeypatch.setattr(handover, "APART", apart)
     connection.close()  # what was prepared before is gone
     inputs = codec.encode({"text": text})
-    usual = Request(inputs=inputs)
+    usual = Submission(inputs=inputs)
     with World(PostgreSQLStore("default"), tmp_path) as world:
         for request in [usual, usual._replace(created_by=text)] * (THRESHOLD + 2):
             [made] = world.store.enqueue(registration(ONE), [request])
@@ -108,14 +108,14 @@ def test_what_is_enqueued_arrives_as_it_was(transactional_db, tmp_path, monkeypa
 @pytest.mark.django_db(transaction=True)
 def test_who_traces_sees_no_inputs_in_a_statement(transactional_db, tmp_path, monkeypatch):
     """They are its parameters, as they are of any statement of Django."""
-    monkeypatch.setattr(handing, "APART", float("inf"))
+    monkeypatch.setattr(handover, "APART", float("inf"))
     seen = []
 
     def see(execute, sql, parameters, many, context):
         seen.append((sql, parameters))
         return execute(sql, parameters, many, context)
 
-    request = Request(inputs=codec.encode({"text": "a secret"}))
+    request = Submission(inputs=codec.encode({"text": "a secret"}))
     with World(PostgreSQLStore("default"), tmp_path) as world, connection.execute_wrapper(see):
         for _ in range(THRESHOLD + 2):
             world.store.enqueue(registration(ONE), [request])

@@ -7,7 +7,7 @@ from django.db import connection
 
 from atp.conf import settings
 from atp.store.postgresql import PostgreSQLStore
-from atp.store.postgresql.claims import PART
+from atp.store.postgresql.shortcuts import PART, Part
 
 from .world import World
 
@@ -20,7 +20,7 @@ TYPES = [f"tests.many.{number}" for number in range(2 * PART + 3)]
 def world(db, tmp_path, monkeypatch):
     with World(PostgreSQLStore(settings.DATABASE), tmp_path) as world:
         # However slow this machine is.
-        monkeypatch.setattr("atp.store.postgresql.claims.ALL_AGAIN", 3600.0)
+        monkeypatch.setattr("atp.store.postgresql.shortcuts.ALL_AGAIN", 3600.0)
         yield world
 
 
@@ -31,7 +31,7 @@ def host(world):
         world.enqueue(EACH, type=type)
     host = world.host(*TYPES, "tests.rare")
     assert len(host.claim(len(TYPES))) == len(TYPES)
-    assert len(world.store._plenty) == len(TYPES)
+    assert len(host.memory.shortcut(Part).types) == len(TYPES)
     return host
 
 
@@ -62,7 +62,7 @@ def test_nothing_is_left_out(host):
 def test_what_comes_meanwhile_waits_for_a_look_at_all(world, host):
     [rare] = world.enqueue(type="tests.rare")
     assert "tests.rare" not in counted(host.claim(2 * PART))
-    world.store._plenty_until = 0.0
+    host.memory.shortcut(Part).until = 0.0
     assert rare in [task.instance for task in host.claim(2 * PART)]
 
 
@@ -72,4 +72,4 @@ def test_what_has_run_out_is_made_up_for(world, host):
     claimed = host.claim(len(TYPES) * EACH)
     assert len(claimed) == len(TYPES) * (EACH - 1) + 1
     assert rare in [task.instance for task in claimed]
-    assert not world.store._plenty
+    assert not host.memory.shortcut(Part).types

@@ -1,5 +1,6 @@
 """The store for PostgreSQL: statements that are prepared, and those that cannot be (G11, G13)."""
 
+import configparser
 import contextlib
 from datetime import UTC, datetime
 
@@ -9,11 +10,13 @@ from django.db import DatabaseError, connection, transaction
 from atp.conf import settings
 from atp.models import Instance
 from atp.states import Event, State
-from atp.store import handing
-from atp.store.postgresql import PostgreSQLStore, sessions
-from atp.store.postgresql.statements import FEW, THRESHOLD
-from atp.store.values import Change
+from atp.store import handover
+from atp.store.postgresql import PostgreSQLStore
+from atp.store.postgresql.driver import sessions
+from atp.store.postgresql.driver.statements import FEW, THRESHOLD
+from atp.store.values import Move
 
+from .. import environment
 from .world import World
 
 pytestmark = [
@@ -43,6 +46,17 @@ def prepared():
     return {name.removeprefix("atp_").rpartition("_")[0] for (name,) in found or ()}
 
 
+def test_all_statements_and_their_parts_are_installed():
+    config = configparser.ConfigParser()
+    config.read(environment.ROOT / "setup.cfg")
+    package = environment.ROOT / "atp"
+    patterns = config["options.package_data"]["atp"].split()
+    installed = {path for pattern in patterns for path in package.glob(pattern)}
+    statements = set(package.rglob("*.sql"))
+    assert any(path.parent.name == "parts" for path in statements)
+    assert statements <= installed
+
+
 def often(call):
     return [call() for _ in range(OFTEN)]
 
@@ -50,11 +64,11 @@ def often(call):
 @pytest.fixture(autouse=True)
 def _in_a_row(monkeypatch):
     """Nothing that is enqueued may be handed over, however long after another it comes."""
-    monkeypatch.setattr(handing, "APART", float("inf"))
+    monkeypatch.setattr(handover, "APART", float("inf"))
 
 
 def test_what_is_handed_over_is_prepared_too(world, monkeypatch):
-    monkeypatch.setattr(handing, "APART", 0.0)
+    monkeypatch.setattr(handover, "APART", 0.0)
     often(world.enqueue)
     assert prepared() == {"enqueue_handing"}
 
@@ -192,7 +206,7 @@ def test_what_is_planned_where_there_is_nothing_does_for_much(world, count):
 
 
 def now(event, task):
-    return Change(event, task.instance, task.attempt, datetime.now(UTC))
+    return Move(event, task.instance, task.attempt, datetime.now(UTC))
 
 
 def planned():

@@ -8,7 +8,7 @@ import pytest
 from atp import states
 from atp.models import LogRecord
 from atp.states import CLAIMED, TERMINAL, Actor, Event, Reason, Row, State
-from atp.store.values import Change
+from atp.store.values import Move
 
 WHO = {"holder": Actor.HOLDER, "anyone": Actor.ANYONE, "stranger": None}
 
@@ -20,7 +20,7 @@ def test_exactly_the_moves_of_the_table_are_accepted(world, state, event, who):
     """G6: what the table has is done and logged once; anything else writes nothing."""
     holder, stranger = world.host(name="holder"), world.host(name="stranger")
     case = world.bring_to(state, holder)
-    change = Change(
+    change = Move(
         event=event,
         instance=case.instance,
         attempt=case.attempt,

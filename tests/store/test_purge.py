@@ -1,18 +1,23 @@
 """The store contract: purge (RFC 14's retention, G12)."""
 
+import contextlib
 from datetime import timedelta
 
 import pytest
 from django.core.files.base import ContentFile
 from django.core.files.storage import default_storage
+from django.db import connection
+from django.db.models.signals import post_delete
 
 from atp.models import Inputs, Instance, LogRecord, Response
 from atp.states import LIVE, TERMINAL, Event, Reason, State
-from atp.store.values import Change, Note, ResponseData
+from atp.store.values import Move, Note, ResponseData
 
 from .world import ONE, THREE, TWO, registration
 
 DAY = timedelta(days=1)
+# Longer ago than this is everything that has ended.
+MOMENT = timedelta(microseconds=1)
 
 
 def kept(identifier, retention):
@@ -50,7 +55,7 @@ def test_only_what_ended_longer_ago_than_its_type_keeps_it(world, ended):
 def test_a_live_instance_is_never_removed(world, state):
     """G12, and G1."""
     host = world.host()
-    case = world.bring_to(state, host, type=kept(ONE, timedelta(0)))
+    case = world.bring_to(state, host, type=kept(ONE, MOMENT))
     assert world.store.purge() == 0
     assert world.store.purge(instances=[case.instance]) == 0
     assert left() == {case.instance}
@@ -59,7 +64,7 @@ def test_a_live_instance_is_never_removed(world, state):
 @pytest.mark.parametrize("state", sorted(TERMINAL))
 def test_a_terminal_instance_goes_with_all_that_belongs_to_it(world, state):
     host = world.host()
-    case = world.bring_to(state, host, type=kept(ONE, timedelta(0)))
+    case = world.bring_to(state, host, type=kept(ONE, MOMENT))
     other = world.enqueue(type=TWO)
     assert world.store.purge() == 1
     assert left() == set(other)
@@ -114,7 +119,7 @@ class TestFiles:
     @pytest.fixture
     def case(self, world, media):
         host = world.host()
-        case = world.bring_to(State.RUNNING, host, type=kept(ONE, timedelta(0)))
+        case = world.bring_to(State.RUNNING, host, type=kept(ONE, MOMENT))
         folder = f"atp/{world.get(case.instance).uuid}"
         paths = [default_storage.save(f"{folder}/1-{name}", ContentFile(b"x")) for name in "abc"]
         files = tuple(
@@ -124,7 +129,7 @@ class TestFiles:
         note = Note(instance=case.instance, attempt=case.attempt, files=files)
         assert world.store.note([note], daemon=host.uuid) == []
         answer = ResponseData(content_type="text/plain", data=None, file=paths[2], size=1)
-        finish = Change(
+        finish = Move(
             event=Event.FINISH, instance=case.instance, attempt=case.attempt, response=answer
         )
         assert host.record(finish) == []
@@ -152,3 +157,82 @@ class TestFiles:
         assert world.store.purge() == 0
         assert left() == {case.instance}
         assert "cannot be removed" in caplog.text
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.skipif("connection.vendor == 'sqlite'", reason="SQLite locks no rows")
+class TestLocks:
+    """G12, G11: what somebody else has locked is left, and waited for by nobody."""
+
+    @pytest.fixture
+    def elsewhere(self):
+        """Another session, in a transaction that stays open."""
+        other = connection.copy()
+        other.set_autocommit(False)
+        with contextlib.closing(other):
+            yield other.cursor()
+
+    @pytest.mark.parametrize(
+        "lock",
+        [
+            "SELECT FROM atp_instance WHERE id = %s FOR UPDATE",
+            "SELECT FROM atp_inputs WHERE instance_id = %s FOR UPDATE",
+            "SELECT FROM atp_logrecord WHERE instance_id = %s LIMIT 1 FOR UPDATE",
+            "UPDATE atp_logrecord SET message = 'x' WHERE instance_id = %s",
+        ],
+    )
+    @pytest.mark.parametrize("by_key", [False, True])
+    def test_all_others_go_at_once(self, world, ended, elsewhere, lock, by_key):
+        keys = [ended(kept(ONE, DAY), (2 + n) * DAY) for n in range(5)]
+        elsewhere.execute(lock, [keys[2]])
+        chosen = {"instances": keys} if by_key else {}
+        with connection.cursor() as cursor:  # to wait would be an error
+            cursor.execute("SET statement_timeout = '10s'")
+            assert world.store.purge(**chosen) == 4
+            cursor.execute("RESET statement_timeout")
+        assert left() == {keys[2]}
+        elsewhere.connection.rollback()
+        assert world.store.purge(**chosen) == 1
+
+    def test_the_marks_go_past_it(self, world, ended, elsewhere):
+        keys = [ended(kept(ONE, DAY), (9 - n) * DAY) for n in range(5)]
+        elsewhere.execute("SELECT FROM atp_instance WHERE id = %s FOR UPDATE", [keys[0]])
+        marks = {}
+        removed = [world.store.purge(limit=2, marks=marks) for _ in range(3)]
+        assert removed == [2, 2, 0]
+        assert left() == {keys[0]}
+
+
+def test_marks_say_how_far_it_has_come(world, ended):
+    """What comes later than what is newer is found with new ones."""
+    marks = {}
+    ended(kept(ONE, DAY), 2 * DAY)
+    assert world.store.purge(marks=marks) == 1
+    ended(kept(ONE, DAY), 1.5 * DAY)
+    assert world.store.purge(marks=marks) == 1
+    ended(kept(ONE, DAY), 9 * DAY)
+    world.store.purge(marks=marks)
+    world.store.purge(marks={})
+    assert left() == set()
+
+
+def test_who_follows_an_instance_is_told(world, ended):
+    """An application's signals are sent, as they are by Django."""
+    told = []
+
+    def listen(instance, **_):
+        told.append(instance.pk)
+
+    post_delete.connect(listen, sender=Instance)
+    try:
+        key = ended(kept(ONE, DAY), 2 * DAY)
+        assert world.store.purge() == 1
+    finally:
+        post_delete.disconnect(listen, sender=Instance)
+    assert told == [key]
+
+
+def test_two_purges_share_what_there_is(world, ended):
+    keys = [ended(kept(ONE, DAY), (2 + n) * DAY) for n in range(6)]
+    assert [world.store.purge(limit=4), world.store.purge(limit=4)] == [4, 2]
+    assert not left() & set(keys)

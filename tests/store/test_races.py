@@ -5,15 +5,16 @@ from datetime import timedelta
 import pytest
 from django.db import connection, transaction
 
-from atp.codec import Payload
 from atp.exceptions import DuplicateIdentifier, GateChanged, LeaseLost, TypeInUse
 from atp.models import Daemon, Gate, Instance, LogRecord, Task
+from atp.payload.codec import Payload
 from atp.states import Event, Reason, State
-from atp.store.values import Change, Request
+from atp.store.values import Move, Submission
+from tests.helpers import remove_by_hand
 
 from ..helpers import Thread, at_once, wait_for
 from .broken import age, execute, put_back
-from .world import ONE, TWO, Host, place, registration
+from .world import ONE, TWO, Host, registration, scope
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -44,18 +45,18 @@ def test_many_operators_at_one_gate(world, was_set_once):
     """One wins, the others are told who; without a row of the gate too."""
     world.enqueue()
     if was_set_once:
-        world.store.shut(place(ONE), "hold")
-        world.store.open(place(ONE))
+        world.store.shut(scope(ONE), "hold")
+        world.store.open(scope(ONE))
 
     def drop(who):
-        return world.store.shut(place(ONE), "drop", who=who, expected="open")
+        return world.store.shut(scope(ONE), "drop", who=who, expected="open")
 
     outcomes = at_once(*[lambda who=str(n): drop(who) for n in range(CLAIMERS)])
     [won] = [outcome for outcome in outcomes if not isinstance(outcome, GateChanged)]
     told = {o.gate.who for o in outcomes if isinstance(o, GateChanged)}
     assert told == {won.who}
     assert Gate.objects.get().who == won.who
-    opened = at_once(*[lambda: world.store.open(place(ONE))] * CLAIMERS)
+    opened = at_once(*[lambda: world.store.open(scope(ONE))] * CLAIMERS)
     assert sum(gate is not None for gate in opened) == 1
 
 
@@ -63,7 +64,7 @@ def test_one_identifier_from_many_threads_is_one_instance(world):
     """G13: one of them gets through, and the others are told by name."""
 
     def enqueue():
-        asked = Request(inputs=Payload("json", "{}"), identifier="same")
+        asked = Submission(inputs=Payload("json", "{}"), identifier="same")
         return world.store.enqueue(registration(), [asked])[0].pk
 
     outcomes = at_once(*[enqueue] * CLAIMERS)
@@ -78,7 +79,7 @@ def test_one_identifier_from_many_threads_is_one_instance(world):
 def test_existing_from_many_threads_is_the_same_instance_for_all(world, existing):
     def enqueue():
         asked = [
-            Request(inputs=Payload("json", "{}"), identifier=name, existing=existing)
+            Submission(inputs=Payload("json", "{}"), identifier=name, existing=existing)
             for name in ("x", "y", "x")
         ]
         return tuple(i.pk for i in world.store.enqueue(registration(), asked))
@@ -116,7 +117,7 @@ def test_a_finish_and_a_sweep_do_not_meet(world):
         host = world.host()
         case = world.bring_to(State.RUNNING, host)
         host.lose_lease()
-        finish = Change(event=Event.FINISH, instance=case.instance, attempt=case.attempt)
+        finish = Move(event=Event.FINISH, instance=case.instance, attempt=case.attempt)
         refused, swept = at_once(lambda h=host, f=finish: h.record(f), world.store.sweep)
         finished = world.state(case.instance) == State.FINISHED
         assert (refused == []) == finished
@@ -203,7 +204,7 @@ def test_batches_that_overlap_do_not_deadlock(world):
     host = world.host()
     world.enqueue(30)
     claimed = host.claim()
-    starts = [Change(event=Event.START, instance=c.instance, attempt=1) for c in claimed]
+    starts = [Move(event=Event.START, instance=c.instance, attempt=1) for c in claimed]
     outcomes = at_once(
         lambda: host.record(*starts),
         lambda: host.record(*reversed(starts)),
@@ -262,7 +263,7 @@ def test_an_identifier_that_is_being_taken_is_waited_for(world, existing):
 def test_a_type_is_not_unregistered_while_it_is_enqueued(world, count):
     """RFC 14: no constraint keeps what an Instance refers to, so the enqueue does."""
     world.enqueue()
-    Instance.objects.all().delete()
+    remove_by_hand(Instance.objects.all())
     with transaction.atomic():
         world.enqueue(count)
         unregister = Thread(lambda: world.store.unregister(ONE))

@@ -7,14 +7,14 @@ import pytest
 
 from atp.models import Response
 from atp.states import Event, Reason, State
-from atp.store.values import Change, ResponseData
+from atp.store.values import Move, ResponseData
 
 from .world import SECOND, Case
 
 
 def changes(case, *events, **details):
     return [
-        Change(event=event, instance=case.instance, attempt=case.attempt, **details)
+        Move(event=event, instance=case.instance, attempt=case.attempt, **details)
         for event in events
     ]
 
@@ -44,8 +44,8 @@ def test_events_of_one_instance_are_applied_in_order_each_with_its_time(world):
 def test_a_refused_change_leaves_the_others_of_its_batch(world):
     host = world.host()
     cases = [world.bring_to(State.RUNNING, host) for _ in range(3)]
-    stale = Change(event=Event.FINISH, instance=cases[1].instance, attempt=99)
-    unknown = Change(event=Event.FINISH, instance=2**40, attempt=1)
+    stale = Move(event=Event.FINISH, instance=cases[1].instance, attempt=99)
+    unknown = Move(event=Event.FINISH, instance=2**40, attempt=1)
     first, last = changes(cases[0], Event.FINISH) + changes(cases[2], Event.FINISH)
     assert host.record(first, stale, unknown, last) == [stale, unknown]
     states = [world.state(case.instance) for case in cases]
@@ -72,8 +72,8 @@ def test_after_the_end_of_an_attempt_its_batch_can_do_nothing_more(world):
 def test_somebody_may_fail_and_redrive_in_one_batch(world):
     """G1: whatever the order, the Task row goes with the state."""
     [key] = world.enqueue()
-    fail = Change(event=Event.FAIL, instance=key, reason=Reason.CANCELLED)
-    redrive = Change(event=Event.REDRIVE, instance=key)
+    fail = Move(event=Event.FAIL, instance=key, reason=Reason.CANCELLED)
+    redrive = Move(event=Event.REDRIVE, instance=key)
     assert world.store.record([fail, redrive]) == []
     assert (world.state(key), world.task(key) is None) == (State.ACCEPTED, False)
     assert world.store.record([fail, redrive, fail]) == []
@@ -194,3 +194,29 @@ def test_many_instances_in_one_batch(world):
     ends = [c for one in claimed for c in changes(Case(one.instance, one.attempt), Event.FINISH)]
     assert host.record(*ends) == []
     assert world.get(claimed[-1].instance).state == State.FINISHED
+
+
+def test_a_detail_of_a_move_is_logged_with_it(world):
+    """Alone, with its start, and in a batch with moves that have none."""
+    host = world.host()
+    world.enqueue(5)
+    cases, now = host.claim(), world.store.now()
+    ends = [
+        Move(
+            event=Event.RETRY if number % 2 else Event.FAIL,
+            instance=case.instance,
+            attempt=case.attempt,
+            time=now,
+            started=now,
+            reason="" if number % 2 else Reason.ERROR,
+            detail="" if number == 2 else f"shop.Error{number}",
+        )
+        for number, case in enumerate(cases)
+    ]
+    assert host.record(ends[0]) == []
+    assert host.record(*ends[1:4]) == []
+    assert host.record(*changes(cases[4], Event.START)) == []
+    assert host.record(ends[4]._replace(started=None)) == []
+    logs = [world.log(case.instance) for case in cases]
+    assert [log[-1].detail for log in logs] == [end.detail for end in ends]
+    assert {record.detail for log in logs for record in log[:-1]} == {""}

@@ -2,8 +2,12 @@
 
 import pytest
 
+from atp.rows.log import Kind
 from atp.states import CLAIMED, TRANSITIONS, Event, Row, State
-from atp.store.values import PAUSE, RELEASE, RESUME, Asked
+from atp.store.values import PAUSE, RELEASE, RESUME, Ask
+from atp.words import attempt_messages
+
+from ..nonsense import tells
 
 # Every move that frees a Task, from every state that it may be asked to pause in.
 FREEING = sorted(
@@ -19,11 +23,12 @@ def test_the_holder_of_a_claimed_task_is_asked(world, state):
     host, other = world.host(), world.host()
     case = world.bring_to(state, host)
     assert world.store.request(case.instance, RELEASE, who="ann", message="please") is True
-    asked = Asked(instance=case.instance, attempt=case.attempt, request=RELEASE)
+    asked = Ask(instance=case.instance, attempt=case.attempt, request=RELEASE)
     assert world.store.asked(host.uuid) == [asked]
     assert world.store.asked(other.uuid) == []
     last = world.log(case.instance)[-1]
-    assert (last.who, last.message, last.state, last.event) == ("ann", "please", state, "")
+    assert (last.who, last.message, last.state) == ("ann", "please", state)
+    assert (last.kind, last.detail) == (Kind.ASK, RELEASE)
     assert world.state(case.instance) == state
 
 
@@ -31,7 +36,7 @@ def test_without_a_message_the_log_says_what_was_asked(world):
     host = world.host()
     case = world.bring_to(State.RUNNING, host)
     world.store.request(case.instance, RELEASE, who="ann")
-    assert world.log(case.instance)[-1].message == "release requested"
+    assert tells(world.log(case.instance)[-1].message, attempt_messages.asked(RELEASE))
 
 
 @pytest.mark.parametrize("state", sorted(set(State) - CLAIMED))

@@ -7,13 +7,16 @@ import pytest
 
 from atp.conf import settings
 from atp.models import Daemon, Gate, Instance, Limit, LogRecord, Task
+from atp.rows.log import Kind
 from atp.states import Event, Reason, State
-from atp.store.findings import NOWHERE, Place, Trouble
-from atp.store.orm import scan as scanning
-from atp.store.values import Change
+from atp.store.common import scan as scanning
+from atp.store.findings import NOWHERE, Cursor, Trouble
+from atp.store.values import Move
+from atp.words import log_messages
 
+from ..nonsense import tells
 from .broken import LONG, age, execute, put_back, settle
-from .world import ONE, SECOND, THREE, TWO, Case, place, registration
+from .world import ONE, SECOND, THREE, TWO, Case, registration, scope
 
 WHO = "a scan"
 
@@ -50,18 +53,18 @@ class TestForgotten:
         [finding] = {f for f in world.store.scan().findings if f.instance == world.get(first).uuid}
         assert (finding.since, finding.type) == (world.task(first).due_at, ONE)
 
-    @pytest.mark.parametrize("place", [NOWHERE, Place()])
-    def test_behind_what_is_dated_in_the_future(self, world, idle, place):
+    @pytest.mark.parametrize("cursor", [NOWHERE, Cursor()])
+    def test_behind_what_is_dated_in_the_future(self, world, idle, cursor):
         """By indexes, and by the walk."""
         later = world.store.now() + timedelta(hours=1)
         world.enqueue(3, priority=5, due=later)
         world.enqueue(3, due=later)
         [lost] = world.enqueue(priority=-3)
         age(lost)
-        assert scan(world, place=place) == {lost: (Trouble.UNCLAIMED, False)}
+        assert scan(world, cursor=cursor) == {lost: (Trouble.UNCLAIMED, False)}
 
     def test_by_the_walk_alone(self, world, idle, monkeypatch):
-        monkeypatch.setattr("atp.store.orm.scan.forgotten.LANES", 0)
+        monkeypatch.setattr("atp.store.common.scan.forgotten.LANES", 0)
         [lost] = world.enqueue()
         age(lost)
         assert scan(world) == {lost: (Trouble.UNCLAIMED, False)}
@@ -96,42 +99,42 @@ class TestLanes:
     def test_what_is_held_is_no_finding(self, world, idle, of, mode):
         keys = world.enqueue(2, collection="a")
         age(*keys)
-        world.store.shut(place(*of), mode)
-        assert scan(world) == scan(world, place=NOWHERE) == {}
-        world.store.open(place(*of))
+        world.store.shut(scope(*of), mode)
+        assert scan(world) == scan(world, cursor=NOWHERE) == {}
+        world.store.open(scope(*of))
         assert scan(world) == {}, "it was opened a moment ago"
         Gate.objects.update(until=world.store.now() - LONG)
-        assert scan(world).keys() == scan(world, place=NOWHERE).keys() == set(keys)
+        assert scan(world).keys() == scan(world, cursor=NOWHERE).keys() == set(keys)
 
     def test_beside_a_lane_that_is_held(self, world, idle):
         age(*world.enqueue(2, collection="a"), *world.enqueue(2, priority=5))
         lost = world.enqueue(2, collection="b")
         age(*lost)
         for collection in ("a", ""):
-            world.store.shut(place(ONE, collection), "hold")
+            world.store.shut(scope(ONE, collection), "hold")
         wanted = dict.fromkeys(lost, (Trouble.UNCLAIMED, False))
-        assert scan(world) == scan(world, place=NOWHERE) == wanted
+        assert scan(world) == scan(world, cursor=NOWHERE) == wanted
 
     @pytest.mark.parametrize("limits", [{"max_running": 1}, {"per_second": 0.01, "rate": "1/100s"}])
     @pytest.mark.parametrize("of", [(ONE,), (ONE, "a")])
     def test_what_is_limited_is_no_finding(self, world, idle, of, limits):
         keys = world.enqueue(3, collection="a")
-        world.store.limit(place(*of), **limits)
+        world.store.limit(scope(*of), **limits)
         age(*keys)
-        assert scan(world) == scan(world, place=NOWHERE) == {}
-        world.store.limit(place(*of), max_running=None, per_second=None, rate="")
+        assert scan(world) == scan(world, cursor=NOWHERE) == {}
+        world.store.limit(scope(*of), max_running=None, per_second=None, rate="")
         assert scan(world) == {}, "it was limited a moment ago"
         Limit.objects.update(since=world.store.now() - LONG)
-        assert scan(world).keys() == scan(world, place=NOWHERE).keys() == set(keys)
+        assert scan(world).keys() == scan(world, cursor=NOWHERE).keys() == set(keys)
 
     def test_in_every_lane(self, world, idle, monkeypatch):
-        monkeypatch.setattr("atp.store.orm.scan.forgotten.LANES", 4)
+        monkeypatch.setattr("atp.store.common.scan.forgotten.LANES", 4)
         later = world.store.now() + timedelta(hours=1)
         for number in range(6):
             world.enqueue(2, collection=f"later {number}", due=later, priority=7)
         lost = [key for name in "abcdef" for key in world.enqueue(collection=name)]
         age(*lost)
-        assert len(scan(world, place=NOWHERE)) == 4
+        assert len(scan(world, cursor=NOWHERE)) == 4
         assert scan(world).keys() == set(lost), "the rest is found by the walk"
 
 
@@ -217,7 +220,8 @@ class TestTaskThatDoesNotFit:
         assert scan(world) == {ONE: (Trouble.ORPHANED, True)}
         assert not Task.objects.exists()
         [record] = LogRecord.objects.about(f"type:{ONE}").filter(who=WHO)
-        assert str(case.instance) in record.message
+        assert record.kind == Kind.MENDED
+        assert tells(record.message, log_messages.orphan_removed(case.instance))
 
     @pytest.mark.parametrize("state", [State.SCHEDULED, State.RUNNING, State.PAUSED])
     def test_that_waits_although_claimed_is_expired(self, world, state):
@@ -351,24 +355,24 @@ class TestWalk:
         age(*keys)
         for bad in (keys[0], keys[9]):
             Task.objects.filter(pk=bad).delete()
-        found, place, rounds = [], None, 0
-        while rounds == 0 or place != Place():
-            scanned = world.store.scan(place, repair=False)
+        found, cursor, rounds = [], None, 0
+        while rounds == 0 or cursor != Cursor():
+            scanned = world.store.scan(cursor, repair=False)
             found.append([world_key(finding) for finding in scanned.findings])
-            place, rounds = scanned.place, rounds + 1
+            cursor, rounds = scanned.cursor, rounds + 1
         assert found == [[keys[9]], [], [keys[0]]]
         assert scan(world).keys() == {keys[9]}
-        assert world.store.scan(Place(instance=keys[1], task=0)).findings
+        assert world.store.scan(Cursor(instance=keys[1], task=0)).findings
 
     def test_many_are_mended_in_one_round(self, world, monkeypatch):
-        monkeypatch.setattr("atp.store.orm.scan.pairs.MOST", 3)
+        monkeypatch.setattr("atp.store.common.scan.pairs.MOST", 3)
         keys = world.enqueue(8)
         age(*keys)
         Task.objects.all().delete()
-        mended, place = 0, None
-        while place != Place():
-            scanned = world.store.scan(place)
-            mended, place = mended + len(scanned.findings), scanned.place
+        mended, cursor = 0, None
+        while cursor != Cursor():
+            scanned = world.store.scan(cursor)
+            mended, cursor = mended + len(scanned.findings), scanned.cursor
         assert mended == 8
 
     def test_an_empty_queue(self, world):
@@ -378,9 +382,9 @@ class TestWalk:
     def test_few_queries(self, world, idle, django_assert_max_num_queries):
         world.enqueue(50)
         idle.claim(20)
-        with django_assert_max_num_queries(16):
+        with django_assert_max_num_queries(18):
             world.store.scan()
-        with django_assert_max_num_queries(8):
+        with django_assert_max_num_queries(9):
             world.store.scan(NOWHERE, repair=False)
 
 
@@ -408,7 +412,7 @@ def test_nothing_is_found_on_a_queue_that_is_at_work(world, idle):
 
 
 def finish(case):
-    return Change(event=Event.FINISH, instance=case.instance, attempt=case.attempt)
+    return Move(event=Event.FINISH, instance=case.instance, attempt=case.attempt)
 
 
 def world_key(finding):

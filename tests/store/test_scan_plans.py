@@ -7,11 +7,11 @@ import pytest
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
-from atp.store.findings import NOWHERE, Place
-from atp.store.postgresql.statements import _PLANNING
+from atp.store.findings import NOWHERE, Cursor
+from atp.store.postgresql.driver.statements import PLANNING
 
 from .broken import age, settle
-from .world import ONE, place
+from .world import ONE, scope
 
 # The first or the last of a table's own order is no walk, although SQLite calls it a scan.
 FIRST = r"ORDER BY 1 DESC LIMIT 1( OFFSET 5)?$"
@@ -20,7 +20,7 @@ FIRST = r"ORDER BY 1 DESC LIMIT 1( OFFSET 5)?$"
 @pytest.fixture
 def walker(world, monkeypatch):
     """The keys of what waits for tomorrow, an idle daemon, and the session of a daemon."""
-    monkeypatch.setattr("atp.store.orm.scan.SPAN", 5)
+    monkeypatch.setattr("atp.store.common.scan.SPAN", 5)
     settle(world.host(ONE))
     due = world.store.now() + timedelta(days=1)
     keys = [
@@ -31,10 +31,10 @@ def walker(world, monkeypatch):
     ]
     held = world.enqueue(5, collection="held")
     age(*held)
-    world.store.shut(place(ONE, "held"), "hold")
+    world.store.shut(scope(ONE, "held"), "hold")
     if connection.vendor == "postgresql":
         with connection.cursor() as cursor:
-            for name, value in _PLANNING.items():
+            for name, value in PLANNING.items():
                 cursor.execute(f"SET LOCAL {name} = {value}")
     return keys
 
@@ -42,10 +42,10 @@ def walker(world, monkeypatch):
 @pytest.mark.parametrize("part", ["nothing", "newest", "middle"])
 def test_no_table_is_read_from_end_to_end(world, walker, part):
     """G9: neither what waits nor what has ended is in its way."""
-    middle = Place(task=walker[15], instance=walker[15])
-    place = {"nothing": NOWHERE, "newest": None, "middle": middle}[part]
+    middle = Cursor(task=walker[15], instance=walker[15])
+    cursor = {"nothing": NOWHERE, "newest": None, "middle": middle}[part]
     with CaptureQueriesContext(connection) as asked:
-        assert world.store.scan(place, repair=False).findings == ()
+        assert world.store.scan(cursor, repair=False).findings == ()
     for query in asked.captured_queries:
         sql = query["sql"]
         if sql.startswith("SELECT") and "clock_timestamp" not in sql:

@@ -9,10 +9,10 @@ from typing import NamedTuple
 import pytest
 from django.db import connection
 
-from atp.codec import Payload
+from atp.payload.codec import Payload
 from atp.states import Event, State
-from atp.store.sqlite.handing import Ear
-from atp.store.values import Request
+from atp.store.sqlite.wakeups.handover import ChannelLock
+from atp.store.values import Submission
 
 from .handings import heard, is_waiting, say
 from .world import registration
@@ -106,7 +106,7 @@ def test_what_it_no_longer_holds_is_not_waited_for(world, listening):
 def test_a_daemon_that_was_killed_is_handed_nothing(world, listening):
     """G15: the kernel has freed its file, which is still there."""
     _, ear = listening()
-    os.close(ear._ear._lock)
+    os.close(ear._channel_lock._lock)
     try:
         [key] = world.enqueue()
         assert is_waiting(world, key)
@@ -116,13 +116,13 @@ def test_a_daemon_that_was_killed_is_handed_nothing(world, listening):
             assert next_one.wait(0)
             assert ears(world) == [next_one.channel]
     finally:
-        ear._ear._lock = os.open(os.devnull, os.O_RDONLY)
+        ear._channel_lock._lock = os.open(os.devnull, os.O_RDONLY)
 
 
 def test_a_file_that_is_not_ours_is_not_relied_upon(world, listening, monkeypatch):
     """Whether another user's listener is alive cannot be seen."""
     listening()
-    monkeypatch.setattr("atp.store.sqlite.handing.os.access", lambda path, mode: False)
+    monkeypatch.setattr("atp.store.sqlite.wakeups.handover.os.access", lambda path, mode: False)
     [key] = world.enqueue()
     assert is_waiting(world, key)
 
@@ -134,7 +134,7 @@ def test_what_cannot_be_found_out_is_no_error(world, listening, monkeypatch):
         raise OSError(errno.EMFILE, "too many open files")
 
     listening()
-    monkeypatch.setattr("atp.filelock.is_free", refused)
+    monkeypatch.setattr("atp.store.filelock.is_free", refused)
     [key] = world.enqueue()
     assert is_waiting(world, key)
 
@@ -145,7 +145,7 @@ def test_where_no_file_can_be_made_nothing_is_handed_over(world, monkeypatch):
     def refused(folder):
         raise PermissionError(folder)
 
-    monkeypatch.setattr("atp.store.sqlite.handing.Ear", refused)
+    monkeypatch.setattr("atp.store.sqlite.wakeups.handover.ChannelLock", refused)
     with closing(world.store.listener()) as ear:
         assert ear.wait(0)
         assert ear.channel == ""
@@ -155,7 +155,7 @@ def test_where_no_file_can_be_made_nothing_is_handed_over(world, monkeypatch):
 
 def test_its_file_is_gone_when_it_is_closed(tmp_path):
     folder = tmp_path / "new" / "folder"
-    first, second = Ear(folder), Ear(folder)
+    first, second = ChannelLock(folder), ChannelLock(folder)
     assert len(list(folder.iterdir())) == 2
     first.close()
     assert [path.stem for path in folder.iterdir()] == [second.name]
@@ -166,6 +166,6 @@ def test_its_file_is_gone_when_it_is_closed(tmp_path):
 def test_inputs_of_any_size(world, listening):
     _, ear = listening()
     data = '"' + "a" * 100_000 + '"'
-    [instance] = world.store.enqueue(registration(), [Request(Payload("json", data))])
+    [instance] = world.store.enqueue(registration(), [Submission(Payload("json", data))])
     assert world.state(instance.pk) == State.SCHEDULED
     assert [claimed.data for _, claimed in heard(ear)] == [data]

@@ -10,9 +10,10 @@ import pytest
 from django.db import connection, transaction
 
 from atp.conf import settings
-from atp.store.orm import ORMStore
-from atp.store.sqlite import SQLiteStore, listener
-from atp.store.sqlite.inotify import Watch
+from atp.store.common import ORMStore
+from atp.store.sqlite import SQLiteStore
+from atp.store.sqlite.wakeups import listener
+from atp.store.sqlite.wakeups.inotify import Watch
 from atp.store.values import Note
 
 from ..helpers import DEADLINE, Thread, wait_for

@@ -10,7 +10,7 @@ from atp.conf import settings
 from atp.models import Task
 from atp.states import Event
 from atp.store.sqlite import SQLiteStore
-from atp.store.sqlite.handing import HANDED, TAKERS
+from atp.store.sqlite.wakeups.handover import HANDED, TAKERS
 from atp.store.values import ResponseData
 
 from .world import ONE, SECOND, TWO, World
@@ -22,7 +22,9 @@ VERB = re.compile(r"\s*(SELECT|INSERT|UPDATE|DELETE|WITH)\b")
 # queue, and the few daemons.
 SHORT = ("SCAN json_each", "SCAN level", "SCAN CONSTANT ROW", "SCAN atp_daemon")
 # Tables that hold a row for what somebody has set.
-SHORT += ("SCAN atp_gate", "SCAN atp_limit")
+SHORT += ("SCAN atp_gate", "SCAN atp_limit", "SCAN atp_downstream")
+# Looked at for one row: the index of graphs that live, and the nodes that are left to fail.
+SHORT += ("SCAN atp_graph USING INDEX atp_graph_live", "SCAN atp_failing")
 # One row each; of the latter what is in it has steps of its own.
 SHORT += ("SCAN pragma_data_version", "SCAN (subquery")
 

@@ -8,9 +8,10 @@ from atp.exceptions import LeaseLost
 from atp.models import Daemon, Instance, Task, Type
 from atp.states import State
 from atp.store.sqlite import SQLiteStore
+from tests.helpers import remove_by_hand
 
 from ..helpers import Thread
-from .world import ONE, SECOND, TWO, World, place, registration
+from .world import ONE, SECOND, TWO, World, registration, scope
 
 pytestmark = [
     pytest.mark.skipif(connection.vendor != "sqlite", reason="that of SQLite"),
@@ -57,7 +58,7 @@ def test_a_gate_is_shut(world, after_the_look):
     """G9: what is held from now on is not claimed any more."""
     host = world.host()
     [key] = world.enqueue()
-    after_the_look(lambda: world.store.shut(place(ONE), "hold"))
+    after_the_look(lambda: world.store.shut(scope(ONE), "hold"))
     assert host.claim() == []
     assert world.state(key) == State.ACCEPTED
 
@@ -93,7 +94,7 @@ def test_a_type_is_unregistered(world, after_the_look):
     [key] = world.enqueue()
 
     def unregister():
-        Instance.objects.filter(pk=gone).delete()
+        remove_by_hand(Instance.objects.filter(pk=gone))
         Type.objects.filter(identifier=TWO).delete()
 
     after_the_look(unregister)

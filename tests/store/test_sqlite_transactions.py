@@ -10,7 +10,8 @@ from django.db import OperationalError, connection, transaction
 from atp.conf import settings
 from atp.models import Instance
 from atp.states import Event, State
-from atp.store.sqlite import SQLiteStore, turns
+from atp.store.sqlite import SQLiteStore
+from atp.store.sqlite.driver import turns
 
 from ..helpers import DEADLINE, Thread, at_once, stays
 from .world import World

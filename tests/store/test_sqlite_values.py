@@ -10,10 +10,10 @@ from django.test.utils import override_settings
 from atp.conf import settings
 from atp.models import Inputs, Instance, LogRecord, Task
 from atp.states import Event
-from atp.store.orm import ORMStore
+from atp.store.common import ORMStore
 from atp.store.sqlite import SQLiteStore
 from atp.store.sqlite.base import as_text
-from atp.store.values import Change
+from atp.store.values import Move
 
 from .world import World, registration
 
@@ -62,8 +62,8 @@ def life(world, host):
     assert [each.instance for each in claimed] == keys
     shared = {"started": TIMES[0], "time": TIMES[1], "who": "worker"}
     ends = [
-        Change(event=Event.FINISH, instance=keys[0], attempt=1, **shared),
-        Change(event=Event.RETRY, instance=keys[1], attempt=1, delay=timedelta(hours=1), **shared),
+        Move(event=Event.FINISH, instance=keys[0], attempt=1, **shared),
+        Move(event=Event.RETRY, instance=keys[1], attempt=1, delay=timedelta(hours=1), **shared),
     ]
     assert world.store.record(ends, daemon=host.uuid) == []
     [still_held] = [claimed[2]]

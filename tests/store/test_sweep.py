@@ -5,10 +5,13 @@ from datetime import timedelta
 
 import pytest
 
-from atp import filelock
 from atp.models import Daemon, LogRecord
+from atp.rows.log import Kind
 from atp.states import Event, Reason, State
+from atp.store import filelock
+from atp.words import attempt_messages, log_messages
 
+from ..nonsense import tells
 from .world import SECOND
 
 
@@ -32,9 +35,10 @@ def test_a_lost_daemon_loses_what_it_holds_and_its_row(world):
     assert (lost.row, world.state(case.instance)) == (None, State.ACCEPTED)
     last = world.log(case.instance)[-1]
     assert (last.event, last.who) == (Event.EXPIRE, str(sweeper.row))
-    assert "lost:1" in last.message
-    told = LogRecord.objects.about(f"daemon:{name}").last().message
-    assert "1 of its Tasks" in told
+    assert tells(last.message, attempt_messages.daemon_lost("lost:1"))
+    gone = LogRecord.objects.about(f"daemon:{name}").last()
+    assert (gone.kind, gone.detail) == (Kind.LOST, str(lost.uuid))
+    assert tells(gone.message, log_messages.lost(lost.uuid, 1))
     assert sweeper.claim()[0].instance == case.instance
 
 

@@ -6,19 +6,22 @@ import pytest
 
 from atp.exceptions import TypeInUse, UnknownType
 from atp.models import LogRecord, Type
+from atp.rows.log import Kind
+from atp.words import log_messages
 
+from ..nonsense import tells
 from .world import ONE, TWO, registration
 
 
 def log_of(identifier):
-    return [record.message for record in LogRecord.objects.about(f"type:{identifier}")]
+    return [record.kind for record in LogRecord.objects.about(f"type:{identifier}")]
 
 
 def test_register_writes_and_logs_it(world):
     world.store.register([registration(ONE, timeout=None), registration(TWO)], who="deployer")
     row = Type.objects.get(identifier=ONE)
     assert (row.timeout, row.max_restarts, row.handler) == (None, 3, "somewhere.handler")
-    assert log_of(ONE) == log_of(TWO) == ["registered"]
+    assert log_of(ONE) == log_of(TWO) == [Kind.REGISTERED]
     assert LogRecord.objects.about(f"type:{ONE}").get().who == "deployer"
 
 
@@ -28,8 +31,10 @@ def test_registering_again_is_an_update_that_is_logged(world):
     world.store.register([registration(max_restarts=7, retention=timedelta(days=1))], who="me")
     row = Type.objects.get(identifier=ONE)
     assert (row.max_restarts, row.retention) == (7, timedelta(days=1))
-    told = log_of(ONE)[1]
-    assert told == "changed: max_restarts: 3 → 7, retention: None → 1 day, 0:00:00"
+    assert log_of(ONE) == [Kind.REGISTERED, Kind.PARAMETERS]
+    changes = {"max_restarts": (3, 7), "retention": (None, timedelta(days=1))}
+    last = LogRecord.objects.about(f"type:{ONE}").last()
+    assert tells(last.message, log_messages.parameters(changes))
 
 
 def test_registering_the_same_again_writes_nothing(world):
@@ -56,7 +61,7 @@ def test_unregister(world):
     world.store.register([registration()])
     world.store.unregister(ONE, who="me")
     assert not Type.objects.filter(identifier=ONE).exists()
-    assert log_of(ONE) == ["registered", "unregistered"]
+    assert log_of(ONE) == [Kind.REGISTERED, Kind.UNREGISTERED]
 
 
 def test_unregister_is_refused_while_instances_exist(world):

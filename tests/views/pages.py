@@ -6,9 +6,13 @@ from atp.models import Daemon
 from atp.states import State
 
 INSTANCE, TYPE, DAEMON, LOG = "view_instance", "view_type", "view_daemon", "view_logrecord"
-INPUTS, RESPONSE = "view_inputs", "view_response"
+INPUTS, RESPONSE, STEP = "view_inputs", "view_response", "view_step"
 OPERATE, DELETE = "operate", "delete_instance"
-VIEW_ALL = (INSTANCE, TYPE, DAEMON, LOG, INPUTS, RESPONSE)
+SCHEDULE, GRAPH, DOWNSTREAM = "view_schedule", "view_graph", "view_downstream"
+ERROR = "view_errorgroup"
+VIEW_ALL = (
+    *(INSTANCE, TYPE, DAEMON, LOG, INPUTS, RESPONSE, STEP, SCHEDULE, GRAPH, DOWNSTREAM, ERROR),
+)
 
 
 @dataclass(frozen=True)
@@ -23,6 +27,12 @@ class PageCase:
 
     def address(self, full):
         named = {state.lower(): full[state].uuid for state in State}
+        if "{graph}" in self.path:
+            named["graph"] = full.graph().uuid
+        if "/relay/" in self.path:
+            full.downstream()
+        if "{error}" in self.path:
+            named["error"] = full.error().name
         return self.path.format(**named, daemon=Daemon.objects.get().uuid)
 
 
@@ -34,17 +44,40 @@ PAGES = (
     PageCase("log", "/atp/instances/{finished}/log/", (INSTANCE, LOG)),
     PageCase("response", "/atp/instances/{finished}/response", (INSTANCE, RESPONSE)),
     PageCase("file", "/atp/instances/{finished}/files/0", (INSTANCE, RESPONSE), shows=404),
-    PageCase("change", "/atp/instances/{accepted}/change/", (INSTANCE, OPERATE)),
-    PageCase("delete", "/atp/instances/{accepted}/delete/", (INSTANCE, DELETE)),
-    PageCase(
-        "action", "/atp/instances/{failed}/redrive/", (INSTANCE, OPERATE), method="post", shows=302
+    *(
+        PageCase("instance-verb", f"/atp/instances/{path}/", (INSTANCE, *needs), method, shows)
+        for path, needs, method, shows in (
+            ("{accepted}/change", (OPERATE,), "get", 200),
+            ("{accepted}/delete", (DELETE, OPERATE), "get", 200),
+            ("{failed}/redrive", (OPERATE,), "post", 302),
+        )
     ),
+    PageCase("failures", "/atp/failures/", (ERROR,)),
+    PageCase("failure", "/atp/failures/{error}/", (ERROR,)),
+    PageCase("failure-verb", "/atp/failures/{error}/delete/", (ERROR, DELETE)),
     PageCase("types", "/atp/types/", (TYPE,)),
     PageCase("type", "/atp/types/tests.add/", (TYPE,)),
     PageCase("enqueue", "/atp/types/tests.add/enqueue/", (TYPE, OPERATE)),
+    PageCase("new-schedule", "/atp/types/tests.add/schedule/", (TYPE, SCHEDULE, OPERATE)),
     PageCase("type-gate", "/atp/types/tests.add/gate/", (TYPE, OPERATE)),
     PageCase("type-limit", "/atp/types/tests.add/limit/", (TYPE, OPERATE)),
+    PageCase("type-verb", "/atp/types/tests.add/purge/", (TYPE, DELETE)),
+    PageCase("schedules", "/atp/schedules/", (SCHEDULE,)),
+    PageCase("schedule", "/atp/schedules/nightly/", (SCHEDULE,)),
+    *(
+        PageCase("schedule-verb", f"/atp/schedules/nightly/{verb}/", (SCHEDULE, OPERATE), *rest)
+        for verb, *rest in (("change",), ("backfill",), ("delete",), ("resume", "post", 302))
+    ),
+    PageCase("graphs", "/atp/graphs/", (GRAPH,)),
+    PageCase("graph", "/atp/graphs/{graph}/", (GRAPH,)),
+    PageCase("nodes", "/atp/graphs/{graph}/nodes/", (GRAPH,)),
+    PageCase("graph-mermaid", "/atp/graphs/{graph}/graph.mmd", (GRAPH,)),
+    PageCase("graph-verb", "/atp/graphs/{graph}/redrive/", (GRAPH, OPERATE), "post", 302),
+    PageCase("downstreams", "/atp/downstreams/", (DOWNSTREAM,)),
+    PageCase("downstream", "/atp/downstreams/relay/", (DOWNSTREAM,)),
+    PageCase("downstream-verb", "/atp/downstreams/relay/bound/", (DOWNSTREAM, OPERATE)),
     PageCase("daemons", "/atp/daemons/", (DAEMON,)),
     PageCase("daemon", "/atp/daemons/{daemon}/", (DAEMON,)),
-    PageCase("order", "/atp/daemons/{daemon}/quiet/", (DAEMON, OPERATE), method="post", shows=302),
+    PageCase("daemon-verb", "/atp/daemons/{daemon}/quiet/", (DAEMON, OPERATE), "post", 302),
+    PageCase("verb", "/atp/purge/", (TYPE, DELETE)),
 )

@@ -1,5 +1,7 @@
 """Who may see what, and do what (G14)."""
 
+import re
+
 import pytest
 
 from atp import queue, urls
@@ -7,23 +9,24 @@ from atp.models import Instance, LogRecord
 from atp.states import Event, State
 
 from ..populated import MARKUP
-from .pages import DELETE, INPUTS, INSTANCE, LOG, OPERATE, PAGES, RESPONSE, TYPE, VIEW_ALL
+from .pages import DELETE, INPUTS, INSTANCE, LOG, OPERATE, PAGES, RESPONSE, STEP, TYPE, VIEW_ALL
 
-each_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+each_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.path)
 
 
 def test_the_list_of_pages_is_whole():
-    assert [page.name for page in PAGES] == [pattern.name for pattern in urls.urlpatterns]
+    named = list(dict.fromkeys(page.name for page in PAGES))
+    assert named == [pattern.name for pattern in urls.urlpatterns]
 
 
 @each_page
 def test_nothing_without_a_login(page, full, client):
     """G14: closed by default."""
-    before = LogRecord.objects.count()
     address = page.address(full)
+    before = LogRecord.objects.count()
     answer = getattr(client, page.method)(address)
     assert answer.status_code == 302
-    back = address.removesuffix("redrive/").removesuffix("quiet/")
+    back = re.sub(r"(redrive|quiet|resume)/$", "", address)
     assert answer["Location"].startswith(f"/login/?next={back}")
     assert LogRecord.objects.count() == before
 
@@ -32,9 +35,10 @@ def test_nothing_without_a_login(page, full, client):
 def test_nothing_without_the_permission(page, full, visitor, allow):
     """G14: each permission that a page takes is needed, and named where it is lacking."""
     allow(*({*VIEW_ALL, OPERATE, DELETE} - {*page.needs}))
+    address = page.address(full)
     before = LogRecord.objects.count()
     for lacking in page.needs:
-        answer = getattr(visitor, page.method)(page.address(full))
+        answer = getattr(visitor, page.method)(address)
         assert answer.status_code == 403
         assert f"atp.{lacking}" in answer.content.decode()
         allow(lacking)
@@ -60,6 +64,7 @@ def test_parts_of_an_instance_take_permissions_of_their_own(full, visitor, allow
     allow(INSTANCE)
     address = f"/atp/instances/{full[State.FINISHED].uuid}/"
     parts = {LOG: "<h2>Log</h2>", INPUTS: "<h2>Inputs</h2>", RESPONSE: "<h2>Response</h2>"}
+    parts[STEP] = "<h2>Steps</h2>"
     shown = visitor.get(address).content.decode()
     assert not any(heading in shown for heading in parts.values())
     for permission, heading in parts.items():
@@ -97,7 +102,7 @@ def test_an_action_is_logged_with_its_actor_and_channel(full, visitor, allow):
     allow(INSTANCE, OPERATE)
     failed = full[State.FAILED]
     visitor.post(f"/atp/instances/{failed.uuid}/redrive/")
-    assert failed.log.get(event=Event.REDRIVE).who == "user olga via page"
+    assert failed.log.get(kind=Event.REDRIVE).who == "user olga via page"
 
 
 def test_an_enqueue_is_logged_with_its_actor_and_channel(visitor, allow, db):
@@ -114,7 +119,7 @@ def test_a_name_that_is_no_line_of_text_is_logged_as_one(full, visitor, user, al
     user.save()
     failed = full[State.FAILED]
     assert visitor.post(f"/atp/instances/{failed.uuid}/redrive/").status_code == 302
-    who = failed.log.get(event=Event.REDRIVE).who
+    who = failed.log.get(kind=Event.REDRIVE).who
     assert who.isprintable()
     assert who.endswith(" via page")
 

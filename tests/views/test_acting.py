@@ -9,7 +9,7 @@ import pytest
 from atp import queue
 from atp.models import Inputs, Instance, LogRecord, Task
 from atp.states import Event, State
-from atp.web.actions import ACTIONS, allowed
+from atp.verbs.table import INSTANCE, VERBS, allowed
 from tests.app import tasks_pause
 from tests.app.tasks import add, echo, keyword
 from tests.app.tasks_transactional import row
@@ -46,7 +46,8 @@ def test_cancel(full, operator):
     """At once what waits; of what a daemon holds that is asked, and by whom it is told."""
     waiting, running = full[State.ACCEPTED], full[State.RUNNING]
     for instance in (waiting, running):
-        answer = operator.post(f"/atp/instances/{instance.uuid}/cancel/", follow=True)
+        address = f"/atp/instances/{instance.uuid}/cancel/"
+        answer = operator.post(address, {"sure": "yes"}, follow=True)
         assert "It is cancelled" in answer.content.decode()
     assert full[State.ACCEPTED].reason == "CANCELLED"
     assert Task.objects.get(instance=running).request == "cancel"
@@ -57,13 +58,20 @@ def test_cancel(full, operator):
     assert 'id="release"' not in page
 
 
+def test_a_cancel_of_what_runs_asks_once_more(full, operator):
+    running = full[State.RUNNING]
+    answer = operator.post(f"/atp/instances/{running.uuid}/cancel/")
+    assert 'name="sure"' in answer.content.decode()
+    assert Task.objects.get(instance=running).request == ""
+
+
 @pytest.mark.parametrize("state", State)
-@pytest.mark.parametrize("name", ACTIONS)
+@pytest.mark.parametrize("name", VERBS[INSTANCE])
 def test_the_buttons_are_those_that_the_state_allows(name, state, full, operator):
     instance = full[state]
     shown = operator.get(f"/atp/instances/{instance.uuid}/").content.decode()
     assert (f"/atp/instances/{instance.uuid}/{name}/" in shown) is (
-        ACTIONS[name] in allowed(instance)
+        VERBS[INSTANCE][name] in allowed(instance, queue.task(instance))
     )
 
 
@@ -166,7 +174,7 @@ def test_enqueue_again_keeps_what_json_lacks(operator, world):
         ({"inputs": '{"first": {"$date": "never"}}'}, 422, "Not the JSON"),
         ({"inputs": '{"frist": 1}'}, 422, "Did you mean &#x27;first&#x27;"),
         ({"inputs": "{}"}, 422, "missing a required argument: &#x27;first&#x27;"),
-        ({"inputs": "[1]", "priority": "1000"}, 422, "less than or equal to 100"),
+        ({"inputs": "[1]", "priority": "1000"}, 422, "from -100 to 100"),
         ({"inputs": "[1]", "priority": "high"}, 422, "whole number"),
         ({"inputs": "[1]", "run_after": "soon"}, 422, "neither a time"),
         ({"inputs": "[1]", "run_after": "9999-12-31T23:59-10:00"}, 422, "calendar"),
@@ -244,7 +252,7 @@ def test_a_wish_to_pause_is_taken_back(full, operator):
     assert "asked to pause" in page
     assert 'id="resume"' in page
     told = operator.post(f"{address}resume/", follow=True).content.decode()
-    assert "It runs on: the wish to pause it is taken back." in told
+    assert "It runs on: the request to pause it is withdrawn." in told
     assert "asked to" not in told
 
 
@@ -322,11 +330,11 @@ def test_a_refusal_leads_nowhere_that_is_not_there(full, operator):
         assert 'id="concerned"' not in answer.content.decode()
 
 
-def test_a_worker_whose_task_is_on_hold(full, operator):
+def test_a_worker_whose_task_is_paused(full, operator):
     daemon = full.host.row
     daemon.workers[0]["paused"] = True
     daemon.save()
     for address in ("/atp/daemons/", f"/atp/daemons/{daemon.uuid}/"):
         assert ">PAUSED</span>" in operator.get(address).content.decode()
     told = operator.get("/atp/daemons/").content.decode()
-    assert "0 of 2 workers busy, 1 with a task on hold" in told
+    assert "0 of 2 workers busy, 1 with a paused task" in told

@@ -52,7 +52,7 @@ def test_a_database_that_does_not_answer(full, operator, monkeypatch):
     """G14: neither a traceback nor the words of the driver."""
     from django.db import OperationalError
 
-    from atp import overview
+    from atp.reports import overview
 
     def fail(**kwargs):
         raise OperationalError("connection to server at 10.0.0.7 failed for user secret")

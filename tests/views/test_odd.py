@@ -8,8 +8,8 @@ from django.core.files.base import ContentFile
 from django.core.files.storage import storages
 from django.db import OperationalError, connection
 
-from atp import timeline
 from atp.models import Daemon, Inputs, Instance, LogRecord, Response
+from atp.reports import timeline
 from atp.states import Event, Reason, State
 from tests.app.tasks import echo, keyword
 
@@ -70,6 +70,7 @@ HALVES = ([{"worker": 0, "pid": 1, "type": "\ud800", "instance": 7, "since": 7}]
 IS_SQLITE = connection.vendor == "sqlite"
 
 
+@pytest.mark.each_database
 @pytest.mark.parametrize(
     "files",
     [7, ["x"], [{}], [{"name": "a", "path": None}], [[]], {"name": "a"}, *[NUL] * IS_SQLITE],
@@ -95,6 +96,7 @@ def test_inputs_that_cannot_be_read(data, full, operator):
     assert operator.get(f"{ECHO}?like={instance.uuid}").status_code == 400
 
 
+@pytest.mark.each_database
 @pytest.mark.parametrize(
     ("workers", "types"),
     [
@@ -160,7 +162,7 @@ def test_a_user_model_of_its_own(name, full, operator, monkeypatch):
     monkeypatch.setattr(User, "get_username", lambda self: name)
     failed = full[State.FAILED]
     assert operator.post(f"/atp/instances/{failed.uuid}/redrive/").status_code == 302
-    assert failed.log.get(event=Event.REDRIVE).who == f"user {name} via page"
+    assert failed.log.get(kind=Event.REDRIVE).who == f"user {name} via page"
 
 
 def test_a_login_in_mid_action_leads_back_to_the_instance(full, client):

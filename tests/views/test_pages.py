@@ -9,6 +9,7 @@ from django.test.utils import CaptureQueriesContext
 from atp import queue
 from atp.models import Instance
 from atp.states import Event, Reason, State
+from atp.store.values import Move
 from atp.views.instances import LOG_PAGE_SIZE, LOG_SHOWN, PAGE_SIZE
 from tests.app.tasks import add, echo, keyword
 
@@ -149,7 +150,7 @@ def test_an_instance_shows_its_attempts(full, operator):
     queue.redrive(failed)
     shown = text(operator.get(f"/atp/instances/{failed.uuid}/"))
     assert 'class="timeline"' in shown
-    assert "<dt>Attempt</dt><dd>1</dd>" in shown
+    assert "<dt>Claims</dt><dd>1</dd>" in shown
     assert "redrive" in shown
 
 
@@ -225,3 +226,87 @@ def test_the_overview_says_what_nobody_works_on(full, operator):
     assert "no daemon serves it" not in text(operator.get("/atp/"))
     keyword.enqueue(path="a")
     assert "Work of Type &#x27;tests.keyword&#x27; is due" in text(operator.get("/atp/"))
+
+
+def test_a_uuid_is_found_as_it_is_shown(full, operator):
+    uuid = str(full[State.FAILED].uuid)
+    for shown in (f"{uuid[:8]}…{uuid[-4:]}", f"{uuid[:8]}...{uuid[-4:]}"):
+        assert uuids(text(operator.get("/atp/instances/", {"uuid": shown}))) == [uuid]
+    assert f"{uuid[:8]}…{uuid[-4:]}" in text(operator.get(f"/atp/instances/{uuid}/"))
+
+
+def test_instances_without_a_collection(full, operator):
+    found = uuids(text(operator.get("/atp/instances/?no_collection=yes")))
+    assert len(found) == len(full.by_state) - 1
+    assert str(full[State.FAILED].uuid) not in found
+
+
+def test_the_tiles_due_and_later_lead_to_different_lists(full, operator):
+    keyword.enqueue(path="a")
+    later = str(full[State.ACCEPTED].uuid)
+    assert uuids(text(operator.get("/atp/instances/?state=ACCEPTED&due=later"))) == [later]
+    due = uuids(text(operator.get("/atp/instances/?state=ACCEPTED&due=now")))
+    assert len(due) == 1
+    assert due != [later]
+
+
+def test_what_was_wrong_stands_on_top(full, operator):
+    instance, move = full.claimed()
+    move(Event.START)
+    trace = 'Traceback (most recent call last):\n  File "a.py", line 1, in f\nValueError: bins'
+    move(Event.FAIL, reason=Reason.ERROR, message=trace)
+    shown = text(operator.get(f"/atp/instances/{instance.uuid}/"))
+    headline = re.search(r'<div class="failure errors">\s*<p>([^<]*)</p>', shown)[1]
+    assert headline.strip() == "ValueError: bins"
+
+
+def test_a_traceback_is_told_once(full, operator):
+    instance, move = full.claimed()
+    trace = 'Traceback (most recent call last):\n  File "a.py", line 1, in f\nKeyError: 7'
+    move(Event.START)
+    move(Event.RETRY, message=trace, delay=None)
+    [case] = full.host.claim(limit=1)
+    for event in (Event.START, Event.FAIL):
+        said = {"message": trace, "reason": Reason.ERROR} if event == Event.FAIL else {}
+        change = Move(event=event, instance=case.instance, attempt=case.attempt, **said)
+        assert full.host.record(change) == []
+    log = text(operator.get(f"/atp/instances/{instance.uuid}/")).partition("<h2>Log</h2>")[2]
+    assert log.count("File &quot;a.py&quot;") == 1
+    assert "with the traceback of #1" in log
+
+
+def test_the_log_begins_at_the_newest(full, operator):
+    address = f"/atp/instances/{full[State.RUNNING].uuid}/log/"
+    shown = text(operator.get(address, {"order": "newest"}))
+    assert shown.index(">start<") < shown.index(">claim<")
+    assert "hx-trigger" in shown
+    assert operator.get(address, {"order": "sideways"}).status_code == 400
+
+
+def test_a_worker_whose_task_has_ended_is_not_shown_at_it(full, operator):
+    running = full[State.RUNNING]
+    change = Move(event=Event.FINISH, instance=running.pk, attempt=1)
+    assert full.host.record(change) == []
+    assert "done with its last task" in text(operator.get("/atp/daemons/"))
+
+
+def test_who_may_not_see_daemons_is_not_led_to_them(full, visitor, allow):
+    allow("view_instance")
+    shown = text(visitor.get(f"/atp/instances/{full[State.RUNNING].uuid}/"))
+    assert "host:1" not in shown
+    assert "a daemon" in shown
+
+
+def test_many_gates_are_folded(full, operator):
+    for number in range(4):
+        queue.hold("tests.add", f"lane {number}")
+    assert "4 gates are shut" in text(operator.get("/atp/"))
+
+
+def test_what_has_failed_of_late_is_told_beside_all(full, operator):
+    assert "1 in the last hour" in text(operator.get("/atp/"))
+
+
+def test_progress_of_a_lost_attempt_is_not_shown(full, operator):
+    Instance.objects.filter(pk=full[State.ACCEPTED].pk).update(progress=0.14)
+    assert "<progress" not in text(operator.get(f"/atp/instances/{full[State.ACCEPTED].uuid}/"))

@@ -7,8 +7,8 @@ import pytest
 
 from atp import queue
 from atp.models import LogRecord
-from atp.modes import Mode, Order
 from atp.states import CLAIMED, State
+from atp.words.orders import Mode, Order
 
 from .test_acting import errors
 
@@ -98,10 +98,10 @@ def test_what_does_not_wait(state, full, operator):
 @pytest.mark.parametrize(
     ("given", "status", "told"),
     [
-        ({"priority": "1000"}, 422, "less than or equal to 100"),
+        ({"priority": "1000"}, 422, "from -100 to 100"),
         ({"priority": "high"}, 422, "whole number"),
         ({"collection": "a\nb"}, 422, "printable"),
-        ({"collection": "x" * 201}, 422, "at most 200"),
+        ({"collection": "x" * 201}, 422, "200 are allowed"),
         ({"due": "soon"}, 422, "neither a time"),
         ({"due": "9999-12-31T23:59-10:00"}, 422, "calendar"),
         ({"colour": "red"}, 400, "colour"),
@@ -133,11 +133,25 @@ def test_a_daemon_is_told(order, full, operator):
     host = full.host
     if order == Order.RESUME:
         queue.command(host.uuid, "quiet")
-    answer = operator.post(f"/atp/daemons/{host.uuid}/{order}/", follow=True)
+    address = f"/atp/daemons/{host.uuid}/{order}/"
+    answer = operator.post(address, {"sure": "yes"}, follow=True)
     assert answer.redirect_chain == [(f"/atp/daemons/{host.uuid}/", 302)]
     assert f"It has been told to {order.label}." in answer.content.decode()
     assert host.row.request == {"resume": ""}.get(order, order)
     assert LogRecord.objects.about("daemon:host:1").last().who == "user root via page"
+
+
+def test_to_stop_a_daemon_asks_once_more(full, operator):
+    answer = operator.post(f"/atp/daemons/{full.host.uuid}/stop/")
+    assert 'name="sure"' in answer.content.decode()
+    assert full.host.row.request == ""
+
+
+def test_a_daemon_that_has_stopped_is_told_of(full, operator):
+    gone = full.world.host("tests.add", name="gone")
+    full.world.store.leave(gone.uuid)
+    assert "It has stopped at" in operator.get(f"/atp/daemons/{gone.uuid}/").content.decode()
+    assert f"/atp/daemons/{gone.uuid}/" in operator.get("/atp/daemons/").content.decode()
 
 
 def test_the_buttons_are_those_that_make_a_difference(full, operator):
@@ -236,6 +250,21 @@ def test_delete(full, operator, state):
         assert operator.post(f"{page}delete/").status_code == 404
         subject = f"type:{instance.type.identifier}"
         assert LogRecord.objects.about(subject).last().who == "user root via page"
+
+
+@pytest.mark.parametrize("state", State)
+def test_deleting_what_lives_takes_the_permission_to_operate(full, visitor, allow, state):
+    """G14: who may delete may not end what runs by it."""
+    allow("view_instance", "delete_instance")
+    instance, before = full[state], full.world.snapshot()
+    page = f"/atp/instances/{instance.uuid}/"
+    assert ('id="delete"' in visitor.get(page).content.decode()) == instance.is_terminal
+    statuses = [getattr(visitor, m)(f"{page}delete/").status_code for m in ("get", "post")]
+    if instance.is_terminal:
+        assert statuses == [200, 302]
+    else:
+        assert statuses == [403, 403]
+        assert full.world.snapshot() == before
 
 
 def test_who_may_not_delete_sees_no_link(full, visitor, allow):

@@ -4,8 +4,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from atp.options import MAX_IDENTIFIER, check_text
 from atp.web.actor import ADMIN, API, PAGE, actor
+from atp.words.options import MAX_IDENTIFIER, check_text
 
 
 def request(name):

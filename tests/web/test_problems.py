@@ -9,14 +9,20 @@ from atp import exceptions
 from atp.exceptions import ATPError
 from atp.web.problems import problem_of
 
-# What cannot come from a request: it is raised while code is loaded, or by waiting.
+# What cannot come from a request: it is raised while code is loaded, by waiting, or to handlers.
 NOT_FROM_A_REQUEST = {
     "ATPError",
+    "DoubledStep",
+    "FolderRefused",
+    "InvalidStep",
     "InvalidType",
     "LeaseLost",
     "PausedInTransaction",
+    "StepInTransaction",
     "TaskGone",
     "TypeInUse",
+    "UncheckedStep",
+    "UnusableResult",
     "WaitInTransaction",
     "WaitTimeout",
 }

@@ -1,10 +1,11 @@
 """``manage.py atp …``: the queue in the shell."""
 
 from django.core.management.base import BaseCommand, CommandError
-from django.db import OperationalError, ProgrammingError
+from django.db import Error, OperationalError, ProgrammingError
 
 from atp.exceptions import ATPError
-from atp.management.shell import SUBCOMMANDS, present
+from atp.reports import migrated
+from atp.shell import present, subcommands
 
 
 class Command(BaseCommand):
@@ -12,7 +13,7 @@ class Command(BaseCommand):
 
     def add_arguments(self, parser):
         words = parser.add_subparsers(dest="subcommand", metavar="SUBCOMMAND", required=True)
-        for subcommand in SUBCOMMANDS:
+        for subcommand in subcommands():
             added = words.add_parser(
                 subcommand.name, help=subcommand.help, description=subcommand.help
             )
@@ -20,7 +21,7 @@ class Command(BaseCommand):
             added.add_argument("--json", action="store_true", help="print JSON and nothing else")
 
     def handle(self, *args, **options):
-        chosen = next(s for s in SUBCOMMANDS if s.name == options["subcommand"])(self)
+        chosen = next(s for s in subcommands() if s.name == options["subcommand"])(self)
         try:
             document = chosen.run(options)
             if document is not None:
@@ -31,6 +32,14 @@ class Command(BaseCommand):
             raise CommandError(present.printable(error)) from error
         except (OperationalError, ProgrammingError) as error:
             raise CommandError(
-                f"The queue's database does not answer as it should: {str(error).strip()} "
-                "(Has it been migrated?)"
+                _not_migrated()
+                or f"The queue's database does not answer as it should: {str(error).strip()}"
             ) from error
+
+
+def _not_migrated():
+    """Return what the database lacks, as a sentence; empty if that is not known."""
+    try:
+        return migrated.problem()
+    except Error:
+        return ""

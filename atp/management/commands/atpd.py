@@ -5,15 +5,19 @@ from argparse import ArgumentTypeError
 
 from django.core.checks import Tags
 from django.core.management.base import BaseCommand, CommandError
-from django.db import DatabaseError, connections
+from django.db import connections
 
-from ... import wording
-from ...conf import did_you_mean, problems, settings
+from ...conf import settings
+from ...conf.validation import problems
 from ...daemon import journal
 from ...daemon.options import Options
-from ...daemon.supervisor import Supervisor
-from ...models import Daemon
-from ...registry import registry
+from ...daemon.supervisor.embedding import process_restored
+from ...daemon.supervisor.startup import database_problem, tell_of_storage
+from ...daemon.supervisor.supervisor import Supervisor
+from ...exceptions import FolderRefused
+from ...verbs.registry import registry
+from ...words import wording
+from ...words.hints import did_you_mean
 
 
 class Command(BaseCommand):
@@ -75,15 +79,40 @@ class Command(BaseCommand):
             "'atp' logger if there are any, else text",
         )
 
+    # Whether the process ends with the command, as it does on the command line.
+    _owns_process = False
+
+    def run_from_argv(self, argv):
+        self._owns_process = True
+        super().run_from_argv(argv)
+
     def handle(self, **options):
         wrong = problems()
         if wrong:
             raise CommandError("\n".join(wrong))
-        _check_database()
+        _check_connections()
         _check_patterns(options["type"] + options["exclude"])
+        try:
+            if self._owns_process:
+                sys.exit(self._supervisor(options).run())
+            with process_restored():
+                supervisor = self._supervisor(options)
+                status = supervisor.run()
+            supervisor.close()
+        except FolderRefused as error:
+            raise CommandError(error) from error
+        if status:
+            raise CommandError("What had ended could not all be recorded.", returncode=status)
+
+    @staticmethod
+    def _supervisor(options):
+        """Return the supervisor, after a last look at what it needs."""
         journal.configure(options["log_format"], options["verbosity"])
+        if wrong := database_problem():
+            raise CommandError(wrong)
+        tell_of_storage()
         grace = options["grace"]
-        supervisor = Supervisor(
+        return Supervisor(
             Options(
                 processes=options["processes"],
                 types=tuple(options["type"]),
@@ -95,32 +124,27 @@ class Command(BaseCommand):
                 reload=options["reload"],
             )
         )
-        sys.exit(supervisor.run())
 
 
-def _check_database():
-    """Refuse to start where the tables are missing; a database that is down may come back."""
+def _check_connections():
+    """Refuse to start where no daemon could see what is enqueued."""
+    if any(each.in_atomic_block for each in connections.all(initialized_only=True)):
+        raise CommandError(
+            "atpd cannot run inside a transaction: it would not see what that has enqueued. "
+            "In tests use TransactionTestCase, or pytest's transactional_db."
+        )
     connection = connections[settings.DATABASE]
     if connection.vendor == "sqlite" and connection.is_in_memory_db():
         raise CommandError(
             "atpd needs a database that other processes can open, not one in memory."
         )
-    try:
-        tables = connection.introspection.table_names()
-    except DatabaseError:
-        return
-    finally:
-        connection.close()
-    if Daemon._meta.db_table not in tables:
-        raise CommandError(
-            f"ATP's tables are missing in database {settings.DATABASE!r}: run manage.py migrate."
-        )
 
 
 def _check_patterns(patterns):
-    names = [task_type.identifier for task_type in registry]
+    registry.declare_own()
+    names = registry.names()
     for pattern in patterns:
-        if not Options(types=(pattern,)).served(names):
+        if not Options(types=(pattern,)).served(registry):
             raise CommandError(
                 f"No declared Type matches {pattern!r}.{did_you_mean(pattern, names)} "
                 f"Declared: {', '.join(sorted(names)) or 'none'}."
@@ -148,6 +172,6 @@ def _seconds(text):
 
 def _size(text):
     try:
-        return wording.read_size(text)
+        return wording.read_memory(text)
     except ValueError as error:
         raise ArgumentTypeError(error) from None

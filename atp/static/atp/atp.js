@@ -5,13 +5,28 @@
 (() => {
   let pressed = null;
   let focused = null;
+  let unfolded = [];
+  let moved = [];
   // A button may come up where the page does not hear of it.
-  const press = () => { clearTimeout(pressed); pressed = setTimeout(release, 5000); };
+  const press = () => { clearTimeout(pressed); pressed = setTimeout(release, 10000); };
   // After the click that a release makes, which a part that is gone would not get.
   const release = () => { setTimeout(() => { clearTimeout(pressed); pressed = null; }); };
   addEventListener("pointerdown", press, true);
   addEventListener("pointerup", release, true);
   addEventListener("pointercancel", release, true);
+  // The space bar presses a button when it comes up.
+  const isSpace = (event) => event.key === " ";
+  addEventListener("keydown", (event) => { if (isSpace(event)) press(); }, true);
+  addEventListener("keyup", (event) => { if (isSpace(event)) release(); }, true);
+
+  // Nobody looks at a hidden tab: it asks again as soon as it is shown.
+  document.addEventListener("htmx:beforeRequest", (event) => {
+    if (document.hidden) event.preventDefault();
+  });
+  document.addEventListener("visibilitychange", () => {
+    if (document.hidden) return;
+    document.querySelectorAll("[hx-get]").forEach((part) => htmx.trigger(part, "shown"));
+  });
 
   const holdsSelection = (part) => {
     const selection = getSelection();
@@ -24,12 +39,19 @@
       event.detail.shouldSwap = false;
       return;
     }
+    unfolded = [...event.detail.target.querySelectorAll("details[open]")].map((part) => part.id);
+    moved = [...event.detail.target.querySelectorAll(".graph")]
+      .map((part) => [part.id, part.scrollLeft, part.scrollTop]);
     const link = document.activeElement.closest("a:not([id])");
     focused = event.detail.target.contains(link) ? link.getAttribute("href") : null;
   });
 
   // htmx gives the focus back to what has an id; links are known by where they lead.
   document.addEventListener("htmx:afterSettle", () => {
+    unfolded.forEach((id) => document.getElementById(id)?.setAttribute("open", ""));
+    unfolded = [];
+    moved.forEach(([id, left, top]) => document.getElementById(id)?.scrollTo(left, top));
+    moved = [];
     if (focused !== null && document.activeElement === document.body) {
       const links = [...document.querySelectorAll("main a")];
       links.find((link) => link.getAttribute("href") === focused)?.focus({ preventScroll: true });

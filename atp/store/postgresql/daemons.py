@@ -1,33 +1,47 @@
 """A daemon's regular questions, in one statement each."""
 
 import json
+from dataclasses import replace
 from datetime import UTC, datetime
 
+from django.db import DatabaseError
+
 from ...exceptions import LeaseLost
-from ...modes import Mode
-from ..orm.daemons import Daemons as ORMDaemons
+from ...words.orders import Mode
+from ..common.daemons import Daemons as ORMDaemons
 from ..rotation import most_steps
-from ..values import Outlook, Renewal
-from .arrays import array, texts
-from .cursors import cursor_of
-from .statements import execute
+from ..values import NO_MISFITS, Outlook, Renewal
+from .driver.arrays import array, texts
+from .driver.cursors import cursor_of
+from .driver.statements import execute
 
 
 class Daemons(ORMDaemons):
-    def renew(self, daemon, *, lease, workers=(), idle=False, mode=Mode.RUNNING, channel=""):
+    def renew(
+        self,
+        daemon,
+        *,
+        lease,
+        workers=(),
+        idle=False,
+        mode=Mode.RUNNING,
+        channel="",
+        misfits=NO_MISFITS,
+    ):
+        own = {"daemon": str(daemon), "lease": lease}
+        said = {"workers": json.dumps(list(workers)), "idle": idle, "channel": channel}
+        said["misfits"] = json.dumps(dict(misfits))
+        try:
+            return self._renewed("renew", own | said | {"mode": str(mode)})
+        except DatabaseError as error:
+            if not self.is_lock(error):
+                raise
+        renewal = self._renewed("renew_spare", own)
+        return replace(renewal, is_spare=True)
+
+    def _renewed(self, statement, parameters):
         with cursor_of(self.connection) as cursor:
-            execute(
-                cursor,
-                "renew",
-                {
-                    "daemon": str(daemon),
-                    "lease": lease,
-                    "workers": json.dumps(list(workers)),
-                    "idle": idle,
-                    "channel": channel,
-                    "mode": str(mode),
-                },
-            )
+            execute(cursor, statement, parameters)
             renewed = cursor.fetchone()
         if renewed is None:
             raise LeaseLost("The daemon's row is gone: its Tasks were taken away.")
@@ -39,7 +53,8 @@ class Daemons(ORMDaemons):
             who = None if daemon is None else str(daemon)
             parameters = {"types": list(types), "daemon": who, "most": most_steps(len(types))}
             execute(cursor, "outlook", parameters)
-            due, late, lost, request, limited, opens, drops, is_cut = cursor.fetchone()
+            found = cursor.fetchone()
+        due, late, lost, request, limited, opens, drops, is_cut, planned, graphs = found
         limited = [
             ((type, collection), due) for type, collection, due in json.loads(limited or "[]")
         ]
@@ -49,6 +64,8 @@ class Daemons(ORMDaemons):
             lost=lost,
             request=request,
             drops=drops and self._drops(),
+            planned=planned,
+            graphs=graphs,
         )
 
     def due_lanes(self, types, closed, time, limit):

@@ -1,57 +1,67 @@
 """Enqueueing on PostgreSQL: one statement for up to a thousand."""
 
-from collections.abc import Sequence
 from datetime import UTC, datetime
 from itertools import chain, islice, repeat
-from operator import eq
 from uuid import UUID
 
 from django.db.models.base import ModelState
 
-from ...codec import JSON, Payload
 from ...models import Instance
+from ...payload import own
+from ...payload.codec import JSON, Payload
+from ...rows.task import HOOKED
 from ...states import State
-from ...uuids import number as uuid_number
-from ...uuids import numbers as uuids_of
-from ..handing import Handing
-from ..orm.enqueueing import Enqueueing as ORMEnqueueing
-from ..values import Request
-from .arrays import array, texts
-from .cursors import cursor_of
-from .statements import execute
+from ...words.uuids import number as uuid_number
+from ...words.uuids import numbers as uuids_of
+from ..common.enqueueing import Enqueueing as ORMEnqueueing
+from ..common.enqueueing import hooked
+from ..handover import Handing
+from ..values import Submission
+from ..values.enqueued import Enqueued
+from .driver.arrays import array, texts
+from .driver.cursors import cursor_of
+from .driver.sessions import session_of
+from .driver.statements import execute
 
 CHUNK = 1000
 # So many characters of inputs fit into a notice, whatever they are: it has 8,000 bytes,
 # of which Type, identifier and collection may take a fourth.
 MOST_HANDED = 1200
 # What most do not have, and is then not part of the statement that enqueues one.
-_SELDOM = ("identifier", "due", "start_before")
+_SELDOM = ("identifier", "due", "start_before", "own", "waits")
 # What most are: the statement that enqueues one such says all but the inputs itself.
-_USUAL = Request(Payload(JSON, ""))[1:-1]
-_SAYS = dict(zip(Request._fields[1:-1], _USUAL, strict=True)) | {"who": "", "format": JSON}
+_USUAL = Submission(Payload(JSON, ""))[1:-1]
+_SAYS = dict(zip(Submission._fields[1:-1], _USUAL, strict=True)) | {"who": "", "format": JSON}
 _FIXED = {inline: frozenset((_SAYS | {"tell": inline}).items()) for inline in (True, False)}
-
-_WITHOUT_IDENTIFIERS = frozenset({("identifiers", None)})
 
 
 class Enqueueing(Handing, ORMEnqueueing):
-    def enqueue(self, registration, requests, *, who=""):
-        if not requests:
+    def enqueue(self, registration, submissions, *, who=""):
+        if not submissions:
             return []
-        if len(requests) == 1:
-            made = self._make_one(registration, requests[0], who)
-            return made or super().enqueue(registration, requests, who=who)
+        submissions = hooked(registration, submissions)
+        if any(submission.unique is not None for submission in submissions):
+            return super().enqueue(registration, submissions, who=who)
+        if len(submissions) == 1 and _is_alone(submissions[0]):
+            made = self._make_one(registration, submissions[0], who)
+            return made or super().enqueue(registration, submissions, who=who)
         try:
             with self.atomic():
+                self.keep_hooks(registration, submissions)
                 parts = [
-                    self._make(registration, part, who) or _not_all() for part in _chunks(requests)
+                    self._make(registration, part, who) or _not_all()
+                    for part in _chunks(submissions)
                 ]
         except _NotAllMade:
             # What is to be found, or refused, by its identifier takes more than one look.
-            return super().enqueue(registration, requests, who=who)
+            return super().enqueue(registration, submissions, who=who)
         return Enqueued(list(chain.from_iterable(parts)), self._instance_of)
 
-    def _make_one(self, registration, request, who):
+    def enqueue_hooks(self, registration, submissions, *, who=""):
+        parts = [self._make(registration, part, who, locks=False) for part in _chunks(submissions)]
+        return Enqueued(list(chain.from_iterable(parts)), self._instance_of)
+
+    def _make_one(self, registration, submission, who):
         """Insert an Instance and return it in a list, empty if its identifier is taken.
 
         So too if the Type is not registered yet.
@@ -62,14 +72,15 @@ class Enqueueing(Handing, ORMEnqueueing):
         parameters = {
             "type": registration.identifier,
             "uuid": f"{uuid:032x}",
-            "inputs": request.inputs.data,
+            "inputs": submission.inputs.data,
         }
         fixed = _FIXED[inline]
-        if who or not _is_usual(request):
-            parameters |= _unusual(request, who)
+        if who or not _is_usual(submission):
+            parameters |= _unusual(submission, who)
             seldom = [(name, None) for name in _SELDOM if parameters[name] is None]
             fixed = frozenset((("tell", inline), *seldom))
-        name = "enqueue_handing" if inline and self._may_hand(request) else "enqueue_one"
+        hands = inline and self._may_hand(submission) and self._is_known()
+        name = "enqueue_handing" if hands else "enqueue_one"
         with cursor_of(connection, again=True) as cursor:
             execute(cursor, name, parameters, fixed=fixed)
             row = cursor.fetchone()
@@ -79,21 +90,37 @@ class Enqueueing(Handing, ORMEnqueueing):
             self.tell()
         key, type_id, epoch = row[0].split()
         created = datetime.fromtimestamp(float(epoch), UTC)
-        return [self._instance_of(int(key), uuid, request, int(type_id), created)]
+        return [self._instance_of(int(key), uuid, submission, int(type_id), created)]
 
-    def _may_hand(self, request):
-        return super()._may_hand(request) and len(request.inputs.data) <= MOST_HANDED
+    def _may_hand(self, submission):
+        length = len(submission.inputs.data) + len(submission.own or "")
+        return super()._may_hand(submission) and length <= MOST_HANDED
 
-    def _make(self, registration, requests, who):
+    def _is_known(self):
+        """Whether this connection has executed such a statement before.
+
+        The server reads the catalogue for each new connection. To plan the statement that
+        hands then takes longer than to wake a daemon, and have it claim.
+        """
+        connection = self.connection
+        return connection.connection is not None and bool(session_of(connection).uses)
+
+    def _make(self, registration, submissions, who, *, locks=True):
         """Insert Instances and return what is to be known of each.
 
         Returns nothing, though some may be written, if one has an identifier
-        that is taken, and if the Type is not registered yet.
+        that is taken, and if the Type is not registered yet. If it locks, nobody unregisters
+        the Type meanwhile.
         """
-        uuids = uuids_of(len(requests))
+        uuids = uuids_of(len(submissions))
         inline = not self.connection.in_atomic_block
-        identifiers = [request.identifier for request in requests]
-        fixed = frozenset() if any(identifiers) else _WITHOUT_IDENTIFIERS
+        identifiers = [submission.identifier for submission in submissions]
+        fixed = set() if any(identifiers) else {("identifiers", None)}
+        fixed |= set() if locks else {("locking", None)}
+        waits = any(submission.waits is not None for submission in submissions)
+        fixed |= set() if waits else {("waits", None)}
+        owns = [submission.own for submission in submissions]
+        fixed |= set() if any(owns) else {("owns", None)}
         with cursor_of(self.connection) as cursor:
             execute(
                 cursor,
@@ -102,28 +129,32 @@ class Enqueueing(Handing, ORMEnqueueing):
                     "type": registration.identifier,
                     "uuids": texts([f"{uuid:032x}" for uuid in uuids]),
                     "identifiers": texts(identifiers),
-                    "collections": texts([request.collection for request in requests]),
-                    "priorities": array([request.priority for request in requests]),
-                    "dues": array([_epoch(request.due) for request in requests]),
-                    "start_befores": array([_epoch(request.start_before) for request in requests]),
-                    "whos": texts([request.created_by for request in requests]),
-                    "formats": texts([request.inputs.format for request in requests]),
-                    "inputs": texts([request.inputs.data for request in requests]),
+                    "collections": texts([submission.collection for submission in submissions]),
+                    "priorities": array([submission.priority for submission in submissions]),
+                    "dues": array([_epoch(submission.due) for submission in submissions]),
+                    "start_befores": array(
+                        [_epoch(submission.start_before) for submission in submissions]
+                    ),
+                    "waits": array([each.waits for each in submissions]) if waits else None,
+                    "owns": texts(owns),
+                    "whos": texts([submission.created_by for submission in submissions]),
+                    "formats": texts([submission.inputs.format for submission in submissions]),
+                    "inputs": texts([submission.inputs.data for submission in submissions]),
                     "who": who,
                     "tell": inline,
                 },
                 prepared=False,
-                fixed=fixed,
+                fixed=frozenset(fixed),
             )
             type_id, epoch, keys, _ = cursor.fetchone()
-        if keys is None or len(keys) < len(requests):
+        if keys is None or len(keys) < len(submissions):
             return []
         if not inline:
             self.tell()
         created = datetime.fromtimestamp(epoch, UTC)
-        return list(zip(keys, uuids, requests, repeat(type_id), repeat(created), strict=False))
+        return list(zip(keys, uuids, submissions, repeat(type_id), repeat(created), strict=False))
 
-    def _instance_of(self, key, uuid, request, type_id, created):
+    def _instance_of(self, key, uuid, submission, type_id, created):
         # As Django makes what was pickled: to set field by field takes several times as long.
         instance = Instance.__new__(Instance)
         state = ModelState()
@@ -135,12 +166,13 @@ class Enqueueing(Handing, ORMEnqueueing):
         fields["type_id"] = type_id
         fields["uuid"] = UUID(int=uuid)
         fields["created"] = created
-        if not _is_usual(request):
-            fields["identifier"] = request.identifier
-            fields["collection"] = request.collection
-            fields["priority"] = request.priority
-            fields["start_before"] = request.start_before
-            fields["created_by"] = request.created_by
+        if not _is_usual(submission):
+            fields["identifier"] = submission.identifier
+            fields["collection"] = submission.collection
+            fields["priority"] = submission.priority
+            fields["start_before"] = submission.start_before
+            fields["created_by"] = submission.created_by
+            fields["own"] = own.read(submission.own)
         return instance
 
 
@@ -151,57 +183,33 @@ _NEW = {
 } | {"state": State.ACCEPTED, "is_new": True}
 
 
-class Enqueued(Sequence):
-    """Instances that have just been enqueued, each made when it is looked at.
-
-    Of many, most callers look at few or none, and to make one takes longer
-    than to enqueue it.
-    """
-
-    def __init__(self, facts, make):
-        self._items = facts
-        self._make = make
-
-    def __len__(self):
-        return len(self._items)
-
-    def __getitem__(self, index):
-        if isinstance(index, slice):
-            return [self[at] for at in range(*index.indices(len(self)))]
-        item = self._items[index]
-        if not isinstance(item, Instance):
-            item = self._items[index] = self._make(*item)
-        return item
-
-    def __eq__(self, other):
-        return len(self) == len(other) and all(map(eq, self, other))
-
-    __hash__ = None
-
-    def __repr__(self):
-        return f"<{len(self)} Instances>"
-
-
 class _NotAllMade(Exception):
     """Some of what was to be made has an identifier that is taken."""
 
 
-def _is_usual(request):
+def _is_alone(submission):
+    """Whether nothing is written with it: it is no node, and has no hooks of its own."""
+    return submission.waits is None or (submission.waits == HOOKED and not submission.has_hooks)
+
+
+def _is_usual(submission):
     """Whether the statement can say all of it but the inputs."""
-    return request[1:-1] == _USUAL and request[0][0] == JSON
+    return submission[1:-1] == _USUAL and submission[0][0] == JSON
 
 
-def _unusual(request, who):
-    """Return what the statement is told of a request that is not usual."""
+def _unusual(submission, who):
+    """Return what the statement is told of a submission that is not usual."""
     return {
-        "identifier": request.identifier,
-        "due": _epoch(request.due),
-        "start_before": _epoch(request.start_before),
-        "collection": request.collection,
-        "priority": request.priority,
-        "created_by": request.created_by,
-        "who": request.created_by or who,
-        "format": request.inputs.format,
+        "identifier": submission.identifier,
+        "due": _epoch(submission.due),
+        "start_before": _epoch(submission.start_before),
+        "collection": submission.collection,
+        "priority": submission.priority,
+        "created_by": submission.created_by,
+        "who": submission.created_by or who,
+        "format": submission.inputs.format,
+        "own": submission.own,
+        "waits": submission.waits,
     }
 
 
@@ -209,8 +217,8 @@ def _not_all():
     raise _NotAllMade
 
 
-def _chunks(requests):
-    rest = iter(requests)
+def _chunks(submissions):
+    rest = iter(submissions)
     while part := list(islice(rest, CHUNK)):
         yield part
 

@@ -10,8 +10,8 @@ from uuid import UUID
 from django.db import DatabaseError, InterfaceError, connections
 
 from ..values import Claimed
+from .driver.statements import is_pooled
 from .parameters import parameters_of
-from .statements import is_pooled
 
 # A link that has died says nothing; it is asked so often, in seconds.
 CHECK_EVERY = 30.0
@@ -37,12 +37,13 @@ class Listener:
         self._handed = []
         self._notices = []
         self._checked = 0.0
-        self._is_deaf = False
+        # Whether there is a pooler in between, so that nothing will ever be heard.
+        self.is_deaf = False
 
     def wait(self, timeout):
         """Wait for up to ``timeout`` seconds; True as soon as a notification has come."""
         deadline = time.monotonic() + timeout
-        if self._is_deaf:
+        if self.is_deaf:
             time.sleep(timeout)
             return False
         try:
@@ -74,8 +75,8 @@ class Listener:
         wrapper.ensure_connection()
         self._notices = _notices_of(wrapper.connection)
         with wrapper.cursor() as cursor:
-            self._is_deaf = is_pooled(cursor)
-            if not self._is_deaf:
+            self.is_deaf = is_pooled(cursor)
+            if not self.is_deaf:
                 # Everybody may listen to any name, and inputs are not for everybody.
                 lock = secrets.randbits(63)
                 own = f"atp_{lock}_{secrets.token_hex(16)}"
@@ -83,7 +84,7 @@ class Listener:
                 cursor.execute("SELECT pg_advisory_lock(%s)", [lock])
                 cursor.execute(f"LISTEN atp_wake; LISTEN {own}")
                 self.channel = own
-        if self._is_deaf:
+        if self.is_deaf:
             self.close()
         self._checked = time.monotonic()
 
@@ -108,7 +109,7 @@ class Listener:
         return heard
 
     def handed(self):
-        """Take what has been handed over; see :meth:`~atp.store.base.Store.listener`."""
+        """Take what has been handed over; see :meth:`~atp.store.contract.Store.listener`."""
         texts, self._handed = self._handed, []
         return [_read(text) for text in texts]
 

@@ -1,4 +1,4 @@
-"""What a statement tells of a Type, with what was claimed of it."""
+"""The parameters of a Type, as the statements that claim return them."""
 
 import json
 from datetime import timedelta

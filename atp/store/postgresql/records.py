@@ -4,51 +4,120 @@ import logging
 from collections import defaultdict
 from contextlib import nullcontext
 
-from django.db import DataError
+from django.db import DataError, OperationalError
 
-from ... import states
-from ...states import Actor, Event, Row, State
-from ..orm.records import Records as ORMRecords
-from ..values import Change
-from .arrays import array, texts
-from .cursors import cursor_of
-from .statements import FEW, execute
+from ...states import Event, Row
+from ..common.records import Records as ORMRecords
+from ..common.removal import is_followed
+from .columns import failed_parameters, finish_parameters, record_parameters
+from .driver.cursors import cursor_of
+from .driver.statements import FEW, execute
+from .plain import EFFECTS, TARGETS, is_plain
+from .removal import PATIENCE
 
-# What a batch is mostly made of. An expiry may end in FAILED, which the
-# portable store decides.
-_PLAIN = frozenset(
-    {Event.START, Event.PAUSE, Event.RESUME, Event.FINISH, Event.RETRY, Event.DEFER}
-    | {Event.RELEASE, Event.FAIL}
-)
+# What a statement says itself of the Instances that it may end: those from whose end nothing
+# follows; nodes of graphs, which are locked; or what is no node, and has hooks.
+_ALONE = frozenset({("nodes", None), ("hooked", None)})
+_NODES = frozenset({("hooked", None)})
+_HOOKED: frozenset = frozenset()
 
 
 class Records(ORMRecords):
-    def record(self, changes, *, daemon=None):
+    def record(self, moves, *, daemon=None):
         if daemon is None:
-            return super().record(changes)
+            return super().record(moves)
         of_instance = defaultdict(list)
-        for change in changes:
-            of_instance[change.instance].append(change)
-        finished, plain = {}, {}
-        for key, own in of_instance.items():
-            if _is_finish(own):
-                finished[key] = own[0]
-            elif _is_plain(own):
-                plain[key] = own
+        for move in moves:
+            of_instance[move.instance].append(move)
+        # All or nothing: of what is removed nobody could tell later that it was recorded, and
+        # what ends in a graph, or has hooks, is settled.
+        expects_settled = self.graphs.expects_settled()
+        is_simple = not expects_settled and all(move.kept for move in moves)
+        with nullcontext() if is_simple else self.atomic():
+            if expects_settled:
+                self._record_ends(of_instance, daemon, is_all=True)
+            for key in self._finish_unkept(of_instance, daemon):
+                del of_instance[key]
+            if not of_instance:
+                return []
+            rest = [move for move in moves if move.instance in of_instance]
+            return self._record_kept(of_instance, rest, daemon)
+
+    def _record_ends(self, of_instance, daemon, *, is_all):
+        """Record the ends of nodes of graphs, and of what has hooks, and settle them.
+
+        What was written is taken out of ``of_instance``. The others are seen to one by one.
+        """
+        ends = [
+            key for key, own in of_instance.items() if EFFECTS.get(own[-1].event) is Row.DELETED
+        ]
+        if not ends:
+            return
+        nodes, hooked = self.graphs.lock_ends(ends, is_all=is_all)
+        ended = {}
+        for keys, which in ((nodes, _NODES), (hooked, _HOOKED)):
+            if keys:
+                # All of a node is kept until its graph has ended; and of the others some time.
+                own = {key: [m._replace(kept=True) for m in of_instance[key]] for key in keys}
+                written = self._write(*_sorted_out(own), daemon, which)
+                ended |= {key: own[key][-1] for key in written}
+        for key in ended:
+            del of_instance[key]
+        if ended:
+            who = next(iter(ended.values())).who
+            self.graphs.settle({key: TARGETS[m.event] for key, m in ended.items()}, who=who)
+
+    def _record_kept(self, of_instance, moves, daemon):
+        finished, plain = _sorted_out(of_instance)
         steps = bool(finished) + bool(plain) + (len(finished) + len(plain) < len(of_instance))
         with self.atomic() if steps > 1 else nullcontext():
-            written = self._finish(finished, daemon) if finished else set()
-            if plain:
-                written |= self._record_plain(plain, daemon)
-                if any(_EFFECTS[own[-1].event] is Row.FREED for own in plain.values()):
-                    self.tell()
-            if len(written) == len(of_instance):
+            written = self._write(finished, plain, daemon)
+            left = {key: own for key, own in of_instance.items() if key not in written}
+            if not left:
                 return []
-            # What was refused as a whole may still be right in part.
-            rest = [change for change in changes if change.instance not in written]
-            return super().record(rest, daemon=daemon)
+            with self.atomic():
+                # The first nodes and hooks that this session records were not expected.
+                self._record_ends(left, daemon, is_all=False)
+                # What was refused as a whole may still be right in part.
+                rest = [move for move in moves if move.instance in left]
+                return super().record(rest, daemon=daemon)
 
-    def _finish(self, finished, daemon):
+    def _write(self, finished, plain, daemon, which=_ALONE):
+        """Write what is simple; returns the keys of what was not refused.
+
+        ``which`` is what may end: what is settled only if the caller does that.
+        """
+        written = self._finish(finished, daemon, which) if finished else set()
+        if plain:
+            written |= self._record_plain(plain, daemon, which)
+            if any(EFFECTS[own[-1].event] is Row.FREED for own in plain.values()):
+                self.tell()
+        return written
+
+    def _finish_unkept(self, of_instance, daemon):
+        """Remove what finished and is not kept; returns the keys of what is gone.
+
+        What is not to be removed so, because something of it is locked, is recorded like any
+        other, and left to the purge.
+        """
+        unkept = {
+            key: own[0] for key, own in of_instance.items() if not own[0].kept and _is_finish(own)
+        }
+        if not unkept or is_followed():
+            return set()
+        given = finish_parameters(unkept, daemon)
+        try:
+            with self.atomic(), cursor_of(self.connection) as cursor:
+                cursor.execute(PATIENCE)
+                execute(cursor, "finish_unkept", given)
+                written, _ = cursor.fetchone()
+        except OperationalError as error:
+            if not self.is_lock(error):
+                raise
+            return set()
+        return set(written or ())
+
+    def _finish(self, finished, daemon, which):
         """Write that attempts finished; returns the keys of those that were not refused."""
         savepoint = self.atomic() if self.connection.in_atomic_block else nullcontext()
         try:
@@ -56,8 +125,8 @@ class Records(ORMRecords):
                 execute(
                     cursor,
                     "finish",
-                    _finish_parameters(finished, daemon),
-                    fixed=_responds(finished),
+                    finish_parameters(finished, daemon),
+                    fixed=_responds(finished) | which,
                 )
                 written, is_all, _ = cursor.fetchone()
         except DataError:
@@ -65,26 +134,43 @@ class Records(ORMRecords):
             return set()
         return set(finished) if is_all else set(written or ())
 
-    def _record_plain(self, plain, daemon):
-        if any(change.time is None for own in plain.values() for change in own):
+    def _record_plain(self, plain, daemon, which):
+        if any(move.time is None for own in plain.values() for move in own):
             now = self.now()
-            plain = {key: [_timed(change, now) for change in own] for key, own in plain.items()}
+            plain = {key: [_timed(move, now) for move in own] for key, own in plain.items()}
         with cursor_of(self.connection) as cursor:
-            execute(cursor, "record", _parameters(plain, daemon), prepared=len(plain) <= FEW)
+            given, few = record_parameters(plain, daemon), len(plain) <= FEW
+            if any(move.failed for own in plain.values() for move in own):
+                given |= failed_parameters(plain)
+                which |= _details(plain)
+            else:
+                which |= _details(plain) | _WITHOUT_FAILED
+            execute(cursor, "record", given, prepared=few, fixed=which)
             return {key for (key,) in cursor.fetchall()}
 
 
-def _is_finish(changes):
+def _is_finish(moves):
     """Whether all that happened to an Instance is that it finished, with nothing more to say."""
-    if len(changes) > 1:
+    if len(moves) > 1:
         return False
-    [change] = changes
+    [move] = moves
     return (
-        change.event == Event.FINISH
-        and change.time is not None
-        and change.level == logging.INFO
-        and not change.message
+        move.event == Event.FINISH
+        and move.time is not None
+        and move.level == logging.INFO
+        and not move.message
     )
+
+
+def _sorted_out(of_instance):
+    """Return what has just finished, and what else is plain, of what is kept; by Instance."""
+    finished, plain = {}, {}
+    for key, own in of_instance.items():
+        if _is_finish(own) and own[0].kept:
+            finished[key] = own[0]
+        elif is_plain(own) and all(move.kept for move in own):
+            plain[key] = own
+    return finished, plain
 
 
 _SILENT = frozenset({(name, None) for name in ("content_types", "data", "files", "sizes")})
@@ -92,132 +178,21 @@ _SILENT = frozenset({(name, None) for name in ("content_types", "data", "files",
 
 def _responds(finished):
     """Return what the statement says itself: without any Response it has no columns for them."""
-    some = any(change.response is not None for change in finished.values())
+    some = any(move.response is not None for move in finished.values())
     return frozenset() if some else _SILENT
 
 
-def _finish_parameters(finished, daemon):
-    changes = finished.values()
-    return {
-        "daemon": str(daemon),
-        "given": len(finished),
-        "instances": array(list(finished)),
-        "attempts": array([change.attempt for change in changes]),
-        "began": array([_microseconds(change.started) for change in changes]),
-        "ended": array([_microseconds(change.time) for change in changes]),
-        "whos": texts([change.who for change in changes]),
-        **_response_parameters([change.response for change in changes]),
-    }
+_WITHOUT_DETAILS = frozenset({("details", None)})
+_FAILED = ("groups", "types", "fingerprints", "versions", "exceptions", "titles")
+# Where nothing is a dead letter, it has no columns for those.
+_WITHOUT_FAILED = frozenset((name, None) for name in _FAILED)
 
 
-def _response_parameters(responses):
-    """Columns of the Responses, None where there is none; short ones if there is none at all."""
-    if not any(responses):
-        return {"content_types": [], "data": [], "files": [], "sizes": []}
-    return {
-        "content_types": [response and response.content_type for response in responses],
-        "data": [response and response.data for response in responses],
-        "files": [response and response.file for response in responses],
-        "sizes": [response and response.size for response in responses],
-    }
+def _details(plain):
+    """Return what the statement says itself: where no handler has raised it has no details."""
+    some = any(move.detail for own in plain.values() for move in own)
+    return frozenset() if some else _WITHOUT_DETAILS
 
 
-def _timed(change, now):
-    return change if change.time is not None else change._replace(time=now)
-
-
-def _is_plain(changes):
-    """Whether the changes of one Instance are of one attempt and lead on from each other."""
-    if len({change.attempt for change in changes}) > 1:
-        return False
-    state = None
-    for change in _events(changes):
-        if change.event not in _PLAIN:
-            return False
-        if state is not None and change.event not in _HOLDERS.get(state, ()):
-            return False
-        state = _TARGETS[change.event]
-    return True
-
-
-def _events(changes):
-    """Yield one change for each event."""
-    for change in changes:
-        if change.started is not None:
-            yield Change(
-                event=Event.START,
-                instance=change.instance,
-                attempt=change.attempt,
-                time=change.started,
-                who=change.who,
-            )
-        yield change
-
-
-_ROWS = [row for row in states.TRANSITIONS if Actor.HOLDER in row.actors and row.event in _PLAIN]
-_TARGETS = {row.event: row.target for row in _ROWS}
-_EFFECTS = {row.event: row.row for row in _ROWS}
-_SOURCES = {row.event: "{" + ",".join(sorted(row.sources)) + "}" for row in _ROWS}
-_HOLDERS = {state: {row.event for row in _ROWS if state in row.sources} for state in State}
-
-
-def _parameters(plain, daemon):
-    columns = defaultdict(list)
-    responses = {}
-    for key, changes in plain.items():
-        events = list(_events(changes))
-        _add_instance(columns, key, events)
-        for change in events:
-            _add_log(columns, change)
-            if change.response is not None:
-                responses[key] = change.response
-    return {
-        "daemon": str(daemon),
-        **{name: array(columns[name]) for name in _NUMBERS},
-        **{name: texts(columns[name]) for name in _TEXTS},
-        "responding": list(responses),
-        **_response_parameters(list(responses.values())),
-    }
-
-
-def _add_instance(columns, key, changes):
-    last = changes[-1]
-    is_terminal = _TARGETS[last.event] in states.TERMINAL
-    started = [change.time for change in changes if change.event == Event.START]
-    columns["instances"].append(key)
-    columns["attempts"].append(last.attempt)
-    columns["sources"].append(_SOURCES[changes[0].event])
-    columns["targets"].append(str(_TARGETS[last.event]))
-    columns["effects"].append(_EFFECTS[last.event].value)
-    columns["started"].append(_epoch(started[-1]) if started else None)
-    columns["finished"].append(_epoch(last.time) if is_terminal else None)
-    columns["reasons"].append(str(last.reason) if is_terminal else "")
-    columns["retries"].append(sum(change.event == Event.RETRY for change in changes))
-    columns["delays"].append(None if last.delay is None else last.delay.total_seconds())
-
-
-def _add_log(columns, change):
-    columns["logged"].append(change.instance)
-    columns["times"].append(_epoch(change.time))
-    columns["events"].append(str(change.event))
-    columns["states"].append(str(_TARGETS[change.event]))
-    columns["log_attempts"].append(change.attempt)
-    columns["levels"].append(change.level)
-    columns["whos"].append(change.who)
-    columns["messages"].append(change.message)
-
-
-def _epoch(time):
-    return None if time is None else time.timestamp()
-
-
-def _microseconds(time):
-    """Since the epoch, as a whole number: both sides write and read that far more quickly."""
-    return None if time is None else round(1e6 * time.timestamp())
-
-
-_NUMBERS = (
-    *("instances", "attempts", "started", "finished", "retries", "delays"),
-    *("logged", "times", "log_attempts", "levels"),
-)
-_TEXTS = ("sources", "targets", "effects", "reasons", "events", "states", "whos", "messages")
+def _timed(move, now):
+    return move if move.time is not None else move._replace(time=now)

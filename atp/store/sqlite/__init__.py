@@ -1,15 +1,24 @@
-"""The store for SQLite: what is done most, in statements that take many rows each.
+"""The store for SQLite: frequent work in statements that take many rows each.
 
-What is done seldom is the portable store's.
+Rare work is left to the portable store.
 """
 
-from ..orm import ORMStore
+from functools import cached_property
+
+from ..common import ORMStore
 from .claims import Claims
 from .daemons import Daemons
 from .enqueueing import Enqueueing
-from .listener import Listening
+from .graphs import Graphs
+from .limits import Limited
 from .records import Records
+from .removal import Removal
+from .wakeups.listener import Wakeups
 
 
-class SQLiteStore(Enqueueing, Claims, Records, Daemons, Listening, ORMStore):
+class SQLiteStore(Enqueueing, Limited, Claims, Records, Removal, Daemons, Wakeups, ORMStore):
     """The store contract, with statements of SQLite's own."""
+
+    @cached_property
+    def graphs(self):
+        return Graphs(self)

@@ -1,4 +1,4 @@
-"""What all parts of this store share: one writer at a time, and values as Django writes them.
+"""The base of all parts of this store: one writer at a time, and values as Django writes them.
 
 A statement here takes all its rows in one parameter of JSON. Python's driver
 lets go of the interpreter at every step, so that a statement for each row
@@ -11,9 +11,9 @@ from json import JSONEncoder
 
 from django.db import transaction
 
-from ..orm.base import ORMBase
-from .cursors import cursor_of
-from .turns import turn
+from ..common.base import ORMBase
+from .driver.cursors import cursor_of
+from .driver.turns import turn
 
 # What is no text in UTF-8 is refused by the driver, as it would be as a parameter of its own.
 as_json = JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode

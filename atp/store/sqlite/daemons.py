@@ -2,16 +2,16 @@
 
 from dataclasses import replace
 
-from ..orm.daemons import Daemons as ORMDaemons
+from ..common.daemons import Daemons as ORMDaemons
 from ..values import Outlook
 from .base import as_instant, as_text
-from .handing import STANDS
-from .listener import EARS, Listening
-from .situation import Asking
-from .waiting import Waiting
+from .look.situation import Asking
+from .look.waiting import Waiting
+from .wakeups.handover import STANDS
+from .wakeups.listener import LISTENERS, Wakeups
 
 
-class Daemons(Asking, Listening, Waiting, ORMDaemons):
+class Daemons(Asking, Wakeups, Waiting, ORMDaemons):
     def renew(self, daemon, *, channel="", idle=False, **said):
         with self.atomic():
             unheard = self._unheard(daemon, channel)
@@ -22,10 +22,10 @@ class Daemons(Asking, Listening, Waiting, ORMDaemons):
 
     def _unheard(self, daemon, channel):
         """The channel as it stands, if what was handed over there was not heard of yet; or ""."""
-        ear = EARS.get(channel)
-        if ear is not None:
+        listener = LISTENERS.get(channel)
+        if listener is not None:
             for stands, key in self.select(STANDS, daemon=daemon.hex, channel=channel):
-                if (daemon, key) != ear.heard:
+                if (daemon, key) != listener.heard:
                     return stands
         return ""
 
@@ -37,6 +37,8 @@ class Daemons(Asking, Listening, Waiting, ORMDaemons):
             due=self._due_in(due, limited, self._opens(now)),
             late=situation.is_late,
             drops=self._drops(),
+            planned=self._planned_in(now),
+            graphs=self.graphs.are_live(),
             **self._others_and_own(daemon, now),
         )
 

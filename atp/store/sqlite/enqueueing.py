@@ -3,10 +3,10 @@
 from collections import defaultdict
 from typing import NamedTuple
 
-from ..handing import Handing
-from ..orm.enqueueing import Enqueueing as ORMEnqueueing
+from ..common.enqueueing import Enqueueing as ORMEnqueueing
+from ..handover import Handing
 from .base import SQLiteBase, as_json, as_text
-from .handing import TAKE, TAKERS, is_heard
+from .wakeups.handover import TAKE, TAKERS, is_heard
 
 _TYPE = "SELECT id FROM atp_type WHERE identifier = %(identifier)s"
 # Keys are given here, so that the tables can be written after each other. Nobody
@@ -15,25 +15,27 @@ _LAST = "SELECT max(seq) FROM sqlite_sequence WHERE name = 'atp_instance'"
 _INSTANCE = """
     INSERT INTO atp_instance (
         id, type_id, uuid, identifier, state, reason, collection, priority, attempt, restarts,
-        retries, lost, progress_message, start_before, created_by, created
+        retries, lost, progress_message, start_before, created_by, created,
+        own
     )
     SELECT CAST(key AS integer), %(type)s, value ->> 0, value ->> 1, %(state)s, '',
         %(collection)s, %(priority)s, %(attempt)s, 0, 0, 0, '', %(start_before)s, %(created_by)s,
-        %(now)s
+        %(now)s, %(own)s
     FROM json_each(%(names)s)
 """
 _TASK = """
     INSERT INTO atp_task (
         instance_id, type_id, collection, priority, due_at, start_before, daemon_id, attempt,
-        request
+        request, waits, unique_key
     )
     SELECT CAST(key AS integer), %(type)s, %(collection)s, %(priority)s,
-        coalesce(%(due)s, %(now)s), %(start_before)s, %(daemon)s, %(attempt)s, ''
+        coalesce(%(due)s, %(now)s), %(start_before)s, %(daemon)s, %(attempt)s, '',
+        %(waits)s, %(unique)s
     FROM json_each(%(names)s)
 """
 _LOG = """
     INSERT INTO atp_logrecord
-        (instance_id, subject, time, event, state, attempt, level, who, message)
+        (instance_id, subject, time, kind, state, attempt, level, who, message)
     SELECT CAST(key AS integer), '', %(now)s, %(event)s, %(state)s, %(attempt)s, 20, %(who)s, ''
     FROM json_each(%(names)s)
 """
@@ -48,24 +50,27 @@ class Shared(NamedTuple):
     due: str | None
     start_before: str | None
     created_by: str
+    waits: int | None
+    own: str | None
+    unique: str | None
 
 
 class Enqueueing(SQLiteBase, Handing, ORMEnqueueing):
-    def _type_id(self, registration):
+    def type_id(self, registration):
         found = self.select(_TYPE, identifier=registration.identifier)
-        return found[0][0] if found else super()._type_id(registration)
+        return found[0][0] if found else super().type_id(registration)
 
     def _insert(self, new, type_id, now, who, is_alone):
         if not new:
             return
         last = self.select(_LAST)[0][0] or 0
         groups = defaultdict(dict)
-        for key, (instance, request) in enumerate(new, start=last + 1):
+        for key, (instance, submission) in enumerate(new, start=last + 1):
             instance.pk = key
             instance._state.adding = False
             instance._state.db = self.alias
             names = instance.uuid.hex, instance.identifier
-            groups[_shared(request)][key] = names
+            groups[_shared(submission)][key] = names
         for shared, names in groups.items():
             given = shared._asdict() | _WAITS
             given |= {"names": as_json(names), "type": type_id, "now": as_text(now)}
@@ -78,9 +83,9 @@ class Enqueueing(SQLiteBase, Handing, ORMEnqueueing):
                 self.run(TAKE, daemon=taken["daemon"], key=last + 1)
         self.run_many(_INPUTS, [(i.pk, r.inputs.format, r.inputs.data) for i, r in new])
 
-    def _take(self, request, given):
-        """What is written of one that is handed to an idle daemon; empty if there is none."""
-        if self._may_hand(request):
+    def _take(self, submission, given):
+        """Return the columns of one that is handed to an idle daemon; empty if none is idle."""
+        if self._may_hand(submission):
             wanted = {name: given[name] for name in ("type", "collection", "now")}
             for daemon, name, channel in self.select(TAKERS, **wanted):
                 if is_heard(self.lock_folder, channel):
@@ -88,15 +93,18 @@ class Enqueueing(SQLiteBase, Handing, ORMEnqueueing):
         return {}
 
 
-# What is written of one that is not handed over.
+# The columns of an Instance that is not handed over.
 _WAITS = {"daemon": None, "state": "ACCEPTED", "attempt": 0}
 
 
-def _shared(request):
+def _shared(submission):
     return Shared(
-        request.collection,
-        request.priority,
-        as_text(request.due),
-        as_text(request.start_before),
-        request.created_by,
+        submission.collection,
+        submission.priority,
+        as_text(submission.due),
+        as_text(submission.start_before),
+        submission.created_by,
+        submission.waits,
+        submission.own,
+        submission.unique,
     )

@@ -1,4 +1,4 @@
-"""What a claim is told of a Type."""
+"""The parameters of a Type, as a claim reads them."""
 
 from datetime import timedelta
 

@@ -1,12 +1,12 @@
-"""Recording on SQLite: changes that have most in common are written together."""
+"""Recording on SQLite: moves that have most in common are written together."""
 
 import logging
 from collections import defaultdict
 
-from ...states import Event
-from ..orm.records import Records as ORMRecords
-from .base import SQLiteBase, as_text
-from .group import Group, Kind, Refused, is_plain
+from ...states import Event, Row
+from ..common.records import Records as ORMRecords
+from .base import SQLiteBase, as_json, as_text
+from .grouped import PLAIN, Group, Kind, Refused, is_plain
 
 _RESPONSE = """
     INSERT INTO atp_response (instance_id, content_type, data, file, size, files)
@@ -15,6 +15,12 @@ _RESPONSE = """
     SET content_type = excluded.content_type, data = excluded.data,
         file = excluded.file, size = excluded.size
 """
+_GRAPHS = "SELECT 1 FROM atp_graph WHERE ended IS NULL AND id > 0 LIMIT 1"
+_LINES = "SELECT 1 FROM atp_node WHERE graph_id IS NULL LIMIT 1"
+_SETTLED = """
+    SELECT instance_id FROM atp_task
+    WHERE instance_id IN (SELECT value FROM json_each(%(keys)s)) AND waits IS NOT NULL
+"""
 _PROGRESS = """
     UPDATE atp_instance SET progress = %s, progress_message = coalesce(%s, progress_message)
     WHERE id = %s
@@ -22,26 +28,57 @@ _PROGRESS = """
 
 
 class Records(SQLiteBase, ORMRecords):
-    def record(self, changes, *, daemon=None):
-        if daemon is None or not changes:
-            return super().record(changes, daemon=daemon)
-        plain, rest = _sorted_out(changes)
-        try:
-            with self.atomic():
-                now = self.now()
-                for kind, times in _grouped(plain, now).items():
-                    Group(self, kind, times).write(daemon, now)
-                self._respond(plain)
-                return super().record(rest, daemon=daemon)
-        except Refused:
-            # Nothing of it was written; the portable store finds out what may be.
-            return super().record(changes, daemon=daemon)
+    def record(self, moves, *, daemon=None):
+        if daemon is None or not moves:
+            return super().record(moves, daemon=daemon)
+        plain, rest = _sorted_out(moves)
+        # What has hooks is looked for where some was met last, and else refused: then again.
+        for looks in (True,) if self._meets_hooks else (False, True):
+            try:
+                with self.atomic():
+                    self._record_plain(plain, daemon, looks)
+                    return super().record(rest, daemon=daemon)
+            except Refused:
+                continue
+        # Nothing of it was written; the portable store finds out what may be.
+        return super().record(moves, daemon=daemon)
 
-    def _respond(self, changes):
+    # Whether what has hooks was among what was recorded last.
+    _meets_hooks = False
+
+    def _record_plain(self, plain, daemon, looks):
+        now = self.now()
+        looks = looks or bool(self.select(_GRAPHS) or self.select(_LINES))
+        settled = self._settled(plain) if looks else ()
+        if settled:
+            # All of a node is kept until its graph has ended; and of what has hooks some time.
+            plain = [m._replace(kept=True) if m.instance in settled else m for m in plain]
+        for kind, times in _grouped(plain, now).items():
+            Group(self, kind, times).write(daemon, now, settles=looks)
+        self._respond(plain)
+        if settled:
+            self._settle([move for move in plain if move.instance in settled])
+
+    def _settled(self, moves):
+        """Return the keys of those from whose end something follows: nodes, and what has hooks."""
+        found = self.select(_SETTLED, keys=as_json([move.instance for move in moves]))
+        self._meets_hooks = bool(found)
+        return {key for (key,) in found}
+
+    def _settle(self, moves):
+        ended = {
+            move.instance: transition.target
+            for move in moves
+            if (transition := PLAIN[move.event]).row is Row.DELETED
+        }
+        if ended:
+            self.graphs.settle(ended, who=moves[0].who)
+
+    def _respond(self, moves):
         responses = [
-            (change.instance, answer.content_type, answer.data, answer.file, answer.size)
-            for change in changes
-            if (answer := change.response) is not None
+            (move.instance, answer.content_type, answer.data, answer.file, answer.size)
+            for move in moves
+            if move.kept and (answer := move.response) is not None
         ]
         if responses:
             self.run_many(_RESPONSE, responses)
@@ -56,46 +93,49 @@ class Records(SQLiteBase, ORMRecords):
             self.run_many(_PROGRESS, said)
 
 
-def _sorted_out(changes):
-    """Return one plain change for each Instance to which no more has happened; and the rest."""
+def _sorted_out(moves):
+    """Return one plain move for each Instance to which no more has happened; and the rest."""
     of_instance = defaultdict(list)
-    for change in changes:
-        of_instance[change.instance].append(change)
+    for move in moves:
+        of_instance[move.instance].append(move)
     single = [own[0] if len(own) == 1 else _merged(*own) for own in of_instance.values()]
-    plain = [change for change in single if change is not None and is_plain(change)]
+    plain = [move for move in single if move is not None and is_plain(move)]
     if len(plain) == len(of_instance):
         return plain, []
-    taken = {change.instance for change in plain}
-    return plain, [change for change in changes if change.instance not in taken]
+    taken = {move.instance for move in plain}
+    return plain, [move for move in moves if move.instance not in taken]
 
 
 def _merged(first, second, *more):
-    """Return the start of an attempt and what came after it as one change, or None."""
+    """Return the start of an attempt and what came after it as one move, or None."""
     start = second._replace(
         event=Event.START, time=first.time, reason="", delay=None, response=None,
-        message="", level=logging.INFO,
+        message="", level=logging.INFO, detail="", failed=None,
     )  # fmt: skip
     if more or first.time is None or first != start or second.started is not None:
         return None
     return second._replace(started=first.time)
 
 
-def _grouped(changes, now):
+def _grouped(moves, now):
     """Return, by :class:`Kind` and Instance, when the attempt started and when the event was."""
     now = as_text(now)
     groups = defaultdict(dict)
-    for change in changes:
-        started, time = as_text(change.started), as_text(change.time) or now
+    for move in moves:
+        started, time = as_text(move.started), as_text(move.time) or now
         kind = Kind(
-            change.event,
+            move.event,
             started is not None,
-            change.attempt,
-            change.who,
-            change.message,
-            change.level,
-            change.reason,
-            change.delay,
+            move.attempt,
+            move.who,
+            move.message,
+            move.level,
+            move.reason,
+            move.delay,
+            move.kept,
+            move.detail,
+            move.failed,
         )
-        is_start = change.event == Event.START
-        groups[kind][change.instance] = (time if is_start else started), time
+        is_start = move.event == Event.START
+        groups[kind][move.instance] = (time if is_start else started), time
     return groups

@@ -3,9 +3,11 @@
 import select
 from uuid import uuid4
 
+from ..log_column import KIND
+
 CHANNEL = "benchmarks_floor"
 
-ENQUEUE_ONE = """
+ENQUEUE_ONE = f"""
 WITH made AS (
     INSERT INTO atp_instance (
         type_id, uuid, state, reason, collection, priority, attempt, restarts, retries, lost,
@@ -19,7 +21,7 @@ given AS (
 ),
 logged AS (
     INSERT INTO atp_logrecord
-        (instance_id, subject, time, event, state, attempt, level, who, message)
+        (instance_id, subject, time, {KIND}, state, attempt, level, who, message)
     SELECT id, '', created, 'enqueue', 'ACCEPTED', 0, 20, '', '' FROM made
 ),
 queued AS (
@@ -28,7 +30,7 @@ queued AS (
     RETURNING instance_id
 )
 """
-ENQUEUE_MANY = """
+ENQUEUE_MANY = f"""
 WITH source AS MATERIALIZED (
     SELECT nextval(keys) AS id, uuid, data, clock_timestamp() AS now
     FROM CAST(pg_get_serial_sequence('atp_instance', 'id') AS regclass) AS keys,
@@ -46,7 +48,7 @@ given AS (
 ),
 logged AS (
     INSERT INTO atp_logrecord
-        (instance_id, subject, time, event, state, attempt, level, who, message)
+        (instance_id, subject, time, {KIND}, state, attempt, level, who, message)
     SELECT id, '', now, 'enqueue', 'ACCEPTED', 0, 20, '', '' FROM source
 )
 INSERT INTO atp_task (instance_id, type_id, collection, priority, due_at, attempt, request)
@@ -63,8 +65,8 @@ CLAIM = (
 UPDATE atp_instance SET state = 'SCHEDULED', attempt = attempt + 1
 WHERE id = ANY (%(keys)s::bigint[])
 """,
-    """
-INSERT INTO atp_logrecord (instance_id, subject, time, event, state, attempt, level, who, message)
+    f"""
+INSERT INTO atp_logrecord (instance_id, subject, time, {KIND}, state, attempt, level, who, message)
 SELECT id, '', clock_timestamp(), 'claim', 'SCHEDULED', 1, 20, 'floor', ''
 FROM unnest(%(keys)s::bigint[]) AS keys (id)
 """,
@@ -77,8 +79,8 @@ UPDATE atp_instance SET state = 'FINISHED', progress = 1,
     started = clock_timestamp(), finished = clock_timestamp()
 WHERE id = ANY (%(keys)s::bigint[])
 """,
-    """
-INSERT INTO atp_logrecord (instance_id, subject, time, event, state, attempt, level, who, message)
+    f"""
+INSERT INTO atp_logrecord (instance_id, subject, time, {KIND}, state, attempt, level, who, message)
 SELECT id, '', clock_timestamp(), event, state, 1, 20, 'floor', ''
 FROM unnest(%(keys)s::bigint[]) AS keys (id),
     (VALUES ('start', 'RUNNING'), ('finish', 'FINISHED')) AS events (event, state)

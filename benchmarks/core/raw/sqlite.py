@@ -3,6 +3,8 @@
 from datetime import UTC, datetime
 from uuid import uuid4
 
+from ..log_column import KIND
+
 INSTANCE = """
 INSERT INTO atp_instance (
     id, type_id, uuid, state, reason, collection, priority, attempt, restarts, retries, lost,
@@ -15,8 +17,8 @@ TASK = """
 INSERT INTO atp_task (instance_id, type_id, collection, priority, due_at, attempt, request)
 VALUES (?, ?, '', 0, ?, 0, '')
 """
-LOG = """
-INSERT INTO atp_logrecord (instance_id, subject, time, event, state, attempt, level, who, message)
+LOG = f"""
+INSERT INTO atp_logrecord (instance_id, subject, time, {KIND}, state, attempt, level, who, message)
 VALUES (?, '', ?, ?, ?, ?, 20, 'floor', '')
 """
 HOLD = "UPDATE atp_task SET daemon_id = ?, attempt = attempt + 1 WHERE instance_id = ?"

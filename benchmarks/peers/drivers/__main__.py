@@ -56,6 +56,14 @@ async def fill(driver, answers, count):
     answers.give(done=True)
 
 
+async def fill_saves(driver, answers, count):
+    """Rows, and for each a task that saves it."""
+    await driver.connect()
+    await driver.fill_saves(range(1, count + 1))
+    await driver.disconnect()
+    answers.give(done=True)
+
+
 async def enqueue(driver, answers, count):
     """One by one, each committed; so many for each line."""
     await driver.connect()
@@ -96,11 +104,25 @@ async def latency(driver, answers, count):
     await driver.disconnect()
 
 
+async def fan(driver, answers, count):
+    """No-ops beside each other, and one that waits for all."""
+    await driver.connect()
+    for number in range(-WARM_UP, 0):
+        await driver.enqueue_stamp(number)
+    await answers.wait_for_start()
+    began = time.monotonic()
+    await driver.fan(range(1, count + 1))
+    answers.give(began=began, ended=time.monotonic())
+    await driver.disconnect()
+
+
 ACTIONS = {
     "prepare": prepare,
     "fill": fill,
+    "fill_saves": fill_saves,
     "enqueue": enqueue,
     "bulk": bulk,
+    "fan": fan,
     "latency": latency,
 }
 

@@ -13,7 +13,7 @@ project.set_up(
     ATP=json.loads(os.environ.get("BENCHMARK_ATP", "{}")),
 )
 
-from atp import task_type  # noqa: E402
+from atp import Graph, task_type  # noqa: E402
 
 
 @task_type("peers.noop")
@@ -26,6 +26,11 @@ def stamp(context, *, number):
     base.stamp(number)
 
 
+@task_type("peers.save")
+def save(context, *, number):
+    project.save(number)
+
+
 class Peer(project.Driver):
     async def enqueue(self, number):
         noop.enqueue(number=number)
@@ -33,11 +38,19 @@ class Peer(project.Driver):
     async def enqueue_stamp(self, number):
         stamp.enqueue(number=number)
 
+    async def enqueue_save(self, number):
+        save.enqueue(number=number)
+
     async def enqueue_many(self, numbers):
         for some in base.calls(numbers):
             noop.enqueue_many({"number": number} for number in some)
 
     fill = enqueue_many
+
+    async def fan(self, numbers):
+        with Graph("fan") as graph:
+            all_of_them = graph.map(noop, ({"number": number} for number in numbers))
+            graph.add(stamp, number=base.LAST, after=all_of_them)
 
     def work(self):
         call_command("atpd", processes=base.option("processes"))

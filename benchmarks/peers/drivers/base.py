@@ -16,6 +16,8 @@ TELLS_EVERY = 50
 WARM_UP = 20
 # Seconds between two of them, at random: those of :mod:`benchmarks.core.latency`.
 PAUSES = (0.05, 0.15)
+# The number of the task that waits for all others.
+LAST = 0
 # Tasks in one call that enqueues many.
 CALL = 1000
 _VARIABLE = "BENCHMARK_PEER"
@@ -53,6 +55,10 @@ class Driver:
         """Enqueue no-ops, however that is fastest: it is not measured."""
         for number in numbers:
             await self.enqueue(number)
+
+    async def fan(self, numbers):
+        """Submit no-ops and a stamp that waits for all of them, whose number is LAST."""
+        raise NotImplementedError
 
     def work(self):
         """Be a worker until SIGTERM."""
@@ -92,6 +98,11 @@ def store():
 def option(name):
     """Return a setting of the peer, as it stands in the catalogue."""
     return _given()["options"][name]
+
+
+def keeps_connections():
+    """Return whether Django keeps its connections, as most figures have it, or by its default."""
+    return _given()["options"].get("keeps_connections", True)
 
 
 def postgres_url():

@@ -23,6 +23,11 @@ def stamp(number):
     base.stamp(number)
 
 
+@task()
+def save(number):
+    project.save(number)
+
+
 class Peer(project.Driver):
     async def enqueue(self, number):
         noop.enqueue(number)
@@ -30,11 +35,8 @@ class Peer(project.Driver):
     async def enqueue_stamp(self, number):
         stamp.enqueue(number)
 
+    async def enqueue_save(self, number):
+        save.enqueue(number)
+
     def work(self):
-        call_command(
-            "db_worker",
-            interval=base.option("interval"),
-            startup_delay=False,
-            reload=False,
-            verbosity=0,
-        )
+        call_command("db_worker", reload=False, verbosity=0, **base.option("worker"))

@@ -1,4 +1,4 @@
-"""A Django project with as little as an app that is a task queue needs."""
+"""A Django project with as little as an app that is a task queue needs, and rows to save."""
 
 import os
 
@@ -37,11 +37,27 @@ def set_up(*apps, options=None, **more):
     django.setup()
 
 
+def save(number):
+    """Read a row by the ORM, add one and save it: the body of every task of the ORM's.
+
+    Each task has a row of its own, so none is lost where two are at it at once.
+    """
+    from benchmarks.models import add_one
+
+    add_one(number)
+    # One in so many tells when it has saved its row.
+    base.noop(number)
+
+
 class Driver(base.Driver):
     """Of a queue whose tables are made by migrations, and that commits by itself."""
 
     async def prepare(self):
         call_command("migrate", verbosity=0)
+
+    async def enqueue_save(self, number):
+        """Enqueue one task that calls :func:`save`."""
+        raise NotImplementedError
 
     async def fill(self, numbers):
         from django.db import transaction
@@ -49,10 +65,23 @@ class Driver(base.Driver):
         with transaction.atomic():
             await super().fill(numbers)
 
+    async def fill_saves(self, numbers):
+        """Make a row for each number, which is its key, and enqueue a task for each."""
+        from django.db import connection, transaction
+
+        from benchmarks.models import Counter
+
+        with connection.schema_editor() as editor:
+            editor.create_model(Counter)
+        with transaction.atomic():
+            Counter.objects.bulk_create(Counter(pk=number) for number in numbers)
+            for number in numbers:
+                await self.enqueue_save(number)
+
 
 def _database(options):
-    # Connections are kept, or some would connect anew for every task.
-    kept = {"CONN_MAX_AGE": None}
+    # Without that some connect anew for every task.
+    kept = {"CONN_MAX_AGE": None} if base.keeps_connections() else {}
     place = base.store()
     if base.option("store") == "sqlite":
         return kept | {

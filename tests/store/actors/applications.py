@@ -4,9 +4,9 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import precondition, rule
 
-from atp.codec import Payload
 from atp.exceptions import DuplicateIdentifier
-from atp.store.values import Request
+from atp.payload.codec import Payload
+from atp.store.values import Submission
 
 from ..model import Item, Pending
 from ..world import ONE, TWO
@@ -26,7 +26,7 @@ class Applications(Actors):
         now = self.store.now()
         due = None if due is None else now + due
         start_before = None if start_before is None else now + start_before
-        request = Request(
+        request = Submission(
             inputs=Payload("json", "{}"), priority=priority, due=due, start_before=start_before
         )
         for instance in self.store.enqueue(TYPES[type], [request] * number, who="tests"):
@@ -39,7 +39,7 @@ class Applications(Actors):
         existing=st.sampled_from(["raise", "return", "redrive"]),
     )
     def enqueue_identified(self, type, identifier, existing):
-        request = Request(inputs=Payload("json", "{}"), identifier=identifier, existing=existing)
+        request = Submission(inputs=Payload("json", "{}"), identifier=identifier, existing=existing)
         taken = self.model.identified(type, identifier)
         if taken is not None and existing == "raise":
             with pytest.raises(DuplicateIdentifier):

@@ -18,7 +18,7 @@ MOST_LIVE = 6
 # What ends of the second Type may be removed at once.
 TYPES = {
     ONE: registration(ONE, max_restarts=MAX_RESTARTS),
-    TWO: registration(TWO, max_restarts=MAX_RESTARTS, retention=timedelta(0)),
+    TWO: registration(TWO, max_restarts=MAX_RESTARTS, retention=timedelta(microseconds=1)),
 }
 # Between two times that are told. One that is told again would be taken for the same.
 BETWEEN = timedelta(milliseconds=5)

@@ -10,7 +10,7 @@ from hypothesis.stateful import precondition, rule
 from atp.exceptions import LeaseLost
 from atp.models import Instance
 from atp.states import Event
-from atp.store.values import Change, Message, Note, ResponseData
+from atp.store.values import Message, Move, Note, ResponseData
 
 from ..model import MOVES
 from ..world import ONE, TWO
@@ -145,7 +145,7 @@ class Holders(Actors):
         assert self.hosts[name].record(*changes) == expected
 
     def _change(self, item, event, off, started, delay):
-        return Change(
+        return Move(
             event=Event(event),
             instance=item.key,
             attempt=max(0, item.attempt + off),

@@ -7,9 +7,9 @@ from hypothesis.stateful import precondition, rule
 
 from atp.exceptions import IllegalOrder, InvalidOption, UnknownDaemon
 from atp.models import Instance, Task
-from atp.modes import Order, allowed
 from atp.states import Event
-from atp.store.values import RELEASE, Alteration
+from atp.store.values import RELEASE, Changes
+from atp.words.orders import Order, allowed
 
 from ..world import ONE, TWO
 from .base import HOUR, PICK, Actors, has_items
@@ -57,13 +57,13 @@ class Operators(Actors):
         """What waits, and nothing else; never to a time at which it could not start any more."""
         item = self.item(pick)
         due = None if due is None else self.store.now() + due
-        alteration = Alteration(priority=priority, due=due)
+        changes = Changes(priority=priority, due=due)
         is_too_late = due is not None and item.start_before is not None and due >= item.start_before
         if item.waits and is_too_late:
             with pytest.raises(InvalidOption):
-                self.store.change([item.key], alteration, who="somebody")
+                self.store.change([item.key], changes, who="somebody")
             return
-        said = self.store.change([item.key], alteration, who="somebody")
+        said = self.store.change([item.key], changes, who="somebody")
         assert said.keys() == ({item.key} if item.waits else set())
         if item.waits:
             item.priority = item.priority if priority is None else priority

@@ -1,42 +1,45 @@
--- Claim due Tasks: of each Type a share by its weight, of that an even share of each of
--- its lanes, then whatever fits.
---
--- "level" walks atp_task_claim (type, collection, priority, due_at, instance; only what
--- waits) from lane to lane and from priority to priority: a step is one look at the
--- index, at the first row of the next lane, or of the next lower priority. So neither
--- what is dated in the future nor a lane that is held lies in front of what is due,
--- however much it is. All Types step together; each begins behind the lane where the
--- last claim ended ("after") and comes round to it, until it has found "enough", or has
--- taken too many steps ("most").
---
--- Where rows that are gone cannot be forgotten, because another session still might see
--- them, they lie in front of what is due, and each look has to step over them. Then
--- "lanes" are those that are known, and "floors" and "dues" say at which priority and
--- due time the last claim from them ended; what comes before that in this priority is
--- left for a later look. Between the lanes that are known others are looked for if
--- "gaps" says so.
+-- Claim due Tasks, in three parts: walk finds what is due, lane by lane; share divides the
+-- limit between Types and lanes; take locks the Tasks, in CLAIMING_ORDER of
+-- atp/rows/querysets.py. Around them: who claims, what it may claim, and what is written.
 --
 -- What is limited is claimed apart: "limited" says that limits have been looked at. Then
 -- "lanes" are those that have limits of their own and room, and "caps" how much; where
 -- the whole Type is limited all its lanes are walked, otherwise only those.
 --
--- Where a look is a scalar subquery, it is so that the planner cannot make one join
--- over all of them. Each step hands on what the next ones need: two steps are never
--- joined with each other, which a plan that expects few rows would do in quadratic
--- time. And where rows are looked up, "= ANY (ARRAY[key])" is what an index serves and
--- what no hash or merge join can: whatever the planner believes of it, a table is never
--- read from end to end. Instances are looked up by their Type too: where there are few yet,
--- the index that begins with it looks as good as that of the key, and without the Type it
--- would be walked from end to end for each. The Type is said twice for the planner up to
--- PostgreSQL 16, which might look it up there without the key: two look-ups look worse than
--- one by the key.
+-- About the planner. Where a look is a scalar subquery, it is so that the planner cannot make
+-- one join over all of them. Each step hands on what the next ones need: two steps are never
+-- joined with each other, which a plan that expects few rows would do in quadratic time. And
+-- where rows are looked up, an index serves "= ANY (ARRAY[key])", and no hash or merge join
+-- can: whatever the planner believes of a table, it is never read from end to end. Instances
+-- are looked up by their Type too. While there are few, the index that begins with the Type
+-- looks as good as that of the key, and without the Type it would be walked from end to end
+-- for each. The Type is said twice for the planner up to PostgreSQL 16, which might look it up
+-- there without the key: two look-ups look worse than one by the key.
+--
+-- "careful" claims wait for no lock that another session holds: they step over Instances that
+-- are locked, and lock the daemon's row or its spare lease, whichever is free. Lines that are
+-- "only with careful" are left out of the others.
 WITH RECURSIVE
+own_row AS MATERIALIZED ( -- only with careful
+    SELECT id FROM atp_daemon WHERE uuid = %(daemon)s::uuid -- only with careful
+    FOR KEY SHARE SKIP LOCKED -- only with careful
+), -- only with careful
+spare_lease AS MATERIALIZED ( -- only with careful
+    SELECT daemon_id FROM atp_sparelease -- only with careful
+    WHERE daemon_id = (SELECT id FROM atp_daemon WHERE uuid = %(daemon)s::uuid) -- only with careful
+    FOR KEY SHARE SKIP LOCKED -- only with careful
+), -- only with careful
 daemon AS MATERIALIZED (
     -- Whoever ends this identity locks its row: afterwards this finds none.
     SELECT id, host || ':' || pid AS name, clock_timestamp() AS now
     FROM atp_daemon
-    WHERE uuid = %(daemon)s::uuid AND (lock <> '' OR lease_until > clock_timestamp())
-    FOR KEY SHARE
+    WHERE uuid = %(daemon)s::uuid
+      AND (lock <> '' OR lease_until > clock_timestamp()) -- only without careful
+    FOR KEY SHARE -- only without careful
+      AND (id = (SELECT id FROM own_row) OR id = (SELECT daemon_id FROM spare_lease)) -- only with careful
+      AND (lock <> '' OR greatest(lease_until, ( -- only with careful
+          SELECT until FROM atp_sparelease WHERE daemon_id = atp_daemon.id -- only with careful
+      )) > clock_timestamp()) -- only with careful
 ),
 closed AS MATERIALIZED (
     -- What is held or dropped; and what is limited, which is claimed apart.
@@ -45,6 +48,12 @@ closed AS MATERIALIZED (
   UNION ALL
     SELECT type_id, collection, true FROM atp_limit
     WHERE max_running IS NOT NULL OR per_second IS NOT NULL
+      OR max_running_per_collection IS NOT NULL
+  UNION ALL
+    -- What calls a downstream that refuses calls, or fails.
+    SELECT atp_type.id, NULL, true
+    FROM atp_downstream JOIN atp_type ON atp_type.downstream = atp_downstream.name
+    WHERE atp_downstream.state <> 'closed'
 ),
 served AS MATERIALIZED (
     SELECT type.id, served.identifier, served.after, served.turn
@@ -71,246 +80,9 @@ known AS MATERIALIZED (
     JOIN served USING (identifier)
     ORDER BY served.turn, lane.turn
 ),
-level (
-    type_id, turn, number, way, bound, collection, priority, due_at, floor, due, steps,
-    is_ready, ready
-) AS (
-    -- Ways: "all" goes on after the last lane and comes round to "bound"; "gap" goes up to
-    -- "bound", if there is one; "one" is a lane that is known. Where there is no
-    -- priority, a way begins. "ready" is how many it has found before.
-    (
-        SELECT id AS type_id, turn, 0::bigint AS number, 'all' AS way, after AS bound,
-            after AS collection, NULL::int AS priority, NULL::timestamptz AS due_at,
-            NULL::int AS floor, NULL::timestamptz AS due, 0 AS steps, false AS is_ready, 0 AS ready
-        FROM served WHERE %(walks)s
-      UNION ALL
-        SELECT type_id, turn, number, 'one', NULL, collection, 1000, NULL, floor, due, 0, false, 0
-        FROM known
-        WHERE NOT %(walks)s
-      UNION ALL
-        SELECT type_id, turn, number, 'gap', next, collection, NULL, NULL, NULL, NULL, 0, false, 0
-        FROM known
-        WHERE %(gaps)s
-    )
-  UNION ALL
-    SELECT type_id, turn, number, way, bound, step.collection, step.priority, step.due_at,
-        floor, due, steps + 1, step.is_ready, ready + level.is_ready::int
-    FROM level CROSS JOIN LATERAL (
-        SELECT *, due_at <= (SELECT now FROM daemon)
-            AND (level.type_id, collection) NOT IN (
-                SELECT type_id, collection FROM closed
-                WHERE collection IS NOT NULL AND NOT is_limit
-            )
-            AND ((level.type_id, collection) NOT IN (
-                SELECT type_id, collection FROM closed WHERE collection IS NOT NULL AND is_limit
-            ) OR %(limited)s AND (level.type_id, collection) IN (
-                SELECT type_id, collection FROM known
-            )) AS is_ready
-        FROM (
-        -- The next lower priority: above that where the last claim ended, that, below it.
-        (
-            SELECT collection::text, priority::int, due_at FROM atp_task
-            WHERE type_id = level.type_id AND daemon_id IS NULL
-              AND collection = level.collection
-              AND priority < level.priority AND priority > level.floor
-            ORDER BY atp_task.priority DESC, due_at LIMIT 1
-        )
-      UNION ALL
-        (
-            SELECT collection::text, priority::int, due_at FROM atp_task
-            WHERE level.priority > level.floor
-              AND type_id = level.type_id AND daemon_id IS NULL
-              AND collection = level.collection
-              AND priority = level.floor AND due_at >= level.due
-            ORDER BY due_at LIMIT 1
-        )
-      UNION ALL
-        (
-            SELECT collection::text, priority::int, due_at FROM atp_task
-            WHERE type_id = level.type_id AND daemon_id IS NULL
-              AND collection = level.collection
-              AND priority < least(level.priority, level.floor)
-            ORDER BY atp_task.priority DESC, due_at LIMIT 1
-        )
-        -- The next lane.
-      UNION ALL
-        (
-            SELECT collection::text, priority::int, due_at FROM atp_task
-            WHERE CASE level.way
-                WHEN 'all' THEN level.priority IS NULL OR level.collection > level.bound
-                WHEN 'gap' THEN level.bound IS NULL
-              END
-              AND type_id = level.type_id AND daemon_id IS NULL
-              AND collection > level.collection
-            ORDER BY atp_task.collection, atp_task.priority DESC, due_at LIMIT 1
-        )
-      UNION ALL
-        (
-            SELECT collection::text, priority::int, due_at FROM atp_task
-            WHERE level.way = 'all' AND (level.priority IS NULL OR level.collection > level.bound)
-              AND type_id = level.type_id AND daemon_id IS NULL
-              AND collection <= level.bound
-            ORDER BY atp_task.collection, atp_task.priority DESC, due_at LIMIT 1
-        )
-      UNION ALL
-        (
-            SELECT collection::text, priority::int, due_at FROM atp_task
-            WHERE level.way = 'all' AND level.collection <= level.bound
-              AND type_id = level.type_id AND daemon_id IS NULL
-              AND collection > level.collection AND collection <= level.bound
-            ORDER BY atp_task.collection, atp_task.priority DESC, due_at LIMIT 1
-        )
-      UNION ALL
-        (
-            SELECT collection::text, priority::int, due_at FROM atp_task
-            WHERE level.way = 'gap'
-              AND type_id = level.type_id AND daemon_id IS NULL
-              AND collection > level.collection AND collection < level.bound
-            ORDER BY atp_task.collection, atp_task.priority DESC, due_at LIMIT 1
-        )
-        LIMIT 1
-        ) first
-    ) step
-    WHERE steps < %(most)s::int AND ready + level.is_ready::int < %(enough)s::int
-),
-found AS MATERIALIZED (
-    -- The first of each Type, then the second, …
-    SELECT type_id, turn, collection, priority,
-        CASE WHEN %(limited)s THEN (
-            SELECT cap FROM known
-            WHERE known.type_id = level.type_id AND known.collection = level.collection
-        ) END AS cap,
-        CASE WHEN priority = floor THEN due ELSE '-infinity' END AS due,
-        row_number() OVER (ORDER BY ready, turn, number) AS place
-    FROM level
-    WHERE is_ready
-    ORDER BY ready, turn, number
-    LIMIT %(limit)s::int
-),
-ready AS MATERIALIZED (
-    SELECT type_id, turn, collection, cap, min(place) AS place,
-        array_agg(priority ORDER BY place) AS priorities, array_agg(due ORDER BY place) AS dues
-    FROM found GROUP BY type_id, turn, collection, cap
-),
-weighed AS MATERIALIZED (
-    SELECT *, sum(weight) OVER (ORDER BY turn) / sum(weight) OVER () AS until,
-        weight / sum(weight) OVER () AS part
-    FROM (
-        SELECT type_id, turn, coalesce((
-            SELECT weight FROM atp_limit WHERE type_id = ready.type_id AND collection IS NULL
-        ), 1) AS weight
-        FROM ready GROUP BY type_id, turn
-    ) types
-),
-entitled AS MATERIALIZED (
-    SELECT type_id,
-        ceil(%(limit)s::int * until - 1e-6) - ceil(%(limit)s::int * (until - part) - 1e-6)
-            AS share,
-        date_part('epoch', clock_timestamp() - (SELECT now FROM daemon)) AS looked,
-        (
-            SELECT json_build_array(
-                identifier, extract(epoch FROM timeout), max_retries, extract(epoch FROM backoff),
-                extract(epoch FROM backoff_max), max_restarts, max_memory, weight
-            )::text
-            FROM atp_type WHERE id = type_id
-        ) AS parameters
-    FROM weighed
-),
-lane AS MATERIALIZED (
-    SELECT ready.type_id, collection, place, cap, priorities, dues,
-        least(cap, (
-            ceil(share * row_number() OVER own / count(*) OVER lanes - 1e-6)
-            - ceil(share * (row_number() OVER own - 1) / count(*) OVER lanes - 1e-6)
-        )::int) AS share
-    FROM ready JOIN entitled ON entitled.type_id = ready.type_id
-    WINDOW own AS (PARTITION BY ready.type_id ORDER BY place),
-        lanes AS (PARTITION BY ready.type_id)
-    ORDER BY place
-),
-shared AS MATERIALIZED (
-    SELECT found.*
-    FROM (SELECT * FROM lane WHERE share > 0 ORDER BY place) lane CROSS JOIN LATERAL (
-        SELECT task.row, task.instance_id, lane.type_id, lane.place
-        FROM unnest(lane.priorities, lane.dues) AS level (priority, due)
-        CROSS JOIN LATERAL (
-            SELECT ctid AS row, instance_id FROM atp_task
-            WHERE type_id = lane.type_id AND daemon_id IS NULL
-              AND collection = lane.collection AND priority = level.priority
-              AND due_at BETWEEN level.due AND (SELECT now FROM daemon)
-              AND (start_before IS NULL OR start_before > (SELECT now FROM daemon))
-            ORDER BY due_at, instance_id
-            LIMIT lane.share
-            FOR UPDATE SKIP LOCKED
-        ) task
-        LIMIT lane.share
-    ) found
-    LIMIT %(limit)s::int
-),
--- Those that gave all of their share may have more. What lanes of a Type have left of its
--- share, others of the same Type get, and what is left then, others.
-lacking AS MATERIALIZED (
-    SELECT %(limit)s::int - count(*) AS number FROM shared
-),
-more AS MATERIALIZED (
-    SELECT * FROM lane
-    WHERE cap IS NULL AND (SELECT number FROM lacking) > 0 AND (share = 0 OR (place, share) IN (
-        SELECT place, count(*) FROM shared GROUP BY place
-    ))
-    ORDER BY place
-),
-own AS MATERIALIZED (
-    SELECT found.*
-    FROM (
-        SELECT type_id, sum(share) - (
-            SELECT count(*) FROM shared WHERE type_id = lane.type_id
-        ) AS number
-        FROM lane
-        WHERE (SELECT number FROM lacking) > 0
-        GROUP BY type_id
-    ) lacks CROSS JOIN LATERAL (
-        SELECT task.row, task.instance_id, lane.type_id, lane.place
-        FROM (SELECT * FROM more WHERE type_id = lacks.type_id ORDER BY place) lane
-        CROSS JOIN LATERAL unnest(lane.priorities, lane.dues) AS level (priority, due)
-        CROSS JOIN LATERAL (
-            SELECT ctid AS row, instance_id FROM atp_task
-            WHERE type_id = lane.type_id AND daemon_id IS NULL
-              AND collection = lane.collection AND priority = level.priority
-              AND due_at BETWEEN level.due AND (SELECT now FROM daemon)
-              AND (start_before IS NULL OR start_before > (SELECT now FROM daemon))
-              AND instance_id NOT IN (SELECT instance_id FROM shared)
-            ORDER BY due_at, instance_id
-            LIMIT lacks.number
-            FOR UPDATE SKIP LOCKED
-        ) task
-        LIMIT lacks.number
-    ) found
-    WHERE lacks.number > 0
-),
-left_over AS MATERIALIZED (
-    SELECT lacking.number - (SELECT count(*) FROM own) AS number FROM lacking
-),
-further AS MATERIALIZED (
-    SELECT found.*
-    FROM more AS lane CROSS JOIN LATERAL (
-        SELECT task.row, task.instance_id, lane.type_id, lane.place
-        FROM unnest(lane.priorities, lane.dues) AS level (priority, due)
-        CROSS JOIN LATERAL (
-            SELECT ctid AS row, instance_id FROM atp_task
-            WHERE type_id = lane.type_id AND daemon_id IS NULL
-              AND collection = lane.collection AND priority = level.priority
-              AND due_at BETWEEN level.due AND (SELECT now FROM daemon)
-              AND (start_before IS NULL OR start_before > (SELECT now FROM daemon))
-              AND instance_id NOT IN (SELECT instance_id FROM shared)
-              AND instance_id NOT IN (SELECT instance_id FROM own)
-            ORDER BY due_at, instance_id
-            LIMIT (SELECT number FROM left_over)
-            FOR UPDATE SKIP LOCKED
-        ) task
-        LIMIT (SELECT number FROM left_over)
-    ) found
-    WHERE (SELECT number FROM left_over) > 0
-    LIMIT (SELECT number FROM left_over)
-),
+-- include walk
+-- include share
+-- include take
 taken AS (
     -- What is locked stays where it is, so it is found there. What has come there after this
     -- statement began, as it was handed back just then, is not seen, and waits for the next.
@@ -335,11 +107,11 @@ moved AS (
       AND instance.type_id = ANY (ARRAY[taken.type_id, taken.type_id])
     RETURNING instance.id, instance.uuid, instance.attempt, instance.identifier,
         instance.collection, instance.priority, instance.retries, instance.restarts,
-        instance.lost, instance.type_id, taken.place, taken.due_at
+        instance.lost, instance.own, instance.type_id, taken.place, taken.due_at
 ),
 logged AS (
     INSERT INTO atp_logrecord
-        (instance_id, subject, time, event, state, attempt, level, who, message)
+        (instance_id, subject, time, kind, state, attempt, level, who, message)
     SELECT moved.id, '', daemon.now, 'claim', 'SCHEDULED', moved.attempt, 20, daemon.name, ''
     FROM moved, daemon
 )
@@ -377,11 +149,13 @@ SELECT
             + (SELECT count(*) FROM further) - (SELECT count(*) FROM taken)
     )::text AS data,
     NULL::text AS identifier, NULL::text AS collection, NULL::smallint AS priority,
-    NULL::int AS retries, NULL::int AS restarts, NULL::int AS lost
+    NULL::int AS retries, NULL::int AS restarts, NULL::int AS lost,
+    NULL::text AS own
 FROM daemon
 UNION ALL
 SELECT
     moved.place, date_part('epoch', moved.due_at), moved.type_id,
     moved.id, moved.uuid::text, moved.attempt, inputs.format, inputs.data, moved.identifier,
-    moved.collection, moved.priority, moved.retries, moved.restarts, moved.lost
+    moved.collection, moved.priority, moved.retries, moved.restarts, moved.lost,
+    moved.own::text
 FROM moved JOIN atp_inputs inputs ON inputs.instance_id = ANY (ARRAY[moved.id])

@@ -1,7 +1,7 @@
 -- Claim one: what claim.sql would claim first, where that takes no more than one look.
 --
 -- The Type whose turn it is and of which something waits; the lane behind the one where
--- the last claim ended; and in it what is first of all. Nothing is claimed where that is
+-- the last claim ended; and in it what is first of all (LANES_ORDER of atp/rows/querysets.py). Nothing is claimed where that is
 -- not due, or somebody else has it, or where the Type has gates or limits: then claim.sql
 -- finds out what else there is. For an idle daemon, which has just been told that
 -- something came, as there is so much less to be executed.
@@ -51,7 +51,11 @@ picked AS MATERIALIZED (
       AND NOT EXISTS (SELECT FROM atp_gate WHERE type_id IS NULL OR type_id = first.type_id)
       AND NOT EXISTS (
           SELECT FROM atp_limit
-          WHERE type_id = first.type_id AND (max_running IS NOT NULL OR per_second IS NOT NULL)
+          WHERE type_id = first.type_id AND (max_running IS NOT NULL OR per_second IS NOT NULL
+              OR max_running_per_collection IS NOT NULL)
+        UNION ALL
+          SELECT FROM atp_downstream JOIN atp_type ON atp_type.downstream = atp_downstream.name
+          WHERE atp_type.id = first.type_id AND atp_downstream.state <> 'closed'
       )
 ),
 taken AS (
@@ -70,11 +74,11 @@ moved AS (
       AND instance.type_id = ANY (ARRAY[taken.type_id, taken.type_id])
     RETURNING instance.id, instance.uuid, instance.attempt, instance.identifier,
         instance.collection, instance.priority, instance.retries, instance.restarts,
-        instance.lost, instance.type_id, taken.due_at
+        instance.lost, instance.own, instance.type_id, taken.due_at
 ),
 logged AS (
     INSERT INTO atp_logrecord
-        (instance_id, subject, time, event, state, attempt, level, who, message)
+        (instance_id, subject, time, kind, state, attempt, level, who, message)
     SELECT moved.id, '', daemon.now, 'claim', 'SCHEDULED', moved.attempt, 20, daemon.name, ''
     FROM moved, daemon
 )
@@ -82,7 +86,7 @@ SELECT
     1 AS place, date_part('epoch', moved.due_at), moved.type_id,
     moved.id, moved.uuid::text, moved.attempt, inputs.format, inputs.data, moved.identifier,
     moved.collection, moved.priority, moved.retries, moved.restarts, moved.lost,
-    date_part('epoch', daemon.now),
+    moved.own::text, date_part('epoch', daemon.now),
     (
         SELECT json_build_array(
             identifier, extract(epoch FROM timeout), max_retries, extract(epoch FROM backoff),

@@ -3,7 +3,8 @@
 -- Keys are taken first, so that the four tables can be written beside each other, in
 -- the order of the requests. There are none if the Type is not registered. What has an
 -- identifier that is taken is not made, so there are fewer; whoever called has to take
--- back then what was written for it.
+-- back then what was written for it. Nodes of graphs say for how many edges they wait. Hooks
+-- are enqueued without a lock on their Type: those whose hooks they are keep it registered.
 --
 -- Whoever has nothing to do is woken when this commits, if it is a transaction of
 -- its own; else see notify.sql.
@@ -13,7 +14,7 @@ type AS MATERIALIZED (
         id, pg_get_serial_sequence('atp_instance', 'id')::regclass AS keys,
         clock_timestamp() AS now
     FROM atp_type WHERE identifier = %(type)s::text
-    FOR KEY SHARE -- nobody unregisters it until this commits
+    FOR KEY SHARE -- nobody unregisters it until this commits: only with locking
 ),
 source AS MATERIALIZED (
     SELECT
@@ -22,17 +23,24 @@ source AS MATERIALIZED (
         unnest(
             %(uuids)s::uuid[], %(identifiers)s::text[], %(collections)s::text[],
             %(priorities)s::int[], %(dues)s::float8[], %(start_befores)s::float8[],
+            %(waits)s::int[], -- only with waits
+            %(owns)s::jsonb[], -- only with owns
             %(whos)s::text[], %(formats)s::text[], %(inputs)s::text[]
         ) AS source (
-            uuid, identifier, collection, priority, due, start_before, who, format, inputs
+            uuid, identifier, collection, priority, due, start_before,
+            waits, -- only with waits
+            own, -- only with owns
+            who, format, inputs
         )
 ),
 made AS (
     INSERT INTO atp_instance (
+        own, -- only with owns
         id, type_id, uuid, identifier, state, reason, collection, priority, attempt, restarts,
         retries, lost, progress_message, start_before, created_by, created
     )
     SELECT
+        own, -- only with owns
         id, type_id, uuid, identifier, 'ACCEPTED', '', collection, priority, 0, 0,
         0, 0, '', to_timestamp(start_before), who, now
     FROM source
@@ -45,15 +53,17 @@ given AS (
 ),
 logged AS (
     INSERT INTO atp_logrecord
-        (instance_id, subject, time, event, state, attempt, level, who, message)
+        (instance_id, subject, time, kind, state, attempt, level, who, message)
     SELECT id, '', now, 'enqueue', 'ACCEPTED', 0, 20, coalesce(nullif(who, ''), %(who)s::text), ''
     FROM source
 ),
 queued AS (
     INSERT INTO atp_task (
+        waits, -- only with waits
         instance_id, type_id, collection, priority, due_at, start_before, attempt, request
     )
     SELECT
+        waits, -- only with waits
         id, type_id, collection, priority, coalesce(to_timestamp(due), now),
         to_timestamp(start_before), 0, ''
     FROM source

@@ -28,7 +28,11 @@ taker AS MATERIALIZED (
           SELECT FROM atp_gate WHERE type_id IS NULL OR type_id = type.id
         UNION ALL
           SELECT FROM atp_limit
-          WHERE type_id = type.id AND (max_running IS NOT NULL OR per_second IS NOT NULL)
+          WHERE type_id = type.id AND (max_running IS NOT NULL OR per_second IS NOT NULL
+              OR max_running_per_collection IS NOT NULL)
+        UNION ALL
+          SELECT FROM atp_downstream JOIN atp_type ON atp_type.downstream = atp_downstream.name
+          WHERE atp_type.id = type.id AND atp_downstream.state <> 'closed'
       )
       AND NOT EXISTS (
           SELECT FROM atp_task
@@ -42,10 +46,12 @@ taker AS MATERIALIZED (
 ),
 made AS (
     INSERT INTO atp_instance (
+        own, -- only with own
         type_id, uuid, identifier, state, reason, collection, priority, attempt, restarts,
         retries, lost, progress_message, created_by, created
     )
     SELECT
+        %(own)s::jsonb, -- only with own
         type.id, %(uuid)s::uuid, %(identifier)s::text,
         CASE WHEN taker.id IS NULL THEN 'ACCEPTED' ELSE 'SCHEDULED' END, '',
         %(collection)s::text, %(priority)s::int, (taker.id IS NOT NULL)::int, 0,
@@ -67,7 +73,7 @@ given AS (
 ),
 logged AS (
     INSERT INTO atp_logrecord
-        (instance_id, subject, time, event, state, attempt, level, who, message)
+        (instance_id, subject, time, kind, state, attempt, level, who, message)
     SELECT made.id, '', made.created, moved.event, moved.state, moved.attempt, 20, moved.who, ''
     FROM made CROSS JOIN LATERAL (
         SELECT 'enqueue', 'ACCEPTED', 0, %(who)s::text
@@ -91,7 +97,7 @@ SELECT
             SELECT pg_notify(taker.channel, json_build_array(
                 taker.uuid, extract(epoch FROM made.created), made.id, %(uuid)s::uuid, 1,
                 %(format)s::text, %(inputs)s::text, %(identifier)s::text, %(collection)s::text,
-                %(priority)s::int, 0, 0, 0, json_build_array(
+                %(priority)s::int, 0, 0, 0, %(own)s::text, json_build_array(
                     identifier, extract(epoch FROM timeout), max_retries,
                     extract(epoch FROM backoff), extract(epoch FROM backoff_max), max_restarts,
                     max_memory, 1

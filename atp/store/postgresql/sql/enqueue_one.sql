@@ -10,10 +10,12 @@ type AS MATERIALIZED (
 ),
 made AS (
     INSERT INTO atp_instance (
+        own, -- only with own
         type_id, uuid, identifier, state, reason, collection, priority, attempt, restarts,
         retries, lost, progress_message, start_before, created_by, created
     )
     SELECT
+        %(own)s::jsonb, -- only with own
         id, %(uuid)s::uuid, %(identifier)s::text, 'ACCEPTED', '', %(collection)s::text,
         %(priority)s::int, 0, 0,
         0, 0, '', to_timestamp(%(start_before)s::float8), %(created_by)s::text, statement_timestamp()
@@ -27,14 +29,16 @@ given AS (
 ),
 logged AS (
     INSERT INTO atp_logrecord
-        (instance_id, subject, time, event, state, attempt, level, who, message)
+        (instance_id, subject, time, kind, state, attempt, level, who, message)
     SELECT id, '', created, 'enqueue', 'ACCEPTED', 0, 20, %(who)s::text, '' FROM made
 ),
 queued AS (
     INSERT INTO atp_task (
+        waits, -- only with waits
         instance_id, type_id, collection, priority, due_at, start_before, attempt, request
     )
     SELECT
+        %(waits)s::int, -- only with waits
         id, type_id, %(collection)s::text, %(priority)s::int,
         coalesce(to_timestamp(%(due)s::float8), created),
         to_timestamp(%(start_before)s::float8), 0, ''

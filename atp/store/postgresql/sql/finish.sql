@@ -6,7 +6,8 @@
 -- first; its Instance then is in the state that a held Task goes with, or the
 -- whole statement fails, by a division by zero. The answer are the keys of those
 -- that were written, if they are not all. Lines that are "only with sizes" are left out
--- where there is no Response at all. For "= ANY (ARRAY[key])" see claim.sql.
+-- where there is no Response at all. Nodes of graphs are left alone unless the caller has
+-- locked their nodes, and settles; so is what has hooks, unless it settles. For "= ANY (ARRAY[key])" see claim.sql.
 WITH
 deleted AS (
     DELETE FROM atp_task task
@@ -24,6 +25,8 @@ deleted AS (
       AND task.attempt = ANY (ARRAY[source.number])
       -- By its key alone: the index of what a daemon holds is long in what it held.
       AND coalesce(task.daemon_id, 0) = (SELECT id FROM atp_daemon WHERE uuid = %(daemon)s::uuid)
+      AND task.waits IS NULL -- only without nodes
+      AND task.waits < 0 -- only with hooked
     RETURNING source.*, task.type_id
 ),
 moved AS (
@@ -47,7 +50,7 @@ responded AS ( -- only with sizes
 ), -- only with sizes
 logged AS (
     INSERT INTO atp_logrecord
-        (instance_id, subject, time, event, state, attempt, level, who, message)
+        (instance_id, subject, time, kind, state, attempt, level, who, message)
     SELECT
         moved.id, '', to_timestamp(log.time::float8 / 1000000), log.event, log.state, number, 20,
         who, ''

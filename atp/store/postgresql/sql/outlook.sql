@@ -1,5 +1,5 @@
--- What there is to do, and when: walks atp_task_claim from lane to lane and from priority
--- to priority, like a claim, and takes nothing. What is limited is told apart, by Type, and
+-- What there is to do, and when: walks atp_task_claim (LANES_ORDER of atp/rows/querysets.py)
+-- from lane to lane and from priority to priority, like a claim, and takes nothing. What is limited is told apart, by Type, and
 -- by lane where that has a limit of its own.
 WITH RECURSIVE
 clock AS MATERIALIZED (
@@ -12,6 +12,11 @@ gate AS MATERIALIZED (
 limited AS MATERIALIZED (
     SELECT type_id, collection FROM atp_limit
     WHERE max_running IS NOT NULL OR per_second IS NOT NULL
+      OR max_running_per_collection IS NOT NULL
+  UNION ALL
+    SELECT atp_type.id, NULL
+    FROM atp_downstream JOIN atp_type ON atp_type.downstream = atp_downstream.name
+    WHERE atp_downstream.state <> 'closed'
 ),
 level (type_id, collection, priority, due_at, steps) AS (
     SELECT type.id, NULL::text, NULL::int, NULL::timestamptz, 0
@@ -74,6 +79,9 @@ SELECT
     EXISTS (
         SELECT FROM atp_daemon
         WHERE lock = '' AND lease_until <= now AND uuid IS DISTINCT FROM %(daemon)s::uuid
+          AND NOT EXISTS (
+              SELECT FROM atp_sparelease WHERE daemon_id = atp_daemon.id AND until > now
+          )
     ),
     (SELECT request FROM atp_daemon WHERE uuid = %(daemon)s::uuid),
     -- What is limited and waits, and when it is due but for that.
@@ -86,5 +94,12 @@ SELECT
     (SELECT extract(epoch FROM min(until) - now)::float8 FROM gate),
     EXISTS (SELECT FROM gate WHERE mode = 'drop'),
     -- Whether there are more lanes than it has looked at.
-    EXISTS (SELECT FROM level WHERE steps = %(most)s::int)
+    EXISTS (SELECT FROM level WHERE steps = %(most)s::int),
+    -- When the first slot of a schedule is due.
+    (
+        SELECT extract(epoch FROM due_at - now)::float8 FROM atp_schedule
+        WHERE due_at IS NOT NULL ORDER BY due_at LIMIT 1
+    ),
+    -- Whether graphs are to be kept up.
+    EXISTS (SELECT FROM atp_graph WHERE ended IS NULL) OR EXISTS (SELECT FROM atp_failing)
 FROM clock

@@ -5,7 +5,9 @@
 -- comes once more for the log. Tasks are found by their key, and locked in the
 -- order of their keys. What goes back to the queue and is to be cancelled is not
 -- in the answer either: the portable store does that. Whatever else was asked of the holder
--- was about this attempt.
+-- was about this attempt. Nor is the end of a node of a graph, unless the caller has locked
+-- the node, and settles; or of what has hooks, unless it settles. Of dead letters it keeps a
+-- row each, to be counted in their error groups: an INSERT that collides with no other.
 -- For "= ANY (ARRAY[key])" see claim.sql.
 WITH
 source AS MATERIALIZED (
@@ -13,7 +15,12 @@ source AS MATERIALIZED (
         %(instances)s::bigint[], %(attempts)s::int[], %(sources)s::text[], %(targets)s::text[],
         %(effects)s::text[], %(started)s::float8[], %(finished)s::float8[], %(reasons)s::text[],
         %(retries)s::int[], %(delays)s::float8[]
-    ) AS source (id, attempt, sources, target, effect, started, finished, reason, retries, delay)
+        , %(groups)s::bigint[], %(types)s::text[], %(fingerprints)s::text[] -- only with groups
+        , %(versions)s::int[], %(exceptions)s::text[], %(titles)s::text[] -- only with groups
+    ) AS source (
+        id, attempt, sources, target, effect, started, finished, reason, retries, delay
+        , "group", type, fingerprint, version, exception, title -- only with groups
+    )
 ),
 held AS MATERIALIZED (
     SELECT source.*, task.type_id
@@ -21,6 +28,8 @@ held AS MATERIALIZED (
     WHERE task.attempt = ANY (ARRAY[source.attempt])
       AND coalesce(task.daemon_id, 0) = (SELECT id FROM atp_daemon WHERE uuid = %(daemon)s::uuid)
       AND NOT (source.effect = 'freed' AND task.request = 'cancel')
+      AND (task.waits IS NULL OR source.effect <> 'deleted') -- only without nodes
+      AND (task.waits < 0 OR source.effect <> 'deleted') -- only with hooked
     -- By this and not by the Task's own key: the index of that looks like a way to sort.
     ORDER BY source.id
     FOR UPDATE OF task
@@ -32,6 +41,7 @@ moved AS (
         finished = to_timestamp(source.finished),
         reason = source.reason,
         retries = instance.retries + source.retries,
+        error_id = source."group", -- only with groups
         progress = CASE
             WHEN source.target = 'FINISHED' THEN 1
             WHEN source.started IS NOT NULL THEN NULL
@@ -45,7 +55,17 @@ moved AS (
       AND instance.type_id = ANY (ARRAY[source.type_id, source.type_id])
       AND instance.state = ANY (source.sources::text[])
     RETURNING instance.id, instance.started, source.effect, source.delay
+        , instance.uuid -- only with groups
 ),
+failed AS ( -- only with groups
+    INSERT INTO atp_failure ( -- only with groups
+        "group", type, fingerprint, version, exception, title, instance, time -- only with groups
+    ) -- only with groups
+    SELECT "group", type, decode(fingerprint, 'hex'), version, exception, title, -- only with groups
+        moved.uuid, to_timestamp(source.finished) -- only with groups
+    FROM source JOIN moved USING (id) WHERE "group" IS NOT NULL -- only with groups
+    ORDER BY source.id -- only with groups
+), -- only with groups
 deleted AS (
     DELETE FROM atp_task task USING moved
     WHERE task.instance_id = ANY (ARRAY[moved.id]) AND moved.effect = 'deleted'
@@ -73,14 +93,22 @@ responded AS (
 ),
 logged AS (
     INSERT INTO atp_logrecord
-        (instance_id, subject, time, event, state, attempt, level, who, message)
+        (instance_id, subject, time, kind, state, attempt, level, who, message
+        , detail -- only with details
+        )
     SELECT
         log.id, '', to_timestamp(log.time), log.event, log.state,
         log.attempt, log.level, log.who, log.message
+        , log.detail -- only with details
     FROM unnest(
         %(logged)s::bigint[], %(times)s::float8[], %(events)s::text[], %(states)s::text[],
         %(log_attempts)s::int[], %(levels)s::int[], %(whos)s::text[], %(messages)s::text[]
-    ) WITH ORDINALITY AS log (id, time, event, state, attempt, level, who, message, place)
+        , %(details)s::text[] -- only with details
+    ) WITH ORDINALITY AS log (
+        id, time, event, state, attempt, level, who, message,
+        detail, -- only with details
+        place
+    )
     JOIN moved USING (id)
     ORDER BY log.place
 )

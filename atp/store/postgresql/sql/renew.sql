@@ -1,7 +1,7 @@
 -- Extend a daemon's lease. No answer: its row is gone.
 UPDATE atp_daemon
 SET lease_until = now + %(lease)s::float8 * interval '1 second',
-    seen = now, workers = %(workers)s::jsonb, idle = %(idle)s::bool,
+    seen = now, workers = %(workers)s::jsonb, misfits = %(misfits)s::jsonb, idle = %(idle)s::bool,
     channel = %(channel)s::text, mode = %(mode)s::text
 FROM (SELECT clock_timestamp() AS now) clock
 WHERE uuid = %(daemon)s::uuid

@@ -1,0 +1,64 @@
+"""Actions of the admin from the table of verbs."""
+
+from collections import Counter
+
+from django.contrib import messages
+
+from ..exceptions import ATPError
+from ..verbs.table import VERBS
+from ..web.actor import ADMIN, actor
+
+# Rows that one action takes: a confirmation names each in a form field, of which Django
+# accepts a thousand.
+MOST = 500
+
+
+class VerbActions:
+    """Adds an action for each verb that needs nothing but its subject, a row of the model."""
+
+    kind = None
+
+    def get_actions(self, request):
+        found = super().get_actions(request)
+        for verb in self.verbs() if "_popup" not in request.GET else ():
+            if request.user.has_perm(verb.permission):
+                found[verb.id] = (_action(verb), verb.id, f"{verb.label}: {verb.explanation}")
+        return found
+
+    def verbs(self):
+        """Return the verbs that become actions."""
+        return [verb for verb in VERBS[self.kind].values() if not verb.has_page]
+
+    def subject_of(self, row):
+        """Return the subject of the verbs that a row stands for."""
+        return row
+
+    def chosen(self, request, queryset, is_allowed):
+        """Return the rows that an action takes, and tell of those whose state does not allow it."""
+        rows = list(queryset.order_by("pk")[: MOST + 1])
+        if len(rows) > MOST:
+            told = f"At most {MOST} at a time; manage.py atp takes any number."
+            self.message_user(request, told, messages.ERROR)
+            return []
+        chosen = [row for row in rows if is_allowed(row)]
+        if left := len(rows) - len(chosen):
+            told = f"Left alone, as their state does not allow it: {left}"
+            self.message_user(request, told, messages.WARNING)
+        return chosen
+
+
+def _action(verb):
+    def act(self, request, queryset):
+        outcomes = Counter()
+        allowed = getattr(verb, "is_allowed", lambda _: True)
+        for row in self.chosen(request, queryset, allowed):
+            try:
+                outcome = verb.perform(self.subject_of(row), actor(request, ADMIN))
+            except ATPError as error:  # somebody was quicker with this one
+                self.message_user(request, str(error), messages.WARNING)
+            else:
+                outcomes[outcome.told] += 1
+        for told, count in outcomes.items():
+            self.message_user(request, f"{verb.label} ({count}): {told}", messages.SUCCESS)
+
+    return act

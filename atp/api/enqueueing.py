@@ -1,0 +1,250 @@
+"""Bodies: checked in full before anything is written (G13), each error with its place."""
+
+import json
+from collections import Counter
+from dataclasses import replace
+from functools import cache
+
+from rest_framework import serializers as rest
+
+from .. import contracts, queue
+from ..conf import settings
+from ..exceptions import (
+    ATPError,
+    DuplicateIdentifier,
+    InvalidInputs,
+    InvalidOption,
+    QueueFull,
+    UniqueTaken,
+)
+from ..models import Inputs
+from ..payload import binding, codec, tagged_json
+from ..reports import overview
+from ..verbs.enqueueing import check_existing, payload_of
+from ..web.problems import problem_of
+from ..words.kinds import PRIORITY, RETRIES, TIMEOUT, Choice, Kind, Moment, Text
+from ..words.options import EXISTING, OF_UNIQUE, Options, check_text
+from .fields import TAGGED, Strict, TypeIdentifier, Value, checked
+from .problems import MOST, ProblemError, detail_of, joined
+
+# Items of one request.
+MAX_ITEMS = 1000
+_TIMES = ("run_after", "start_before")
+_OPTIONS = (
+    "identifier",
+    "existing",
+    "priority",
+    "collection",
+    "timeout",
+    "max_retries",
+    "unique",
+    *_TIMES,
+)
+
+
+class Identifier(Kind):
+    schema = Text.schema | {"minLength": 1}
+
+    def from_json(self, value):
+        check_text("identifier", value, empty=False)
+        return value
+
+
+class Arguments(Kind):
+    schema = {"oneOf": [{"type": "object"}, {"type": "array", "items": {}}]}
+
+    def from_json(self, value):
+        return binding.arguments(tagged_json.from_plain(value))
+
+
+class Items(rest.ListSerializer):
+    """An array; once enough is wrong the rest is not looked at."""
+
+    def run_validation(self, data=rest.empty):
+        if not 1 <= len(data) <= MAX_ITEMS:
+            text = f"An array has 1 to {MAX_ITEMS} items, not {len(data)}."
+            raise rest.ValidationError({"": [text]})
+        read, errors, count = [], {}, 0
+        for number, item in enumerate(data):
+            try:
+                read.append(self.child.run_validation(item))
+            except rest.ValidationError as error:
+                errors[number] = error.detail
+                count += len(error.detail)
+            if count >= MOST:
+                break
+        if errors:
+            raise rest.ValidationError(errors)
+        return read
+
+
+class EnqueueSerializer(Strict):
+    # It reads a call for the queue. Each Type is looked up once, and the clock is read once.
+
+    type = Value(TypeIdentifier(), "Identifier of a Type that is declared.", required=True)
+    inputs = Value(
+        Arguments(),
+        "An object of arguments by name, or an array of arguments by position; in an object, "
+        f'what stands under `"*"` is given by position. {TAGGED}',
+    )
+    identifier = Value(
+        Identifier(), "Idempotency key, unique within the Type; printable.", allow_null=True
+    )
+    unique = Value(
+        Identifier(), "Key that one live Instance of the Type may have; printable.", allow_null=True
+    )
+    existing = Value(
+        Choice(EXISTING),
+        "If the identifier is taken: refuse, give the existing Instance, or redrive that if it "
+        "FAILED. If the unique key is taken: refuse, give the live Instance, replace its inputs, "
+        "or debounce it: move it to run_after.",
+    )
+    priority = Value(PRIORITY, "Higher first. The Type may have a default.")
+    collection = Value(
+        Text(), "Label of a subset of the Type's Instances; printable. The Type may have a default."
+    )
+    run_after = Value(
+        Moment(), "Not earlier: a time with an offset, or seconds from now.", allow_null=True
+    )
+    start_before = Value(
+        Moment(),
+        "FAILED (MISSED) if not started by then: a time with an offset, or seconds from now.",
+        allow_null=True,
+    )
+
+    timeout = Value(TIMEOUT, "In seconds; without it that of the Type.", allow_null=True)
+    max_retries = Value(RETRIES, "Without it that of the Type.", allow_null=True)
+
+    max_items = MAX_ITEMS
+
+    class Meta:
+        list_serializer_class = Items
+
+    def __init__(self, *args, **kwargs):
+        super().__init__(*args, **kwargs)
+        self._declared, self._now = cache(queue.declared), cache(overview.now)
+
+    def validate_type(self, identifier):
+        return checked(self._declared, identifier)
+
+    def validate_run_after(self, moment):
+        return self._time("run_after", moment)
+
+    def validate_start_before(self, moment):
+        return self._time("start_before", moment)
+
+    def _time(self, name, moment):
+        return getattr(checked(Options(**{name: moment}).checked, self._now), name)
+
+    def validate(self, attrs):
+        options = {name: attrs[name] for name in _OPTIONS if attrs.get(name) is not None}
+        if "existing" in options and not options.keys() & {"identifier", "unique"}:
+            text = "It says what to do if the identifier or the unique key is taken: give one."
+            raise rest.ValidationError({"existing": [text]})
+        try:
+            check_existing(Options(**options), options.get("identifier"))
+        except InvalidOption as error:
+            raise rest.ValidationError({"existing": [str(error)]}) from None
+        times = {name: options[name] for name in _TIMES if name in options}
+        try:
+            Options(**times).checked(self._now)
+        except InvalidOption as error:
+            raise rest.ValidationError({"start_before": [str(error)]}) from None
+        task_type = attrs["type"].using(created_by=self.context["by"], **options)
+        args, kwargs = attrs.get("inputs", ((), {}))
+        return queue.Call(task_type=task_type, args=args, kwargs=kwargs)
+
+
+# The option that such an error is about.
+_NAMES = {DuplicateIdentifier: "identifier", UniqueTaken: "unique"}
+
+
+def enqueue(calls, *, many):
+    """Enqueue calls, all or none; returns the Instances. Raises ProblemError."""
+    _check_contracts(calls, many=many)
+    try:
+        return queue.enqueue_calls(calls)
+    except ATPError as error:
+        problem = problem_of(error)
+        if problem is None:
+            raise
+        if isinstance(error, QueueFull):
+            raise ProblemError(problem) from error
+        is_taken = isinstance(error, DuplicateIdentifier)
+        number = _taken(calls, error) if is_taken else getattr(error, "call", None)
+        place = f"[{number}]" if many and number is not None else ""
+        field = _NAMES.get(type(error), "inputs")
+        errors = problem.errors or [(field, str(error))]
+        errors = tuple((joined(place, field), text) for field, text in errors)
+        detail = detail_of(errors) if place else problem.detail
+        raise ProblemError(replace(problem, errors=errors, detail=detail)) from error
+
+
+def _check_contracts(calls, *, many):
+    """Refuse calls whose inputs do not fit, with all that is wrong in any. Raises ProblemError."""
+    errors, details = [], []
+    for number, call in enumerate(calls):
+        try:
+            contracts.require(call.task_type, call.args, call.kwargs)
+        except InvalidInputs as error:
+            problem = problem_of(error)
+            place = f"[{number}]" if many else ""
+            errors += [(joined(place, field), text) for field, text in problem.errors]
+            details.append(problem.detail)
+        if len(errors) >= MOST:
+            break
+    if errors:
+        errors = tuple(errors[:MOST])
+        detail = detail_of(errors) if many else details[0]
+        raise ProblemError(replace(problem, errors=errors, detail=detail))
+
+
+def _taken(calls, error):
+    """Return the number of the first call whose identifier or key ``error.instance`` has taken.
+
+    There is none if another call of the same request took it.
+    """
+    seen, name = Counter(), _NAMES[type(error)]
+    for number, call in enumerate(calls):
+        key = (call.task_type.identifier, getattr(call.task_type.options, name))
+        seen[key] += 1
+        if error.instance is None:
+            is_taken = key[1] is not None and seen[key] > 1
+        else:
+            is_taken = key == (error.instance.type.identifier, getattr(error.instance, name))
+        if is_taken and call.task_type.options.existing in ("raise", *OF_UNIQUE):
+            return number
+    return None
+
+
+def arrivals(calls, instances):
+    """Return for each call whether its Instance is new, and whether other inputs were found."""
+    seen, arrived = set(), []
+    for instance in instances:
+        arrived.append(instance.is_new and instance.pk not in seen)
+        seen.add(instance.pk)
+    old = [instance.pk for instance, is_new in zip(instances, arrived, strict=True) if not is_new]
+    stored = Inputs.objects.using(settings.DATABASE).in_bulk(old) if old else {}
+    return [
+        {
+            "is_new": is_new,
+            "inputs_differ": False if is_new else _differ(call, stored.get(instance.pk)),
+        }
+        for call, instance, is_new in zip(calls, instances, arrived, strict=True)
+    ]
+
+
+def _differ(call, stored):
+    """Whether inputs differ from the stored ones; None if it cannot be told (G14)."""
+    sent = payload_of(call.task_type, call.args, call.kwargs)
+    if stored is None or {sent.format, stored.format} != {codec.JSON}:
+        return None
+    try:
+        return _canonical(sent.data) != _canonical(stored.data)
+    except (ValueError, RecursionError):
+        return None
+
+
+def _canonical(text):
+    """JSON text that is the same for the same value, however its names are ordered."""
+    return json.dumps(json.loads(text), sort_keys=True)

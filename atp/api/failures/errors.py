@@ -1,0 +1,97 @@
+"""Error groups: the list of them, one of them, and the verbs."""
+
+from rest_framework import serializers as rest
+from rest_framework.response import Response
+
+from ... import queue
+from ...reports.errors import groups
+from ...verbs.table import ERROR
+from ...web.filters import ErrorFilter
+from ...web.permissions import VIEW_ERROR
+from .. import fields
+from ..base import ViewSet, with_verbs
+from ..queries import Filters, Pages, query_of
+from ..schema import named, operation
+from ..serializers import Document
+from .outcomes import DoneSerializer, document
+
+
+class ErrorsSerializer(rest.ListSerializer):
+    """Error groups, of which all is read at once."""
+
+    def to_representation(self, data):
+        return [_document(self.child.context["view"], each) for each in groups.groups(data)]
+
+
+class ErrorSerializer(Document):
+    name = fields.text("The first digits of its key.")
+    key = fields.text("All its digits.")
+    type = fields.text("Identifier of its Type.")
+    fingerprint = fields.text("What its failures have in common, as a hash.")
+    version = fields.count("Of the rules that made the fingerprint.")
+    exception = fields.text("The class of the exception.")
+    title = fields.text("The line of the first failure that was seen.")
+    line = fields.text("The line of the newest failure, for those who may read why; else empty.")
+    count = fields.count("Failures ever.")
+    left = fields.count("Its dead letters, up to 1,000.")
+    is_more = fields.flag("There are more dead letters than are counted.")
+    collections = fields.count("Collections of the newest 200 of them.")
+    first_seen = fields.time()
+    last_seen = fields.time()
+    first_instance = rest.UUIDField(help_text="The first that failed; it may be gone.")
+    last_instance = rest.UUIDField(help_text="The newest that failed; it may be gone.")
+    release = fields.text("The release that ran when it was seen first, if that is known.")
+    muted_by = fields.text("Who has muted it; empty if nobody has.")
+    muted_until = fields.time("The next failure after that unmutes it.", null=True)
+    note = fields.text("What somebody has noted.")
+    url = rest.URLField(help_text="Its own address.")
+
+    class Meta:
+        list_serializer_class = ErrorsSerializer
+
+    def to_representation(self, instance):
+        [found] = groups.groups([instance])
+        return _document(self.context["view"], found)
+
+
+def _document(view, group):
+    found = groups.document(group)
+    if not view.request.user.has_perm("atp.view_logrecord"):
+        found |= {"line": ""}
+    return found | {"url": view.url("errors-detail", found["key"])}
+
+
+@with_verbs(
+    ERROR,
+    VIEW_ERROR,
+    lambda verb: (f"{verb.id}_error", f"{verb.label}: an error group", verb.explanation),
+    answer=DoneSerializer,
+)
+class ErrorViewSet(ViewSet):
+    tag = "errors"
+    lookup_field = "name"
+    serializer_class = ErrorSerializer
+    pagination_class = Pages
+    filter_backends = (Filters,)
+    filterset_class = ErrorFilter
+    named = (named("name", "Its name: four digits of its key or more.", type="string"),)
+
+    def get_object(self):
+        """Return the error group of the URL. Raises UnknownErrorGroup."""
+        return queue.get_error_group(self.kwargs["name"])
+
+    def answer(self, group, outcome):
+        return Response(document(self, outcome))
+
+    @operation(
+        "list_errors",
+        "Error groups, those that failed last first",
+        VIEW_ERROR,
+        query=query_of(ErrorFilter),
+    )
+    def list(self, request):
+        return self.listed(self.filter_queryset(queue.error_groups()))
+
+    @operation("get_error", "One error group", VIEW_ERROR)
+    def retrieve(self, request, name):
+        return Response(self.get_serializer(self.get_object()).data)

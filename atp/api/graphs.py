@@ -1,0 +1,160 @@
+"""Graphs: the list of them, one of them, its nodes, and its picture as text."""
+
+from django.http import Http404, HttpResponse
+from drf_spectacular.types import OpenApiTypes
+from rest_framework import serializers as rest
+from rest_framework.decorators import action
+from rest_framework.response import Response
+
+from .. import queue
+from ..exceptions import UnknownGraph
+from ..graphs.mermaid import mermaid
+from ..reports import graphs as reports
+from ..states import Reason, State
+from ..verbs.table import GRAPH, VERBS
+from ..web.filters import GraphFilter, NodeFilter
+from ..web.permissions import VIEW_GRAPH
+from . import fields
+from .base import ViewSet, is_uuid, with_verbs
+from .media import AnyAccept
+from .queries import Filters, Pages, page_of, query_of
+from .schema import named, operation
+from .serializers import Document
+
+TEXT = "text/plain"
+
+
+class StateCountsSerializer(rest.Serializer):
+    accepted = fields.count()
+    scheduled = fields.count()
+    running = fields.count()
+    paused = fields.count()
+    finished = fields.count()
+    failed = fields.count()
+
+
+class GraphsSerializer(rest.ListSerializer):
+    """Graphs, whose nodes are counted all at once."""
+
+    def to_representation(self, data):
+        urls = self.child.context["view"]
+        return [_document(urls, each) for each in reports.documents(data)]
+
+
+class GraphSerializer(Document):
+    uuid = rest.UUIDField()
+    name = fields.text("Empty if it has none.")
+    state = fields.text(
+        "Waiting (nothing of it is claimed), running, finished, failed, undoing, undone; or "
+        "ended, where it is too large to look whether a node FAILED."
+    )
+    nodes = fields.count("Of them; in a list no more than are counted.")
+    is_more = fields.flag("It is too large for a list, which has not counted its nodes by state.")
+    counts = StateCountsSerializer(help_text="Its nodes by state.")
+    request = fields.text("What has been asked of all its nodes; otherwise empty.")
+    undone = fields.time("When its undo was begun, after it had failed; otherwise null.", null=True)
+    created = fields.time()
+    created_by = fields.text("Who has made it, and through which channel.")
+    ended = fields.time("Some time after its last node; null before.", null=True)
+    url = rest.URLField(help_text="Its own address.")
+    actions = fields.texts(
+        "What its state allows: names of addresses below its own. Not told in lists."
+    )
+
+    class Meta:
+        list_serializer_class = GraphsSerializer
+
+    def to_representation(self, instance):
+        document = reports.document(instance, reports.counts_of(instance))
+        return _document(self.context["view"], document) | {"actions": _actions(instance)}
+
+
+def _actions(graph):
+    return [verb.name for verb in VERBS[GRAPH].values() if verb.is_allowed(graph)]
+
+
+def _document(view, document):
+    return document | {"url": view.url("graphs-detail", document["uuid"])}
+
+
+class NodesSerializer(rest.ListSerializer):
+    """Nodes, whose Tasks are read all at once."""
+
+    def to_representation(self, data):
+        return reports.node_documents(data)
+
+
+class NodeSerializer(Document):
+    name = fields.text("Unique in its graph.")
+    type = fields.text("Identifier of its Type.")
+    instance = rest.UUIDField(help_text="Its Instance.")
+    state = fields.word(State)
+    reason = fields.word(["", *Reason], "Why it FAILED; otherwise empty.")
+    waits = fields.count("Other nodes that it waits for.")
+    undoes = fields.text("The name of the node that it undoes; otherwise empty.")
+
+    class Meta:
+        list_serializer_class = NodesSerializer
+
+
+@with_verbs(
+    GRAPH,
+    VIEW_GRAPH,
+    lambda verb: (f"{verb.id}_graph", f"{verb.label} a graph", verb.explanation),
+)
+class GraphViewSet(ViewSet):
+    tag = "graphs"
+    lookup_field = "uuid"
+    serializer_class = GraphSerializer
+    pagination_class = Pages
+    filter_backends = (Filters,)
+    filterset_class = GraphFilter
+    named = (named("uuid", "The graph's uuid.", type="string", format="uuid"),)
+
+    def get_object(self):
+        """Return the graph of a uuid as it stands in the URL. Raises UnknownGraph."""
+        uuid = self.kwargs["uuid"]
+        if not is_uuid(uuid):
+            raise UnknownGraph(f"{uuid!r} is not a uuid, so there is no such graph.")
+        return queue.get_graph(uuid)
+
+    def answer(self, graph, outcome):
+        return Response(self.get_serializer(self.get_object()).data)
+
+    @operation("list_graphs", "Graphs, newest first", VIEW_GRAPH, query=query_of(GraphFilter))
+    def list(self, request):
+        return self.listed(self.filter_queryset(reports.graphs()))
+
+    @operation("get_graph", "One graph, with its nodes counted by state", VIEW_GRAPH)
+    def retrieve(self, request, uuid):
+        return Response(self.get_serializer(self.get_object()).data)
+
+    @operation(
+        "list_nodes",
+        "The nodes of a graph, in the order of their Instances",
+        VIEW_GRAPH,
+        query=query_of(NodeFilter),
+        answer=page_of(NodeSerializer),
+    )
+    @action(detail=True, serializer_class=NodeSerializer, filterset_class=NodeFilter)
+    def nodes(self, request, uuid):
+        return self.listed(self.filter_queryset(reports.nodes(self.get_object())))
+
+    @operation(
+        "draw_graph",
+        "The picture of a graph, as text for Mermaid",
+        VIEW_GRAPH,
+        description="Nodes of one Type and layer stand in one box where they are more than 20.",
+        answer={(200, TEXT): OpenApiTypes.STR},
+    )
+    @action(
+        detail=True,
+        url_path="graph.mmd",
+        url_name="mermaid",
+        content_negotiation_class=AnyAccept,
+    )
+    def mermaid(self, request, uuid):
+        found = reports.drawable(self.get_object())
+        if found is None:
+            raise Http404(reports.TOO_LARGE)
+        return HttpResponse(mermaid(*found), content_type=f"{TEXT}; charset=utf-8")

@@ -1,0 +1,173 @@
+"""Parameters of the query: read strictly, for filters and for pages of lists."""
+
+import math
+from functools import cache
+
+from django_filters.rest_framework import DjangoFilterBackend
+from rest_framework import serializers as rest
+from rest_framework.pagination import BasePagination
+from rest_framework.response import Response
+
+from ..reports import paging
+from ..web.filters import TypeFilter, UUIDFilter, WordFilter, selected
+from ..words.kinds import Choice, Kind, Number, WholeNumber
+from ..words.options import MAX_IDENTIFIER
+from .fields import Strict, TypeIdentifier, Value, checked, text
+
+COLLECTION = "collection"
+OLDEST, NEWEST = "oldest", "newest"
+DEFAULT_LIMIT, LARGEST_LIMIT = 50, 500
+LONGEST_WAIT = 60
+
+
+class Plain(Kind):
+    """Text as its schema says, of which its length is checked here."""
+
+    def __init__(self, **schema):
+        self.schema = {"type": "string", **schema}
+
+    def from_text(self, text):
+        limit = self.schema.get("maxLength", math.inf)
+        if len(text) > limit:
+            raise ValueError(f"It has {len(text)} characters, {limit} are possible.")
+        return text
+
+
+class Parameter(Value):
+    """The texts of a parameter, which is to be given once."""
+
+    def to_internal_value(self, data):
+        if len(data) > 1:
+            raise rest.ValidationError(f"{self.field_name!r} is given more than once.")
+        if not data[0] and self.schema.get("minLength") != 0:
+            raise rest.ValidationError(f"{self.field_name!r} has no value.")
+        return checked(self.kind.from_text, data[0])
+
+
+class Query(Strict):
+    """The parameters of an operation: none but these."""
+
+    unknown = "There is no parameter {!r} here."
+
+
+class PageQuery(Query):
+    page = Parameter(
+        Plain(minLength=1, maxLength=1000, pattern="^[A-Za-z0-9_-]+$"),
+        "Where the page begins, as `next` or `previous` of another page says.",
+    )
+    limit = Parameter(WholeNumber(1, LARGEST_LIMIT), "Rows on a page.", default=DEFAULT_LIMIT)
+
+
+class LogQuery(PageQuery):
+    order = Parameter(Choice((OLDEST, NEWEST)), "What comes first.", default=OLDEST)
+
+
+class WaitQuery(Query):
+    wait = Parameter(
+        Number(0, LONGEST_WAIT),
+        "Answer when the Instance has ended, or after so many seconds.",
+        default=0,
+    )
+
+
+class TypeQuery(Query):
+    type = Parameter(TypeIdentifier(), "Identifier of the Type to look at; without it, all are.")
+
+
+class LaneQuery(Query):
+    collection = Parameter(
+        Plain(minLength=0, maxLength=MAX_IDENTIFIER),
+        "This lane of the Type only. Empty for those without.",
+    )
+
+
+def query_of(filterset):
+    """Return the Query of a list that is selected by a filter set."""
+    filters = {
+        name: Parameter(_kind(filter), _description(filter))
+        for name, filter in filterset.base_filters.items()
+    }
+    return type(f"{filterset.__name__}Query", (PageQuery,), filters)
+
+
+def _description(filter):
+    text = " ".join([filter.label, filter.extra.get("help_text", "")]).strip() + "."
+    return f"{text} Empty for those without." if filter.field_name == COLLECTION else text
+
+
+def _kind(filter):
+    if isinstance(filter, WordFilter):
+        return Plain(enum=[word for word, _ in filter.extra["choices"] if word])
+    if isinstance(filter, TypeFilter):
+        return TypeIdentifier()
+    if isinstance(filter, UUIDFilter):
+        return Plain(pattern="^-*([0-9A-Fa-f]-*){8,32}$")
+    least = 0 if filter.field_name == COLLECTION else 1
+    return Plain(minLength=least, maxLength=filter.extra["max_length"])
+
+
+class Filters(DjangoFilterBackend):
+    """The filter sets that pages and API share.
+
+    A form of the pages sends an empty collection where none is chosen, so the filter itself
+    cannot mean those without one: that is only here.
+    """
+
+    def filter_queryset(self, request, queryset, view):
+        query = request.query_params
+        rows = selected(view.filterset_class, query, queryset, others=("page", "limit")).qs
+        return rows.filter(collection="") if query.get(COLLECTION) == "" else rows
+
+
+class Whole(BasePagination):
+    """A list that is never long enough for pages, in the same form as one that is."""
+
+    found = paging.Page(rows=[])
+
+    def paginate_queryset(self, queryset, request, view=None):
+        return list(queryset)
+
+    def get_paginated_response(self, data, **more):
+        page = self.found
+        return Response(
+            {
+                "next": self._url(page.next),
+                "previous": self._url(page.previous),
+                "next_page": page.next,
+                "previous_page": page.previous,
+                "results": data,
+            }
+            | more
+        )
+
+    def _url(self, key):
+        if key is None:
+            return None
+        query = self.request.query_params.copy()
+        query["page"] = key
+        return self.request.build_absolute_uri(f"{self.request.path}?{query.urlencode()}")
+
+
+class Pages(Whole):
+    """Pages by key, of rows in the order of their QuerySet."""
+
+    def paginate_queryset(self, queryset, request, view=None):
+        self.request = request
+        query, order = view.query, queryset.query.order_by
+        self.found = paging.page(queryset, order, size=query["limit"], key=query.get("page"))
+        return self.found.rows
+
+
+@cache
+def page_of(serializer):
+    """Return the serializer of a page of a list, as paginations make it."""
+    name = serializer.__name__.removesuffix("Serializer")
+    named = {
+        "next": rest.URLField(help_text="The page after this, if any.", allow_null=True),
+        "previous": rest.URLField(help_text="The page before this, if any.", allow_null=True),
+        "next_page": text("The same as a value of `page`.", null=True),
+        "previous_page": text("The same as a value of `page`.", null=True),
+        "results": serializer(many=True),
+        "__doc__": None,
+    }
+    return type(f"{name}PageSerializer", (rest.Serializer,), named)

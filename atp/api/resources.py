@@ -1,0 +1,167 @@
+"""Types, Tasks and daemons."""
+
+from django.http import Http404
+from rest_framework.decorators import action
+from rest_framework.response import Response
+
+from .. import contracts, queue
+from ..conf import settings
+from ..exceptions import UnknownDaemon, UnknownType
+from ..models import Task
+from ..reports import documents, overview
+from ..rows.querysets import LANES_ORDER
+from ..verbs.registry import registry
+from ..verbs.table import DAEMON, SCOPE
+from ..verbs.table.scopes import Level
+from ..web.filters import TaskFilter
+from ..web.permissions import VIEW_DAEMON, VIEW_TASK, VIEW_TYPE
+from ..words.hints import did_you_mean
+from . import fields
+from .base import ViewSet, is_uuid, with_verbs
+from .fields import TypeIdentifier
+from .parts import ExplanationSerializer, explained
+from .queries import Filters, LaneQuery, Pages, query_of
+from .schema import named, operation
+from .serializers import DaemonSerializer, Document, TaskSerializer
+
+
+class TypeSerializer(Document):
+    identifier = fields.text()
+    handler = fields.text("Where its function is, for display.")
+    timeout = fields.seconds("A running attempt is killed after this; null is never.", null=True)
+    max_restarts = fields.count("Attempts that may be lost while running.")
+    max_retries = fields.count("Attempts that may raise and try again.")
+    backoff = fields.seconds("Delay before the first retry.")
+    backoff_max = fields.seconds("Longest delay before a retry.")
+    retention = fields.seconds("Ended Instances are kept so long; null is for ever.", null=True)
+    max_memory = fields.count("More kills an attempt, in bytes; null is no limit.", null=True)
+    serializer = fields.text("How inputs are stored.")
+    on_finished = fields.texts("Types of which an Instance is enqueued when one FINISHED.")
+    on_failed = fields.texts("Types of which an Instance is enqueued when one FAILED.")
+    late_writes = fields.count("Results refused so far, because their Task had been taken away.")
+    registered = fields.time("When its parameters were last changed; null if never.", null=True)
+    declared = fields.flag("Whether this server can enqueue it.")
+    inputs_schema = fields.schema("What its inputs are")
+    outputs_schema = fields.schema("What its handler returns")
+
+
+class OutcomeSerializer(Document):
+    told = fields.text("What was done.")
+
+    @staticmethod
+    def render(outcome):
+        return {"told": outcome.told}
+
+
+@with_verbs(
+    SCOPE,
+    VIEW_TYPE,
+    lambda verb: (verb.id, f"{verb.label}: a Type", verb.explanation),
+    fits=lambda verb: not verb.of and Level.TYPE in verb.levels,
+    answer=OutcomeSerializer,
+)
+class TypeViewSet(ViewSet):
+    """The Types, registered or only declared."""
+
+    tag = "types"
+    lookup_field = "identifier"
+    serializer_class = TypeSerializer
+    named = (named("identifier", "The Type's identifier.", **TypeIdentifier.schema),)
+
+    @operation("list_types", "All Types, by identifier", VIEW_TYPE)
+    def list(self, request):
+        return self.listed(documents.types())
+
+    @operation("get_type", "One Type", VIEW_TYPE)
+    def retrieve(self, request, identifier):
+        types = {document["identifier"]: document for document in documents.types()}
+        if identifier not in types:
+            hint = did_you_mean(identifier, types)
+            raise UnknownType(f"There is no Type {identifier!r}.{hint}")
+        declared = registry.get(identifier) if identifier in registry else None
+        return Response(types[identifier] | contracts.document_of(declared))
+
+    def get_object(self):
+        """Return the scope that is the whole Type. Raises UnknownType."""
+        return queue.get_type(self.kwargs["identifier"]).identifier, None
+
+    def answer(self, scope, outcome):
+        return Response(OutcomeSerializer(outcome).data)
+
+    @operation(
+        "explain_type",
+        "Why a Type does not run, or a lane of it, and when one would start",
+        VIEW_TYPE,
+        query=LaneQuery,
+    )
+    @action(detail=True, serializer_class=ExplanationSerializer)
+    def explanation(self, request, identifier):
+        type, collection = queue.get_type(identifier), self.query.get("collection")
+        return explained(self, type if collection is None else (type, collection))
+
+
+class TaskViewSet(ViewSet):
+    """The queue: Tasks of each lane in the order in which they are claimed."""
+
+    tag = "tasks"
+    serializer_class = TaskSerializer
+    pagination_class = Pages
+    filter_backends = (Filters,)
+    filterset_class = TaskFilter
+
+    @operation(
+        "list_tasks",
+        "The queue: what waits, lane by lane in claiming order",
+        VIEW_TASK,
+        description="With `claimed=true` what daemons hold instead.",
+        query=query_of(TaskFilter),
+    )
+    def list(self, request):
+        rows = Task.objects.using(settings.DATABASE).select_related("instance", "type", "daemon")
+        return self.listed(self.filter_queryset(rows.order_by(*LANES_ORDER)))
+
+
+@with_verbs(
+    DAEMON,
+    VIEW_DAEMON,
+    lambda verb: (
+        f"{verb.id}_daemon",
+        f"Tell a daemon to {verb.order.label}",
+        f"{verb.explanation} It acts within a second or two; its `mode` says when it has.",
+    ),
+)
+class DaemonViewSet(ViewSet):
+    """The daemons: who works, and what each worker has in hand."""
+
+    tag = "daemons"
+    lookup_field = "uuid"
+    serializer_class = DaemonSerializer
+    named = (named("uuid", "The daemon's uuid.", type="string", format="uuid"),)
+
+    def get_serializer_context(self):
+        context = super().get_serializer_context()
+        # drf-spectacular marks so the views that it makes to read their fields alone.
+        if not getattr(self, "swagger_fake_view", False):
+            context["now"] = overview.now()
+        return context
+
+    def get_object(self):
+        """Return the daemon of a uuid as it stands in the URL. Raises UnknownDaemon."""
+        uuid = self.kwargs["uuid"]
+        if not is_uuid(uuid):
+            raise UnknownDaemon(f"{uuid!r} is not a uuid, so there is no such daemon.")
+        return queue.get_daemon(uuid)
+
+    @operation("list_daemons", "All daemons, those longest running first", VIEW_DAEMON)
+    def list(self, request):
+        return self.listed(overview.daemons())
+
+    @operation("get_daemon", "One daemon", VIEW_DAEMON)
+    def retrieve(self, request, uuid):
+        try:
+            return Response(self.get_serializer(self.get_object()).data)
+        except UnknownDaemon:
+            raise Http404(f"There is no daemon {uuid}.") from None
+
+    def answer(self, daemon, outcome):
+        return Response(self.get_serializer(outcome.value).data)

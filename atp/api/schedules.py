@@ -1,0 +1,197 @@
+"""Schedules: the list of them, one of them with its next runs, its slots, and the verbs."""
+
+from drf_spectacular.utils import OpenApiResponse
+from rest_framework import serializers as rest
+from rest_framework.decorators import action
+from rest_framework.response import Response
+
+from .. import queue
+from ..models import Instance
+from ..reports import schedules as reports
+from ..rows.schedule import Missed, Outcome, Overlap
+from ..verbs.table import SCHEDULE, VERBS
+from ..verbs.table.schedules import PARAMETERS
+from ..web.actor import API, actor
+from ..web.permissions import OPERATE, VIEW_SCHEDULE
+from ..words.kinds import Text
+from . import fields
+from .base import Body, ViewSet, body_of, with_verbs
+from .fields import TypeIdentifier, Value
+from .queries import page_of
+from .schema import named, operation
+from .serializers import Document
+
+UPCOMING, SLOTS = 10, 200
+_CHANGE, _DELETE = (VERBS[SCHEDULE][name] for name in ("change", "delete"))
+
+
+class RunSerializer(Document):
+    at = fields.time("The slot, in UTC.")
+    local = fields.text("The same in the zone of the schedule.")
+    remark = fields.text("On a change of the clock; otherwise empty.")
+
+
+class SlotSerializer(Document):
+    at = fields.time("As the schedule says it, without jitter.")
+    until = fields.time("The last one, of a row of several; null of one.", null=True)
+    count = fields.count("Slots that share this outcome.")
+    is_more = fields.flag("There were more than are counted.")
+    outcome = fields.word(Outcome.values)
+    decided = fields.time()
+    who = fields.text("Who has decided it: a daemon, or an operator.")
+    message = fields.text()
+    instance = rest.UUIDField(
+        allow_null=True, help_text="That was enqueued, or in the way; null once it was removed."
+    )
+
+
+class ScheduleSerializer(Document):
+    identifier = fields.text()
+    type = fields.text("Identifier of the Type that is enqueued.")
+    state = fields.text("Active, paused, in trouble or retired.")
+    words = fields.text("When it runs, in words.")
+    cron = fields.text("Five fields or a nickname; empty with `every`.")
+    every = fields.seconds("Aligned to the Unix epoch; null with `cron`.", null=True)
+    timezone = fields.text("Of the cron expression.")
+    inputs = rest.JSONField(help_text="Keyword arguments of the handler; null of a pickle.")
+    collection = fields.text()
+    priority = rest.IntegerField()
+    missed = fields.word(Missed.values, "What is done about slots that nobody planned in time.")
+    most = fields.count("Missed slots that are run with `all`; Instances that wait with `queue`.")
+    window = fields.seconds("Missed slots that are older are not run.")
+    late_after = fields.seconds("A slot that is later counts as missed.")
+    overlap = fields.word(Overlap.values, "While the last Instance has not ended.")
+    jitter = fields.seconds("Each slot is later by up to this.")
+    next_at = fields.time("The next slot; null if it is retired.", null=True)
+    last_slot = SlotSerializer(allow_null=True)
+    paused_since = fields.time(null=True)
+    paused_until = fields.time("When it goes on by itself.", null=True)
+    paused_by = fields.text()
+    paused_reason = fields.text()
+    is_set = fields.flag("By an operator; otherwise the code declares it.")
+    who = fields.text("Who has changed it last, and through which channel.")
+    since = fields.time()
+    revision = fields.count("The number of changes: what `expected` is compared with.")
+    retired = fields.time("Since when no code declares it.", null=True)
+    trouble = fields.text("Why it cannot be planned; otherwise empty.")
+    actions = fields.texts("What its state allows: names of addresses below its own.")
+    upcoming = RunSerializer(many=True, required=False, help_text="Not told in lists.")
+    enqueued = fields.count("The number of `instances`. After `run` and `backfill`.", absent=True)
+    instances = rest.ListField(
+        child=rest.UUIDField(),
+        required=False,
+        help_text="The Instances that were enqueued, by uuid. After `run` and `backfill`.",
+    )
+
+    @staticmethod
+    def render(row):
+        return reports.document(row) | {"actions": _actions(row)}
+
+
+def _actions(row):
+    verbs = VERBS[SCHEDULE].values()
+    return [verb.name for verb in verbs if verb.method == "POST" and verb.is_allowed(row)]
+
+
+def _enqueued(value):
+    """Return the Instances that a verb has enqueued; nothing of one that enqueues none."""
+    uuids = [value.uuid] if isinstance(value, Instance) else getattr(value, "instances", None)
+    return {} if uuids is None else {"enqueued": len(uuids), "instances": list(uuids)}
+
+
+class CreateScheduleSerializer(Body):
+    identifier = Value(Text(), "Letters, digits and _ . : -", required=True)
+    type = Value(TypeIdentifier(), "Identifier of a Type that is declared.", required=True)
+    parameters = PARAMETERS
+
+
+@with_verbs(
+    SCHEDULE,
+    VIEW_SCHEDULE,
+    lambda verb: (f"{verb.id}_schedule", f"{verb.label}: a schedule", verb.explanation),
+)
+class ScheduleViewSet(ViewSet):
+    """The schedules, by identifier."""
+
+    tag = "schedules"
+    lookup_field = "identifier"
+    serializer_class = ScheduleSerializer
+    named = (named("identifier", "The schedule's identifier.", **TypeIdentifier.schema),)
+
+    def get_object(self):
+        return queue.get_schedule(self.kwargs["identifier"])
+
+    def detail_of(self, row, **more):
+        """Answer with one schedule and its next runs."""
+        upcoming = {"upcoming": reports.upcoming_of(row, UPCOMING)}
+        return Response(self.get_serializer(row).data | upcoming, **more)
+
+    def answer(self, row, outcome):
+        answer = self.detail_of(self.get_object())
+        answer.data.update(_enqueued(outcome.value))
+        return answer
+
+    @operation("list_schedules", "All schedules, by identifier", VIEW_SCHEDULE)
+    def list(self, request):
+        return self.listed(queue.schedules())
+
+    @operation("get_schedule", "One schedule, with its next runs", VIEW_SCHEDULE)
+    def retrieve(self, request, identifier):
+        return self.detail_of(self.get_object())
+
+    @operation(
+        "create_schedule",
+        "Make a schedule",
+        VIEW_SCHEDULE,
+        OPERATE,
+        description="Of a Type that is declared. Give either `cron` or `every`.",
+        body=CreateScheduleSerializer,
+        answer={201: OpenApiResponse(ScheduleSerializer, "The schedule.")},
+        problems=(404, 409),
+    )
+    def create(self, request):
+        given = self.values("made")
+        row = queue.create_schedule(
+            given.pop("identifier"), given.pop("type"), by=actor(request, API), **given
+        )
+        return self.detail_of(row, status=201)
+
+    @operation(
+        "change_schedule",
+        "Change a schedule",
+        VIEW_SCHEDULE,
+        _CHANGE.permission,
+        description=_CHANGE.explanation,
+        body=body_of(_CHANGE, "Schedule"),
+        problems=(409,),
+    )
+    def partial_update(self, request, identifier):
+        row, values = self.get_object(), self.values("changed")
+        self.perform(_CHANGE, row, **values)
+        return self.detail_of(self.get_object())
+
+    @operation(
+        "delete_schedule",
+        "Remove a schedule",
+        VIEW_SCHEDULE,
+        _DELETE.permission,
+        description=_DELETE.explanation,
+        problems=(409,),
+    )
+    def destroy(self, request, identifier):
+        row = self.get_object()
+        document = self.detail_of(row)
+        self.perform(_DELETE, row)
+        return document
+
+    @operation(
+        "list_slots",
+        "The last slots of a schedule, the newest first",
+        VIEW_SCHEDULE,
+        description=f"{SLOTS} at most.",
+        answer=page_of(SlotSerializer),
+    )
+    @action(detail=True, serializer_class=SlotSerializer)
+    def slots(self, request, identifier):
+        rows = queue.slots(self.get_object().identifier, limit=SLOTS)
+        return self.listed(reports.slots(rows))

@@ -1,0 +1,199 @@
+"""The gates and limits that operators set, and the downstreams."""
+
+from rest_framework import serializers as rest
+from rest_framework.response import Response
+
+from .. import queue
+from ..reports import documents, downstreams
+from ..verbs.table import DOWNSTREAM, SCOPE, VERBS
+from ..web.permissions import OPERATE, VIEW_DOWNSTREAM, VIEW_TYPE
+from ..words.kinds import Choice, Flag, Text
+from . import fields
+from .base import Body, ViewSet, with_verbs
+from .fields import TypeIdentifier, Value
+from .problems import BODY, wrong
+from .queries import page_of
+from .schema import named, operation
+from .serializers import Document
+
+_VERBS = VERBS[SCOPE]
+_GATES = {name: _VERBS[name] for name in ("hold", "drop", "open")}
+_LIMIT, _UNLIMIT = _VERBS["limit"], _VERBS["unlimit"]
+
+
+class GateSerializer(Document):
+    type = fields.text("Identifier of the Type; null is everything.", null=True)
+    collection = fields.text("Of this lane of the Type; null is all of it.", null=True)
+    mode = fields.word(("hold", "drop"), "What becomes of what waits: it waits on, or it FAILs.")
+    reason = fields.text()
+    who = fields.text("Who has set it, and through which channel.")
+    since = fields.time()
+    until = fields.time("When it opens by itself; null is never.", null=True)
+
+    render = staticmethod(documents.gate)
+
+
+class GatesSetSerializer(page_of(GateSerializer)):
+    """All gates that are shut, and what has become of the one that was set."""
+
+    told = fields.text("What was done, what it replaced, and what shuts the place besides.")
+    was = GateSerializer(help_text="What was shut there before.", allow_null=True)
+
+
+class LimitSerializer(Document):
+    type = fields.text("Identifier of the Type.")
+    collection = fields.text("Of this lane of the Type; null is all of it.", null=True)
+    max_running = fields.count("Claimed at any time; null is no limit.", null=True)
+    max_running_per_collection = fields.count(
+        "Claimed at any time of each lane of the Type; null is no limit.",
+        null=True,
+    )
+    rate = fields.text("Started in a time, as `100/m`; empty is no limit.")
+    burst = fields.count("Of the rate at once, after a pause.")
+    weight = rest.FloatField(min_value=0, help_text="Share of the Type beside others.")
+    max_waiting = fields.count(
+        "Waiting at any time; then an enqueue is refused. Null is no limit.", null=True
+    )
+    max_wait = fields.seconds(
+        "An enqueue is refused only if the oldest due one has waited longer; null is no limit.",
+        null=True,
+    )
+    is_set = fields.flag("By an operator; otherwise the code declares it.")
+    who = fields.text("Who has set it, and through which channel.")
+    since = fields.time()
+
+    render = staticmethod(documents.limit)
+
+
+class LimitsSetSerializer(page_of(LimitSerializer)):
+    """All limits that there are, and with `default` what was left to the code."""
+
+    told = fields.text("What is in force with `default`; otherwise empty.")
+
+
+class SetGateSerializer(Body):
+    type = Value(TypeIdentifier(), "Without it, everything.", allow_null=True)
+    collection = Value(Text(), "This lane of the Type only; printable.", allow_null=True)
+    mode = Value(Choice(tuple(_GATES)), required=True)
+    parameters = _GATES["hold"].parameters
+    # Null is not given.
+    nullable = True
+
+
+class SetLimitSerializer(Body):
+    type = Value(TypeIdentifier(), "Identifier of the Type.", required=True)
+    collection = Value(Text(), "This lane of the Type only; printable.", allow_null=True)
+    default = Value(Flag(), "Leave it to the code again; with nothing beside it.")
+    parameters = _LIMIT.parameters
+
+
+class DownstreamSerializer(Document):
+    name = fields.text()
+    state = fields.text("Closed (healthy), throttled, open or half-open.")
+    per_second = rest.FloatField(help_text="Calls a second, while it is throttled.")
+    ceiling = rest.FloatField(allow_null=True, help_text="The highest rate; null is none.")
+    floor = rest.FloatField(allow_null=True, help_text="The lowest rate; null is none.")
+    not_before = fields.time("Nothing calls it before; null is at any time.", null=True)
+    trips = fields.count("Outages in a row.")
+    who = fields.text("Who has changed its state: a daemon, or an operator.")
+    since = fields.time("When its state changed.")
+    types = fields.texts("Identifiers of the Types that call it.")
+    actions = fields.texts("What its state allows: names of addresses below its own.")
+
+    @staticmethod
+    def render(row):
+        verbs = VERBS[DOWNSTREAM].values()
+        actions = [verb.name for verb in verbs if verb.is_allowed(row)]
+        return downstreams.document(row) | {"actions": actions}
+
+
+@with_verbs(
+    DOWNSTREAM,
+    VIEW_DOWNSTREAM,
+    lambda verb: (f"{verb.id}_downstream", f"{verb.label}: a downstream", verb.explanation),
+)
+class DownstreamViewSet(ViewSet):
+    """The services that handlers call, by name."""
+
+    tag = "downstreams"
+    lookup_field = "name"
+    serializer_class = DownstreamSerializer
+    named = (named("name", "The downstream's name.", **TypeIdentifier.schema),)
+
+    def get_object(self):
+        return queue.get_downstream(self.kwargs["name"])
+
+    def answer(self, row, outcome):
+        return Response(self.get_serializer(outcome.value).data)
+
+    @operation("list_downstreams", "The services that handlers call", VIEW_DOWNSTREAM)
+    def list(self, request):
+        return self.listed(queue.downstreams())
+
+    @operation("get_downstream", "One downstream", VIEW_DOWNSTREAM)
+    def retrieve(self, request, name):
+        return Response(self.get_serializer(self.get_object()).data)
+
+
+class GateViewSet(ViewSet):
+    tag = "gates"
+    serializer_class = GateSerializer
+
+    @operation("list_gates", "The gates that are shut", VIEW_TYPE)
+    def list(self, request):
+        return self.listed(queue.gates())
+
+    @operation(
+        "set_gate",
+        "Hold what waits, drop it, or let it go again",
+        VIEW_TYPE,
+        OPERATE,
+        description="Of a Type, of a lane of it (with `collection`), or of everything "
+        "(without `type`). The answer is all gates that are shut then, and what was "
+        "replaced. With `expected`, nothing that somebody else has set meanwhile is.",
+        body=SetGateSerializer,
+        answer=GatesSetSerializer,
+        problems=(404, 409),
+    )
+    def create(self, request):
+        given = self.values("set")
+        verb = _GATES[given.pop("mode")]
+        scope = given.pop("type", None), given.pop("collection", None)
+        given = {name: value for name, value in given.items() if value is not None}
+        if "until" in given and verb.name == "open":
+            raise wrong(BODY, [("until", "A gate that is opened does not open by itself.")])
+        outcome = self.perform(verb, scope, **given)
+        was = outcome.value if verb.name == "open" else outcome.value.was
+        was = None if was is None else self.get_serializer(was).data
+        return self.listed(queue.gates(), told=outcome.told, was=was)
+
+
+class LimitViewSet(ViewSet):
+    tag = "limits"
+    serializer_class = LimitSerializer
+
+    @operation("list_limits", "What is limited, and weights of Types", VIEW_TYPE)
+    def list(self, request):
+        return self.listed(queue.limits())
+
+    @operation(
+        "set_limit",
+        "Limit a Type or a lane, over all daemons",
+        VIEW_TYPE,
+        OPERATE,
+        description="What is not given stays as it is; null is none. With `default` the "
+        "limits are left to the code again. The answer is all limits that there are then.",
+        body=SetLimitSerializer,
+        answer=LimitsSetSerializer,
+        problems=(404,),
+    )
+    def create(self, request):
+        given = self.values("set")
+        scope = given.pop("type"), given.pop("collection", None)
+        if not given.pop("default", False):
+            self.perform(_LIMIT, scope, **given)
+            return self.listed(queue.limits(), told="")
+        if given:
+            raise wrong(BODY, [("default", "It takes no limits beside it.")])
+        outcome = self.perform(_UNLIMIT, scope)
+        return self.listed(queue.limits(), told=outcome.told)

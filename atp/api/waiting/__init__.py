@@ -1,0 +1,1 @@
+"""The waiting of clients for the end of an Instance: ``?wait=``."""

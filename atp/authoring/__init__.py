@@ -1,0 +1,1 @@
+"""Everything that the author of a handler uses."""

@@ -1,0 +1,38 @@
+"""Chains: Types whose Instances run one after the other."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from .graph import Graph
+from .nodes import GraphNode
+
+if TYPE_CHECKING:
+    from .task_type import TaskType
+
+
+@dataclass(frozen=True)
+class Chain:
+    """Types whose Instances run one after the other: ``fetch.then(hillshade)``."""
+
+    steps: tuple[tuple[TaskType, Mapping[str, Any]], ...]
+
+    def then(self, type: TaskType, /, **inputs: Any) -> Chain:
+        """Return this with another Type at its end, and the arguments of that.
+
+        ``result("fetch")`` stands for the output of a step, which is called as its handler.
+        """
+        return replace(self, steps=(*self.steps, (type, inputs)))
+
+    def enqueue(self, /, *args: Any, **kwargs: Any) -> Graph:
+        """Enqueue the chain, with the arguments of its first step; returns its graph."""
+        with Graph() as graph:
+            after: tuple[GraphNode, ...] = ()
+            for number, (type, inputs) in enumerate(self.steps):
+                given: Any = inputs if number else (args or kwargs)
+                if not number and args and kwargs:
+                    given = type.signature.bind(*args, **kwargs).arguments
+                after = (graph.add(type, inputs=given, after=after),)
+        return graph

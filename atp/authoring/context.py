@@ -1,0 +1,241 @@
+"""Context: the first argument of a handler, by which it speaks to the daemon while it runs."""
+
+from __future__ import annotations
+
+import logging
+import math
+import mimetypes
+import posixpath
+import shutil
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any, Protocol
+from uuid import UUID
+
+from django.core.files.storage import storages
+
+from ..conf import settings
+from ..exceptions import Interrupted, TooLarge
+from ..words.messages import Messages
+from .growing import Grower, Growing
+from .log_text import clean, shorten
+from .output import check_content_type
+from .results import Results
+from .steps import Keeper, Stepping
+from .storage import open_file, storage_path, store_file
+
+if TYPE_CHECKING:
+    from ..store.values import Claimed
+
+# Progress is sent at most this often, in seconds.
+PROGRESS_EVERY = 0.1
+MAX_PROGRESS_MESSAGE = 200
+# The column is small, and logging's own levels end at 50.
+MAX_LEVEL = 1000
+
+
+class Halting(Protocol):
+    """The pauses of an attempt: where its handler looks, or asks for one."""
+
+    def look(self) -> None: ...
+
+    def own(self, message: str) -> AbstractContextManager[None]: ...
+
+
+class Context(Stepping, Growing):
+    """Passed to a handler as its first argument.
+
+    ``uuid``, ``identifier``, ``type``, ``collection``, ``priority`` and
+    ``attempt`` are those of the Instance. ``report(kind, …)`` sends a message
+    to the daemon; ``interruption()`` returns the reason to stop, or None.
+    """
+
+    # Class attributes until the handler uses them, since each attempt makes a Context.
+    _scratch: Path | None = None
+    _progress_sent = 0.0
+    _unsent_progress: tuple[float | None, str] | None = None
+    _messages: Messages | None = None
+    _results: Results | None = None
+    _files = 0
+    _is_over = False
+
+    def __init__(
+        self,
+        claimed: Claimed,
+        *,
+        report: Callable[..., object],
+        interruption: Callable[[], object],
+        scratch_root: Path,
+        halting: Halting | None = None,
+        keeper: Keeper | None = None,
+        grower: Grower | None = None,
+        worker: str = "",
+    ) -> None:
+        #: The name with which its worker signs, as "host:pid worker 2".
+        self.worker = worker
+        self._claimed = claimed
+        self._report = report
+        self._interruption = interruption
+        self._halting = halting
+        self._keeper = keeper
+        self._grower = grower
+        self._scratch_root = scratch_root
+
+    @property
+    def key(self) -> tuple[int, int]:
+        """The key of the Instance in the database, and the number of the attempt."""
+        return self._claimed.key
+
+    @property
+    def uuid(self) -> UUID:
+        return self._claimed.uuid
+
+    @property
+    def identifier(self) -> str | None:
+        return self._claimed.identifier
+
+    @property
+    def type(self) -> str:
+        return self._claimed.type
+
+    @property
+    def collection(self) -> str:
+        return self._claimed.collection
+
+    @property
+    def priority(self) -> int:
+        return self._claimed.priority
+
+    @property
+    def attempt(self) -> int:
+        return self._claimed.attempt
+
+    @property
+    def results(self) -> Results:
+        """The outputs of other nodes of its graph, by name: ``context.results["scene"]``."""
+        if self._results is None:
+            self._results = Results(self._claimed.instance)
+        return self._results
+
+    def progress(self, done: float, total: float | None = None, message: object = "") -> None:
+        """Report the progress: ``done`` of ``total``, or a fraction if no total is given.
+
+        It is cheap enough to be called often: ten messages a second are sent at most.
+        """
+        fraction: Any = done / total if total else (done if total is None else 0.0)
+        fraction = min(max(float(fraction), 0.0), 1.0)
+        if math.isnan(fraction):
+            fraction = None  # unknown
+        message = clean(str(message) or (f"{done} of {total}" if total is not None else ""))
+        self._unsent_progress = (fraction, message[:MAX_PROGRESS_MESSAGE])
+        if time.monotonic() - self._progress_sent >= PROGRESS_EVERY:
+            self.flush()
+
+    def flush(self) -> None:
+        """Send the progress that was held back."""
+        if self._unsent_progress is not None:
+            self._report("progress", *self._unsent_progress)
+            self._unsent_progress = None
+            self._progress_sent = time.monotonic()
+            if self._halting is not None and not self._is_over:
+                self._halting.look()
+
+    def log(self, message: object, level: int | str = logging.INFO) -> None:
+        """Write a line to the Instance's log. ``level`` is one of the logging module's."""
+        if isinstance(level, str):
+            names = logging.getLevelNamesMapping()
+            if level.upper() not in names:
+                raise ValueError(f"log(level={level!r}): must be one of {', '.join(names)}")
+            level = names[level.upper()]
+        if self._messages is None:
+            self._messages = Messages(self._report)
+        level = min(max(int(level), 0), MAX_LEVEL)
+        self._messages.add(level, shorten(clean(str(message))))
+
+    def check(self) -> None:
+        """Raise Interrupted if the attempt has to end: call it now and then in long loops.
+
+        If the Instance has been paused, this waits until it is resumed.
+        """
+        self.end_if_asked()
+        if self._halting is not None:
+            self._halting.look()
+            self.end_if_asked()
+
+    def end_if_asked(self) -> None:
+        """Raise Interrupted if the attempt has to end; never wait."""
+        if self._interruption() is not None:
+            raise Interrupted
+
+    @contextmanager
+    def paused(self, message: object = "") -> Iterator[None]:
+        """Be PAUSED in the block, in which the handler waits for work that is not its own.
+
+        Meanwhile another task has its place in the pool, and the time does not count for
+        the time-out. At the end of the block it waits for a place. Raises
+        PausedInTransaction, and Interrupted if the attempt has to end.
+        """
+        if self._halting is None:
+            yield
+            return
+        with self._halting.own(shorten(clean(str(message)))):
+            yield
+        self.end_if_asked()
+
+    @property
+    def scratch(self) -> Path:
+        """A directory of this attempt's own, as a Path, removed when it ends."""
+        if self._scratch is None:
+            # The folder may have been removed by a program that tidies temporary files.
+            self._scratch_root.mkdir(parents=True, exist_ok=True)
+            self._scratch = Path(tempfile.mkdtemp(prefix=f"{self.uuid}-", dir=self._scratch_root))
+        return self._scratch
+
+    def end(self) -> None:
+        """Send the messages that were held back, and pause no more: the handler has ended."""
+        self._is_over = True
+        if self._messages is not None:
+            self._messages.end()
+        self.flush()
+
+    def remove_scratch(self) -> None:
+        """Remove the scratch directory, if one was made."""
+        if self._scratch is not None:
+            shutil.rmtree(self._scratch, ignore_errors=True)
+
+    def publish(
+        self,
+        file: str | Path | bytes | bytearray | memoryview | IO[bytes],
+        name: str | None = None,
+        content_type: str | None = None,
+    ) -> dict[str, Any]:
+        """Store a result file and put its link into the Response; returns its description.
+
+        ``file`` is a path, bytes, or a binary file object. The description is
+        a dict with ``name``, ``path`` (in Django's storage), ``content_type``,
+        ``size`` (bytes) and ``attempt``. Raises TooLarge beyond
+        ``ATP["MAX_FILES"]`` files.
+        """
+        if self._files >= settings.MAX_FILES:
+            raise TooLarge(f"publish(): one attempt may publish {settings.MAX_FILES} files.")
+        if content_type:
+            check_content_type(content_type)
+        name, opened = open_file(file, name)
+        with opened:
+            size = opened.size
+            valid = storages[settings.STORAGE].get_valid_name(posixpath.basename(name))
+            path = store_file(storage_path(self.uuid, self.attempt, valid), opened)
+        guessed = content_type or mimetypes.guess_type(name)[0] or "application/octet-stream"
+        description = {
+            "name": clean(name),
+            "path": path,
+            "content_type": guessed,
+            "size": size,
+            "attempt": self.attempt,
+        }
+        self._files += 1
+        self._report("file", description)
+        return description

@@ -1,0 +1,95 @@
+"""The nodes of a graph that is being written, their results, and what undoes them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from ..conf import settings
+from ..exceptions import InvalidGraph
+from ..graphs.plan import PlannedUndo
+from ..graphs.results import Result, taken_from
+from ..store import get_store
+from ..verbs.enqueueing import arguments_of, submission_of
+
+if TYPE_CHECKING:
+    from .adding import Adding
+    from .task_type import TaskType
+
+
+@dataclass(frozen=True)
+class GraphNode:
+    """A node of a graph that is being written."""
+
+    graph: Adding
+    name: str
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return (self.name,)
+
+
+@dataclass(frozen=True)
+class GraphNodes(Sequence[GraphNode]):
+    """The nodes that :meth:`Graph.map` has added, in their order."""
+
+    graph: Adding
+    names: tuple[str, ...]
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    def __getitem__(self, index: Any) -> Any:
+        if isinstance(index, slice):
+            return GraphNodes(self.graph, self.names[index])
+        return GraphNode(self.graph, self.names[index])
+
+
+# A Type, which is called with the arguments of the node; or a Type and its own arguments.
+UndoLike = Any
+# Options that say when it is due, or that it is the only one: it is due when the graph failed.
+_REFUSED = ("identifier", "run_after", "start_before", "unique", "on_finished", "on_failed")
+# A node, or the name of one.
+NodeLike = GraphNode | GraphNodes | str
+
+
+def result(node: NodeLike) -> Result:
+    """Return what stands for the output of a node in the inputs of others.
+
+    ``result(scene)["tiles"][0]`` is a part of it. Of the nodes of ``map()`` it is the list of
+    their outputs, in order. The handler is given the output itself.
+    """
+    if isinstance(node, GraphNodes):
+        return Result(node.names, is_list=True)
+    return Result((node if isinstance(node, str) else node.name,))
+
+
+def planned_undo(
+    undo: UndoLike, args: Sequence[Any], kwargs: Mapping[str, Any], by: str
+) -> PlannedUndo | None:
+    """Return what undoes a node that has these arguments. Raises InvalidGraph, InvalidInputs."""
+    if undo is None:
+        return None
+    type: TaskType = undo
+    if isinstance(undo, tuple) and len(undo) == 2:
+        type, inputs = undo
+        args, kwargs = arguments_of(inputs)
+    if getattr(type, "handler", None) is None:
+        raise InvalidGraph(
+            f"undo={undo!r}: must be a Type, or a Type and its arguments.", parameter="undo"
+        )
+    for name in _REFUSED:
+        if getattr(type.options, name) is not None:
+            raise InvalidGraph(
+                f"undo: {name} cannot be given: it runs once, when the graph has failed.",
+                parameter="undo",
+            )
+    if type.options.existing != "raise":
+        raise InvalidGraph("undo: it is always new: existing cannot be given.", parameter="undo")
+    options = type.options.checked(get_store().now)
+    args, kwargs, results = taken_from(args, kwargs)
+    submission = submission_of(type, args, kwargs, options, None, settings.MAX_INPUTS_SIZE)
+    if by and not submission.created_by:
+        submission = submission._replace(created_by=by)
+    return PlannedUndo(type.registration(), submission, results)

@@ -1,0 +1,249 @@
+"""The parameters of ``@task_type``: their names, and the checks of their values."""
+
+import inspect
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from functools import cache
+from typing import Any, Literal, TypedDict
+
+from django.core.signals import setting_changed
+
+from ..conf import settings
+from ..exceptions import InvalidLimit, InvalidOption, InvalidType
+from ..payload import binding, codec
+from ..store.values import Registration
+from ..verbs import hooking
+from ..verbs.hook_specs import hook_types
+from ..verbs.registry import is_identifier
+from ..words.hints import did_you_mean, seconds
+from ..words.options import Options
+from ..words.rates import check_limits
+from ..words.wording import read_memory, read_size
+from . import retrying
+
+
+@dataclass(frozen=True)
+class Setting:
+    """Stands for "whatever the settings say when it is used"."""
+
+    name: str
+
+    def __repr__(self) -> str:
+        return f"ATP[{self.name!r}]"
+
+
+class TypeParameters(TypedDict, total=False):
+    """The parameters of ``@task_type`` by name, each of which may be left out."""
+
+    timeout: timedelta | float | None
+    backoff: timedelta | float | Sequence[timedelta | float]
+    backoff_max: timedelta | float
+    retention: timedelta | float | None
+    max_restarts: int
+    max_retries: int
+    retry_on: retrying.Named | Sequence[retrying.Named]
+    fatal_on: retrying.Named | Sequence[retrying.Named]
+    downstream: str
+    downstream_errors: retrying.Named | Sequence[retrying.Named]
+    max_memory: int | str | None
+    serializer: Literal["json", "pickle"]
+    transactional: bool | str
+    keep_processes: bool
+    stoppable: bool
+    cancel_grace: timedelta | float | None
+    max_running: int | None
+    max_running_per_collection: int | None
+    rate: str | None
+    burst: int | None
+    weight: float | None
+    max_waiting: int | None
+    max_wait: timedelta | float | None
+    exact: bool
+    on_finished: hooking.HookLike
+    on_failed: hooking.HookLike
+    priority: int
+    collection: str
+    formerly: Sequence[str]
+
+
+KNOWN = tuple(TypeParameters.__annotations__)
+
+DURATIONS = ("timeout", "backoff", "backoff_max", "retention")
+
+_COUNTS = ("max_restarts", "max_retries")
+
+PARAMETERS = (*DURATIONS, *_COUNTS, "max_memory", "downstream")
+
+_MAY_BE_NONE = ("timeout", "retention", "max_memory", "cancel_grace")
+
+OPTIONS = ("priority", "collection", "exact")
+
+_LIMITS = (
+    *("max_running", "max_running_per_collection", "rate", "burst", "weight"),
+    *("max_waiting", "max_wait"),
+)
+
+_LONGEST = timedelta(days=3650).total_seconds()
+
+_MOST, _MOST_STEPS = 1_000_000, 100
+
+
+def check_handler(identifier: str, handler: Any) -> None:
+    """Refuse what cannot be run as a handler, before every attempt of it fails."""
+    if not inspect.isfunction(handler):
+        raise InvalidType(f"task_type({identifier!r}): a handler is a function, not {handler!r}.")
+    for is_kind, kind, advice in _NO_HANDLERS:
+        if is_kind(handler):
+            raise InvalidType(
+                f"task_type({identifier!r}): {handler.__qualname__} is {kind}; a handler is a "
+                f"function or a coroutine function. {advice}"
+            )
+    binding.signatures_of(handler)
+
+
+_COLLECT = "Return a list of all that it yields, or loop over the generator in a handler."
+
+# What calls without running a line: how to tell, its name, and what to do instead.
+_NO_HANDLERS = (
+    (inspect.isasyncgenfunction, "an asynchronous generator", _COLLECT),
+    (inspect.isgeneratorfunction, "a generator", _COLLECT),
+)
+
+
+def check_parameters(identifier: Any, parameters: Mapping[str, Any]) -> None:
+    told = f"task_type({identifier!r})"
+    if not is_identifier(identifier):
+        raise InvalidType(
+            f"{told}: an identifier is 1 to 200 letters, digits, '_', '.', ':' or '-', "
+            "as in 'dem.hillshade'."
+        )
+    check_values(told, parameters)
+    _check_formerly(told, identifier, parameters.get("formerly", ()))
+
+
+def _check_formerly(told: str, identifier: str, names: Any) -> None:
+    if isinstance(names, str) or not isinstance(names, Sequence):
+        raise InvalidType(f"{told}: formerly must be a list of identifiers, not {names!r}.")
+    for name in names:
+        if not is_identifier(name):
+            raise InvalidType(f"{told}: formerly={name!r} is no identifier of a Type.")
+        if name == identifier or list(names).count(name) > 1:
+            raise InvalidType(f"{told}: formerly names {name!r}, which is its name already.")
+
+
+def check_values(told: str, parameters: Mapping[str, Any]) -> None:
+    """Check parameters by name; ``told`` names where they are said. Raises InvalidType."""
+    for name, value in parameters.items():
+        if name not in KNOWN:
+            raise InvalidType(f"{told} has no parameter {name!r}.{did_you_mean(name, KNOWN)}")
+        if value is not None or name not in _MAY_BE_NONE:
+            _check_value(told, name, value)
+    hooking.plain(told, parameters)
+    retrying.check(told, parameters)
+    _check_backoff(told, parameters)
+    try:
+        Options(**{name: parameters[name] for name in OPTIONS if name in parameters})
+        check_limits(**{name: parameters[name] for name in _LIMITS if name in parameters})
+    except (InvalidOption, InvalidLimit) as error:
+        raise InvalidType(f"{told}: {error}") from None
+    codec.check_format(parameters.get("serializer", codec.JSON))
+    alias = parameters.get("transactional", False)
+    if not isinstance(alias, bool) and not (isinstance(alias, str) and alias):
+        raise InvalidType(
+            f"{told}: transactional must be True, False or the alias of a database, not {alias!r}."
+        )
+    if alias and parameters.get("stoppable"):
+        raise InvalidType(
+            f"{told}: stoppable and transactional exclude each other: an attempt that is stopped "
+            "inside a transaction keeps it open."
+        )
+
+
+def _check_value(told: str, name: str, value: Any) -> None:
+    if name == "backoff" and isinstance(value, (list, tuple)):
+        _check_steps(told, value)
+    elif name in (*DURATIONS, "cancel_grace"):
+        _check_duration(told, name, value)
+    elif name in _COUNTS:
+        _check_count(told, name, value)
+    elif name == "max_memory":
+        _check_memory(told, value)
+    elif name == "downstream":
+        retrying.check_downstream(told, value)
+    elif name in ("keep_processes", "stoppable") and not isinstance(value, bool):
+        raise InvalidType(f"{told}: {name} must be True or False, not {value!r}.")
+
+
+def _check_backoff(told: str, parameters: Mapping[str, Any]) -> None:
+    first, last = parameters.get("backoff"), parameters.get("backoff_max")
+    if first is None or last is None:
+        return
+    if isinstance(first, (list, tuple)):
+        raise InvalidType(f"{told}: backoff_max says nothing beside backoff in steps.")
+    if seconds(first) > seconds(last):
+        raise InvalidType(f"{told}: backoff={first!r} is longer than backoff_max={last!r}.")
+
+
+def _check_duration(told: str, name: str, value: Any) -> None:
+    number = value.total_seconds() if isinstance(value, timedelta) else value
+    if isinstance(number, bool) or not isinstance(number, (int, float)):
+        raise InvalidType(f"{told}: {name} must be seconds or a timedelta, not {value!r}.")
+    if not 0 <= number < _LONGEST or (name == "timeout" and number == 0):
+        raise InvalidType(f"{told}: {name}={value!r} is out of range.")
+
+
+def _check_steps(told: str, steps: Sequence[Any]) -> None:
+    if not steps:
+        raise InvalidType(f"{told}: backoff has no steps: give at least one, as in [10, 60, 600].")
+    if len(steps) > _MOST_STEPS:
+        raise InvalidType(f"{told}: backoff has {len(steps)} steps, {_MOST_STEPS} are allowed.")
+    for number, step in enumerate(steps):
+        _check_duration(told, f"backoff[{number}]", step)
+
+
+def _check_memory(told: str, value: Any) -> None:
+    try:
+        read_memory(value)
+    except ValueError as error:
+        raise InvalidType(f"{told}: max_memory: {error}.") from None
+
+
+def _check_count(told: str, name: str, value: Any) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= _MOST:
+        raise InvalidType(
+            f"{told}: {name} must be a whole number from 0 to {_MOST}, not {value!r}."
+        )
+
+
+@cache
+def registration_of(identifier: str, handler: str, serializer: str, *values: Any) -> Registration:
+    """Return parameters as they are to be registered; the last of ``values`` are the hooks."""
+    *values, hooks = values
+    given = {
+        name: getattr(settings, value.name) if isinstance(value, Setting) else value
+        for name, value in zip(PARAMETERS, values, strict=True)
+    }
+    if isinstance(given["backoff"], tuple):
+        # In steps only daemons know them: the row tells the first and the longest.
+        given["backoff"], given["backoff_max"] = given["backoff"][0], max(given["backoff"])
+    for name in DURATIONS:
+        given[name] = seconds(given[name])
+    if given["max_memory"] is not None:
+        given["max_memory"] = read_size(given["max_memory"])
+    return Registration(
+        identifier=identifier,
+        handler=handler[-255:],
+        serializer=serializer,
+        hooks=[spec.hook.entry() for spec in hooks] or None,
+        hook_types=hook_types(hooks),
+        **given,
+    )
+
+
+def _forget_settings(*, setting: str, **kwargs: Any) -> None:
+    """Tests change settings."""
+    registration_of.cache_clear()
+
+
+setting_changed.connect(_forget_settings)

@@ -1,0 +1,155 @@
+"""What exceptions of a handler stand for: ``retry_on``, ``fatal_on`` and ``downstream_errors``.
+
+As ``autoretry_for`` and ``dont_autoretry_for`` of Celery, ``retry_on`` and ``discard_on`` of
+Rails' Active Job.
+"""
+
+from __future__ import annotations
+
+import builtins
+import re
+from collections.abc import Iterator, Mapping
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from django.utils.module_loading import import_string
+
+from ..exceptions import InvalidType
+from ..verbs.registry import is_identifier
+from ..words.hints import seconds
+from ..words.raised import Defer, Fatal, Interrupted, Retry, Unavailable
+
+if TYPE_CHECKING:
+    from .task_type import TaskType
+
+# An exception's class, or its dotted name.
+Named: TypeAlias = type[BaseException] | str
+
+NAMES = ("retry_on", "fatal_on", "downstream_errors")
+
+_DOTTED = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*")
+
+# These say themselves what is to come of the attempt.
+_SPEAKING = (Retry, Defer, Fatal, Interrupted, Unavailable)
+
+
+def check_downstream(told: str, name: Any) -> None:
+    """Raise InvalidType unless it is the name of a downstream."""
+    if not is_identifier(name):
+        raise InvalidType(
+            f"{told}: downstream={name!r}: the name of a downstream is 1 to 200 letters, digits, "
+            "'_', '.', ':' or '-', as in 'erp'."
+        )
+
+
+def entries(given: Any) -> tuple[Named, ...]:
+    """Return what a parameter names, one or several, as a tuple."""
+    return tuple(given) if isinstance(given, (list, tuple, set, frozenset)) else (given,)
+
+
+def plain(parameters: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a Type's parameters with their lists as tuples, and steps of backoff in seconds."""
+    given = dict(parameters)
+    given |= {name: entries(given[name]) for name in NAMES if name in given}
+    given["formerly"] = tuple(given.get("formerly", ()))
+    if isinstance(given.get("backoff"), (list, tuple)):
+        given["backoff"] = tuple(map(seconds, given["backoff"]))
+    return given
+
+
+def check(told: str, parameters: Mapping[str, Any]) -> None:
+    """Check what is declared. What a dotted name names is looked up later. Raises InvalidType."""
+    given = {name: entries(parameters[name]) for name in NAMES if name in parameters}
+    for name, named in given.items():
+        if not named:
+            raise InvalidType(
+                f"{told}: {name} names no exception. To try nothing again, say max_retries=0; "
+                "else leave it out."
+            )
+        for each in named:
+            _check_one(told, name, each)
+    for each in given.get("downstream_errors", ()):
+        if each in given.get("fatal_on", ()):
+            raise InvalidType(f"{told}: {name_of(each)} is in downstream_errors and in fatal_on.")
+    if given.get("downstream_errors") and not parameters.get("downstream"):
+        raise InvalidType(f"{told}: downstream_errors says nothing without downstream.")
+    for each in given.get("retry_on", ()):
+        if each in given.get("fatal_on", ()):
+            raise InvalidType(f"{told}: {name_of(each)} is in retry_on and in fatal_on.")
+    if "retry_on" in given and parameters.get("max_retries") == 0:
+        raise InvalidType(f"{told}: retry_on says nothing while max_retries is 0.")
+
+
+def _check_one(told: str, name: str, named: Any) -> None:
+    if isinstance(named, str):
+        if not _DOTTED.fullmatch(named) or ("." not in named and _builtin(named) is None):
+            raise InvalidType(
+                f"{told}: {name}: {named!r} is not the dotted name of an exception, "
+                "as in 'requests.exceptions.Timeout'."
+            )
+    elif not isinstance(named, type) or not issubclass(named, BaseException):
+        raise InvalidType(
+            f"{told}: {name} takes classes of exceptions or their dotted names, not {named!r}."
+        )
+    elif issubclass(named, _SPEAKING):
+        raise InvalidType(
+            f"{told}: {name}: {name_of(named)} says itself what becomes of the attempt."
+        )
+
+
+def why_not(task_type: TaskType, error: BaseException) -> str:
+    """Return why an exception is not worth a retry, in words; "" if it is."""
+    for named in task_type.fatal_on:
+        if _is_of(error, named):
+            return f"no retry: {name_of(named)} is in fatal_on of its Type"
+    if task_type.retry_on and not any(_is_of(error, named) for named in task_type.retry_on):
+        return f"no retry: {name_of(type(error))} is not in retry_on of its Type"
+    return ""
+
+
+def is_downstreams(task_type: TaskType, error: BaseException) -> bool:
+    """Whether an exception is one by which the Type's downstream fails."""
+    named = (Unavailable, *task_type.downstream_errors)
+    return any(_is_of(error, each) for each in named)
+
+
+def problems(task_type: TaskType) -> Iterator[str]:
+    """Yield what is wrong with the names that a Type declares: those that name no exception."""
+    for name in NAMES:
+        for named in getattr(task_type, name):
+            if _class_of(named) is None:
+                yield f"{name}: {named!r} cannot be imported, or is no exception."
+
+
+def name_of(named: Named) -> str:
+    """Return the name of an exception as it is told: without a module if it is Python's own."""
+    if isinstance(named, str):
+        return named
+    module = named.__module__
+    return named.__qualname__ if module == "builtins" else f"{module}.{named.__qualname__}"
+
+
+def _is_of(error: BaseException, named: Named) -> bool:
+    found = _class_of(named)
+    return found is not None and isinstance(error, found)
+
+
+def _class_of(named: Named) -> type[BaseException] | None:
+    """Return the class; None if there is none."""
+    return _found(named) if isinstance(named, str) else named
+
+
+@lru_cache
+def _found(name: str) -> type[BaseException] | None:
+    if "." not in name:
+        return _builtin(name)
+    try:
+        found = import_string(name)
+    except Exception:  # a module may raise anything; the system check tells
+        return None
+    return found if isinstance(found, type) and issubclass(found, BaseException) else None
+
+
+def _builtin(name: str) -> type[BaseException] | None:
+    found = getattr(builtins, name, None)
+    return found if isinstance(found, type) and issubclass(found, BaseException) else None

@@ -1,0 +1,233 @@
+"""The steps of a handler: parts of it whose results outlive the attempt."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, overload
+
+from django.db import transaction
+
+from ..conf import settings
+from ..exceptions import (
+    LONGEST_DELAY,
+    DoubledStep,
+    Interrupted,
+    InvalidOption,
+    InvalidStep,
+    NotSerializable,
+    TooLarge,
+    UncheckedStep,
+    UnusableResult,
+)
+from ..payload import codec
+from ..words import attempt_messages
+from ..words.options import check_text
+
+if TYPE_CHECKING:
+    from ..store.values import Checkpoint
+    from .context import Context
+
+R = TypeVar("R")
+
+
+class Keeper(Protocol):
+    """Where the checkpoints of an attempt are kept. Raises Interrupted if the attempt is over."""
+
+    def find(self, context: Context, name: str) -> Checkpoint | None: ...
+
+    def begin(
+        self, context: Context, name: str, delay: timedelta | None = None
+    ) -> Checkpoint | None: ...
+
+    def keep(
+        self, context: Context, name: str, payload: codec.Payload, took: timedelta | None = None
+    ) -> None: ...
+
+    def transaction(self, context: Context, name: str) -> AbstractContextManager[Any]: ...
+
+    def format(self, context: Context) -> str: ...
+
+
+class Asleep(Interrupted):
+    """Raised by ``context.sleep()``: the attempt ends here, and the next goes on from here.
+
+    ``after`` is the rest of the sleep, in seconds.
+    """
+
+    def __init__(self, message: str, *, after: float) -> None:
+        super().__init__(message)
+        self.after = after
+
+
+class TransactionalStep:
+    """A step in its block: whether it ``is_done``, and its ``result``, which the block may set."""
+
+    def __init__(self, found: Checkpoint | None) -> None:
+        self._is_done = found is not None and found.is_done
+        self.result: Any = found.value if found is not None and found.is_done else None
+        self.is_checked = False
+
+    @property
+    def is_done(self) -> bool:
+        """Whether an earlier attempt has done it: then its writes and ``result`` are there."""
+        self.is_checked = True
+        return self._is_done
+
+
+class Stepping:
+    """The steps of a Context. An attempt that uses none has nothing made for it."""
+
+    _keeper: Keeper | None = None
+    _steps: set[str] | None = None
+
+    def step(
+        self, name: str, function: Callable[..., R], *args: Any, key: object = None, **kwargs: Any
+    ) -> R:
+        """Call ``function(*args, **kwargs)`` and keep its result, under this name.
+
+        A later attempt is given the result, and does not call the function. Names count, not
+        order; ``key`` tells the rounds of a loop apart. A crash between the end of the
+        function and the commit of its result makes a later attempt repeat it, and the log
+        says so. Raises DoubledStep, StepInTransaction, and UnusableResult if the result
+        cannot be serialized or is larger than ``ATP["MAX_STEP_SIZE"]`` (bytes).
+        """
+        name, keeper, context = self._begin(name, key)
+        found = keeper.begin(context, name)
+        if found is not None and found.is_done:
+            return found.value
+        return _kept(keeper, context, name, function(*args, **kwargs))
+
+    @overload
+    def step_in_transaction(
+        self, name: str, *, key: object = None
+    ) -> AbstractContextManager[TransactionalStep]: ...
+
+    @overload
+    def step_in_transaction(
+        self, name: str, function: Callable[..., R], *args: Any, key: object = None, **kwargs: Any
+    ) -> R: ...
+
+    def step_in_transaction(
+        self,
+        name: str,
+        function: Callable[..., Any] | None = None,
+        *args: Any,
+        key: object = None,
+        **kwargs: Any,
+    ) -> Any:
+        """Commit what ``function(*args, **kwargs)`` writes together with its checkpoint (G17).
+
+        What it writes to the queue's database is there exactly once, or not at all. Without
+        a function it is a context manager of a block that has to ask ``if not
+        step.is_done:`` and may set ``step.result``. Raises as :meth:`step` does, and
+        UncheckedStep if a block has not asked; then nothing is written.
+        """
+        name, keeper, context = self._begin(name, key)
+        block = _block(keeper, context, name)
+        if function is None:
+            return block
+        with block as step:
+            if not step.is_done:
+                step.result = function(*args, **kwargs)
+        return step.result
+
+    def sleep(
+        self, duration: timedelta | float, *, name: str = "sleep", key: object = None
+    ) -> None:
+        """End this attempt, and go on from here in another when ``duration`` (seconds) is over.
+
+        No worker is held meanwhile, and no budget is spent. Steps are kept, so the next
+        attempt comes here again, and returns. The time counts from the first call, also
+        after a crash or a redrive. A second sleep needs another ``name``, or a ``key``.
+        """
+        seconds = duration.total_seconds() if isinstance(duration, timedelta) else float(duration)
+        if not 0 < seconds <= LONGEST_DELAY:
+            most = f"{LONGEST_DELAY:.0f} s"
+            raise ValueError(f"sleep({seconds:g}): must be more than 0 and at most {most}")
+        name, keeper, context = self._begin(name, key)
+        found = keeper.begin(context, name, timedelta(seconds=seconds))
+        if found is not None and not found.is_done:
+            raise Asleep(attempt_messages.asleep(name), after=found.left)
+
+    def _begin(self, name: str, key: object) -> tuple[str, Keeper, Context]:
+        """Return the whole name of a step, which is new in this attempt, and who keeps it."""
+        if key is not None:
+            name = f"{name}[{key}]"
+        try:
+            check_text("The name of a step", name, empty=False)
+        except InvalidOption as error:
+            raise InvalidStep(str(error)) from None
+        if self._steps is None:
+            self._steps = set()
+        if name in self._steps:
+            raise DoubledStep(
+                f"The name {name!r} is used twice in this attempt: a step is found by its name. "
+                "In a loop give each round a key: step(name, function, key=item.pk)."
+            )
+        self._steps.add(name)
+        return name, self._keeper or _Unkept(), self  # type: ignore[return-value]
+
+
+def _kept(
+    keeper: Keeper, context: Context, name: str, value: Any, took: timedelta | None = None
+) -> Any:
+    """Keep a result; returns it as later attempts will be given it."""
+    try:
+        payload = codec.encode(
+            value,
+            format=keeper.format(context),
+            limit=settings.MAX_STEP_SIZE,
+            what=f"The result of step {name!r}",
+        )
+    except (NotSerializable, TooLarge) as error:
+        raise UnusableResult(str(error)) from error
+    keeper.keep(context, name, payload, took)
+    return codec.decode(payload)
+
+
+@contextmanager
+def _block(keeper: Keeper, context: Context, name: str) -> Iterator[TransactionalStep]:
+    found = keeper.find(context, name)
+    step = TransactionalStep(found)
+    if found is not None and found.is_done:
+        yield step
+        _see_that_it_is_checked(step, name)
+        return
+    began = time.monotonic()
+    with keeper.transaction(context, name):
+        yield step
+        _see_that_it_is_checked(step, name)
+        took = timedelta(seconds=time.monotonic() - began)
+        step.result = _kept(keeper, context, name, step.result, took)
+
+
+def _see_that_it_is_checked(step: TransactionalStep, name: str) -> None:
+    if not step.is_checked:
+        raise UncheckedStep(
+            f"The block of step {name!r} runs in each attempt, so it has to look whether the step "
+            "is done: with context.step_in_transaction(name) as step: if not step.is_done: …"
+        )
+
+
+class _Unkept:
+    """Where no daemon runs the handler: nothing is kept, every step is new, and a sleep is over."""
+
+    def find(self, context: Context, name: str) -> None:
+        return None
+
+    def begin(self, context: Context, name: str, delay: timedelta | None = None) -> None:
+        return None
+
+    def keep(
+        self, context: Context, name: str, payload: codec.Payload, took: timedelta | None = None
+    ) -> None:
+        pass
+
+    def transaction(self, context: Context, name: str) -> AbstractContextManager[Any]:
+        return transaction.atomic(using=settings.DATABASE)
+
+    def format(self, context: Context) -> str:
+        return codec.JSON

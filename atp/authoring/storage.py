@@ -1,0 +1,50 @@
+"""The files of an attempt in Django's storage: published files and large responses."""
+
+from contextlib import suppress
+from pathlib import Path
+from typing import IO
+from uuid import UUID
+
+from django.core.files import File
+from django.core.files.base import ContentFile
+from django.core.files.storage import storages
+
+from ..conf import settings
+
+
+def open_file(
+    file: str | Path | bytes | bytearray | memoryview | IO[bytes], name: str | None = None
+) -> tuple[str, File]:
+    """Return the name of a path, bytes or a binary file object, and Django's File of it.
+
+    A given ``name`` goes before the file's own. Raises ValueError if there is none.
+    """
+    if isinstance(file, (bytes, bytearray, memoryview)):
+        opened: File = ContentFile(bytes(file))
+    elif isinstance(file, (str, Path)):
+        name = name or Path(file).name
+        opened = File(Path(file).open("rb"))
+    else:
+        name = name or Path(getattr(file, "name", "") or "").name
+        opened = File(file)
+    if not name:
+        raise ValueError("publish() needs a name for what is not a named file")
+    return name, opened
+
+
+def storage_path(uuid: UUID, attempt: int, name: str) -> str:
+    """Return the path of a file of an attempt in Django's storage."""
+    return f"atp/{uuid}/{attempt}-{name}"
+
+
+def store_file(path: str, content: File) -> str:
+    """Store a file and return its path. A file that cannot be stored whole is removed."""
+    storage = storages[settings.STORAGE]
+    path = storage.get_available_name(path)
+    try:
+        return storage.save(path, content)
+    except BaseException:
+        # A second error, whatever storages raise, must not hide the first.
+        with suppress(Exception):
+            storage.delete(path)
+        raise

@@ -1,0 +1,250 @@
+"""Declaring Types: ``@task_type``, and the Type that it makes of a handler."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
+from functools import cached_property
+from inspect import Signature
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar, Unpack
+
+from asgiref.sync import sync_to_async
+from django.db import DEFAULT_DB_ALIAS
+
+from ..payload import adapting, binding, codec
+from ..store.values import Registration
+from ..verbs import enqueueing, hooking
+from ..verbs.hook_specs import HookSpec, declared_hooks, hook_types
+from ..verbs.registry import registry
+from ..words.options import Options, OptionValues
+from . import retrying
+from .chain import Chain
+from .parameters import (
+    OPTIONS,
+    PARAMETERS,
+    Setting,
+    TypeParameters,
+    check_handler,
+    check_parameters,
+    registration_of,
+)
+
+if TYPE_CHECKING:
+    from ..models import Instance
+    from .context import Context
+
+# The parameters of a handler after its context, and what it returns.
+P = ParamSpec("P")
+R = TypeVar("R")
+# A function that adapts inputs of an older release.
+A = TypeVar("A", bound=adapting.Adapter)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TaskType(Generic[P, R]):
+    """A Type as it is declared: a handler, its parameters, and how to enqueue it.
+
+    Calling it calls the handler, for tests and for handlers that share code.
+    """
+
+    handler: Callable[Concatenate[Any, P], R] = field(compare=False)
+    identifier: str
+    timeout: timedelta | float | Setting | None = Setting("TIMEOUT")
+    max_restarts: int | Setting = Setting("MAX_RESTARTS")
+    max_retries: int | Setting = Setting("MAX_RETRIES")
+    retry_on: tuple[retrying.Named, ...] = ()
+    fatal_on: tuple[retrying.Named, ...] = ()
+    downstream: str = ""
+    downstream_errors: tuple[retrying.Named, ...] = ()
+    backoff: timedelta | float | tuple[timedelta, ...] | Setting = Setting("BACKOFF")
+    backoff_max: timedelta | float | Setting = Setting("BACKOFF_MAX")
+    retention: timedelta | float | Setting | None = Setting("RETENTION")
+    max_memory: int | str | Setting | None = Setting("MAX_MEMORY")
+    serializer: str = codec.JSON
+    transactional: bool | str = False
+    keep_processes: bool = False
+    stoppable: bool = False
+    cancel_grace: timedelta | float | None = None
+    max_running: int | None = None
+    max_running_per_collection: int | None = None
+    rate: str | None = None
+    burst: int | None = None
+    weight: float | None = None
+    max_waiting: int | None = None
+    max_wait: timedelta | float | None = None
+    on_finished: tuple[HookSpec, ...] = ()
+    on_failed: tuple[HookSpec, ...] = ()
+    options: Options = field(default_factory=Options)
+    formerly: tuple[str, ...] = ()
+    adapters: list[adapting.Adapter] = field(default_factory=list, compare=False, repr=False)
+
+    do_not_call_in_templates = True
+
+    if TYPE_CHECKING:
+        # Any context will do: that of a test is its own.
+        def __call__(self, context: Any, /, *args: P.args, **kwargs: P.kwargs) -> R: ...
+
+    else:
+
+        def __call__(self, *args, **kwargs):
+            return self.handler(*args, **kwargs)
+
+    def __str__(self) -> str:
+        return self.identifier
+
+    @property
+    def signature(self) -> Signature:
+        """The handler's signature without the context."""
+        return self.signatures[0]
+
+    @property
+    def signatures(self) -> binding.Signatures:
+        """The same, and what is plain about it: see :func:`.binding.plain_of`."""
+        return binding.signatures_of(self.handler)
+
+    @property
+    def fingerprint(self) -> str:
+        """A short hash of the signature: see :func:`.adapting.fingerprint`."""
+        return adapting.fingerprint(self.signature, self.serializer, self.adapters)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Its identifier, and those that it had formerly."""
+        return self.identifier, *self.formerly
+
+    def adapt(self, function: A) -> A:
+        """Declare how inputs that do not fit the handler any more are made to fit: a decorator.
+
+        The function is given the stored inputs, a dict of arguments, and returns those for the
+        handler of today. Several are called in the order of their declaration, each with what
+        the one before has returned, until the inputs fit. Raises InvalidType.
+        """
+        adapting.check_adapter(self.identifier, function)
+        self.adapters.append(function)
+        return function
+
+    @property
+    def as_called(self) -> bool:
+        """Whether the inputs keep which arguments were given by position: its handler says so."""
+        return getattr(self.handler, "as_called", False)
+
+    @property
+    def database(self) -> str | None:
+        """The alias of the database that a transactional handler writes to; None for others."""
+        return DEFAULT_DB_ALIAS if self.transactional is True else self.transactional or None
+
+    @property
+    def handler_path(self) -> str:
+        """The dotted name of the handler, for display."""
+        return f"{self.handler.__module__}.{self.handler.__qualname__}"
+
+    @property
+    def backoff_steps(self) -> tuple[timedelta, ...]:
+        """The delays before its retries, of which the last repeats; empty where they double."""
+        return self.backoff if isinstance(self.backoff, tuple) else ()
+
+    def using(self, **changes: Unpack[OptionValues]) -> TaskType[P, R]:
+        """Return this Type with other :class:`Options` for what is enqueued through it."""
+        given: OptionValues = hooking.of_options(changes)  # type: ignore[assignment]
+        return replace(self, options=self.options.using(**given))
+
+    def enqueue(self, /, *args: P.args, **kwargs: P.kwargs) -> Instance:
+        """Enqueue one Instance with these inputs and return it, ACCEPTED.
+
+        It is part of the caller's transaction. Raises InvalidInputs, NotSerializable,
+        TooLarge, InvalidOption, DuplicateIdentifier or QueueFull.
+        """
+        return enqueueing.enqueue(self, *args, **kwargs)
+
+    async def aenqueue(self, /, *args: P.args, **kwargs: P.kwargs) -> Instance:
+        """Enqueue one Instance as :meth:`enqueue` does, from a coroutine."""
+        return await sync_to_async(self.enqueue)(*args, **kwargs)
+
+    async def aenqueue_many(
+        self,
+        inputs: Iterable[Mapping[str, Any] | Sequence[Any]],
+        *,
+        identifiers: Iterable[str | None] | None = None,
+    ) -> Sequence[Instance]:
+        """Enqueue many Instances as :meth:`enqueue_many` does, from a coroutine."""
+        return await sync_to_async(self.enqueue_many)(inputs, identifiers=identifiers)
+
+    def then(self, type: TaskType, /, **inputs: Any) -> Chain:
+        """Return a chain: this Type, and then another with these arguments."""
+        return Chain(((self, {}),)).then(type, **inputs)
+
+    def enqueue_many(
+        self,
+        inputs: Iterable[Mapping[str, Any] | Sequence[Any]],
+        *,
+        identifiers: Iterable[str | None] | None = None,
+    ) -> Sequence[Instance]:
+        """Enqueue one Instance for each of ``inputs``, all or none; returns them in order.
+
+        Each is a mapping of arguments, or a tuple of them. ``identifiers`` gives each its own.
+        """
+        return enqueueing.enqueue_many(self, inputs, identifiers=identifiers)
+
+    def registration(self) -> Registration:
+        """Return the parameters as they are to be registered, settings filled in."""
+        found = registration_of(*self._said, declared_hooks.of(self))
+        own = self.options.hooks
+        if not own:
+            return found
+        return replace(found, hook_types=(*found.hook_types, *hook_types(own)))
+
+    @cached_property
+    def _said(self) -> tuple[Any, ...]:
+        return self.identifier, self.handler_path, self.serializer, *_parameters(self)
+
+
+_parameters = attrgetter(*PARAMETERS)
+
+
+def task_type(
+    identifier: str, **parameters: Unpack[TypeParameters]
+) -> Callable[[Callable[Concatenate[Context, P], R]], TaskType[P, R]]:
+    """Declare the decorated function as the handler of a Type.
+
+    Parameters (RFC 14's, and the retries of Dropbox ATF): ``timeout``, ``max_restarts``,
+    ``max_retries``, ``backoff``, ``backoff_max``, ``retention`` and ``serializer``; times in
+    seconds or as timedeltas, ``timeout`` and ``retention`` may be None, for never and for ever.
+    With ``retention=0`` nothing is kept of what FINISHED. ``max_memory`` is for an attempt, as
+    "512MiB" or in bytes, None for no limit. The default of each is in ``settings.ATP``.
+    ``backoff`` may be a list of delays, the last repeats. With ``retry_on`` only these exceptions
+    are worth a retry, with ``fatal_on`` these are not. ``downstream`` names the service that it
+    calls, which fails with ``downstream_errors``. With ``keep_processes`` what an attempt
+    leaves running lives on until its worker ends; ``cancel_grace`` is the time between asking to
+    cancel a running attempt and killing it.
+    ``priority``, ``collection`` and ``exact`` become the defaults of :class:`Options`.
+    ``on_finished`` and ``on_failed`` are hooks: a Type, or several in a list, of which an Instance
+    is enqueued with each such end; a tuple of a Type and a mapping gives it inputs of its own.
+
+    ``max_running``, ``rate``, ``burst`` and ``weight`` are limits over all daemons, until an
+    operator sets others: see :func:`atp.queue.limit`; ``max_running_per_collection`` limits each
+    of its lanes. An enqueue raises QueueFull if ``max_waiting`` wait and the oldest due one has
+    waited longer than ``max_wait``; with ``exact`` not one more is let in. ``formerly`` names the
+    Types that this one was called before: the handler runs what waits under those names, too.
+
+    With ``transactional=True`` the handler runs in a transaction on the default database, and
+    what it writes there is committed together with its Response and FINISHED, or not at all
+    (G7); so the queue has to be there. Where both have another: ``transactional="alias"``.
+
+    Raises InvalidType.
+    """
+    check_parameters(identifier, parameters)
+
+    def decorate(handler: Callable[Concatenate[Context, P], R]) -> TaskType[P, R]:
+        check_handler(identifier, handler)
+        given = hooking.plain(f"task_type({identifier!r})", retrying.plain(parameters))
+        given["options"] = Options(**{n: given.pop(n) for n in OPTIONS if n in given})
+        declared = TaskType(handler=handler, identifier=identifier, **given)
+        registry.add(declared)
+        declared_hooks.forget()
+        for name in ("__doc__", "__name__", "__qualname__", "__module__"):
+            object.__setattr__(declared, name, getattr(handler, name))
+        return declared
+
+    return decorate

@@ -1,0 +1,12 @@
+"""The backend for ``django.tasks`` of Django 6, and for its backport, the package django-tasks::
+
+    TASKS = {"default": {"BACKEND": "atp.backend.ATPBackend"}}
+
+Nothing else of ATP imports this room: a project without TASKS never loads ``django.tasks``.
+"""
+
+from .backend import ATPBackend
+from .context import ATPTaskContext
+from .task import ATPTask
+
+__all__ = ["ATPBackend", "ATPTask", "ATPTaskContext"]

@@ -1,0 +1,122 @@
+"""``OPTIONS`` of an entry in the setting TASKS: what they say, and what is wrong with them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from fnmatch import fnmatchcase
+from importlib.util import find_spec
+from typing import Any
+
+from ..authoring.parameters import check_values
+from ..exceptions import ATPError, InvalidOption
+from ..words.hints import did_you_mean
+from ..words.options import check_text
+from .task import PARAMETERS, STANDARD
+
+KEYS = (*PARAMETERS, "types", "modules")
+
+
+class BackendOptions:
+    """The parameters for tasks that state none: for all, and by pattern of their paths.
+
+    ``told`` names the setting. ``problems`` are in words; what is wrong is left out.
+    """
+
+    def __init__(self, told: str, given: Any) -> None:
+        self.told = told
+        self.problems: list[str] = []
+        self.modules: list[str] = []
+        self.patterns: dict[str, dict[str, Any]] = {}
+        given = self._mapping(told, given)
+        for name in given:
+            if name not in KEYS:
+                self.problems.append(f"{told} has no key {name!r}.{_instead(name, KEYS)}")
+        self.defaults = self._checked(told, {n: v for n, v in given.items() if n in PARAMETERS})
+        where = f"{told}['types']"
+        for pattern, values in self._mapping(where, given.get("types", {})).items():
+            self._add(f"{where}[{pattern!r}]", pattern, values)
+        self._read_modules(given.get("modules", ()))
+
+    def of(self, path: str) -> dict[str, Any]:
+        """Return the parameters for the task of this path; of two patterns the later one holds."""
+        found = dict(self.defaults)
+        for pattern, values in self.patterns.items():
+            if fnmatchcase(path, pattern):
+                found |= values
+        return found
+
+    def unmatched(self, paths: list[str]) -> Iterator[tuple[str, str]]:
+        """Yield each pattern that none of the paths matches, with the closest one as a hint."""
+        for pattern in self.patterns:
+            if not any(fnmatchcase(path, pattern) for path in paths):
+                stem = pattern.rstrip("*").rstrip(".")
+                modules = {path.rpartition(".")[0] for path in paths}
+                yield pattern, did_you_mean(stem, [*modules, *paths])
+
+    def _add(self, told: str, pattern: Any, values: Any) -> None:
+        if not isinstance(pattern, str) or not pattern:
+            self.problems.append(f"{told}: a pattern is text, as in 'wagtail.tasks.*'.")
+            return
+        known = {}
+        for name, value in self._mapping(told, values).items():
+            if name in PARAMETERS:
+                known[name] = value
+            else:
+                self.problems.append(f"{told} has no key {name!r}.{_instead(name, PARAMETERS)}")
+        self.patterns[pattern] = self._checked(told, known)
+
+    def _checked(self, told: str, values: dict[str, Any]) -> dict[str, Any]:
+        """Return what is right of it."""
+        right = {}
+        for name, value in values.items():
+            try:
+                check_values(told, {name: value})
+            except ATPError as error:
+                self.problems.append(str(error))
+            else:
+                right[name] = value
+        try:
+            check_values(told, right)
+        except ATPError as error:
+            self.problems.append(str(error))
+            return {}
+        return right
+
+    def _read_modules(self, given: Any) -> None:
+        told = f"{self.told}['modules']"
+        if not isinstance(given, (list, tuple)):
+            self.problems.append(f"{told} must be a list of names of modules, not {given!r}.")
+            return
+        for name in given:
+            if not _is_module(name):
+                self.problems.append(f"{told}: there is no module {name!r}.")
+            else:
+                self.modules.append(name)
+
+    def _mapping(self, told: str, given: Any) -> Mapping[str, Any]:
+        if isinstance(given, Mapping):
+            return given
+        self.problems.append(f"{told} must be a dictionary, not {given!r}.")
+        return {}
+
+
+def queue_problems(told: str, queues: Any) -> Iterator[str]:
+    """Yield what is wrong with names of queues: each is the name of a collection."""
+    for name in sorted(queues, key=str):
+        try:
+            check_text("a queue", name, empty=False)
+        except InvalidOption as error:
+            yield f"{told}: {error}"
+
+
+def _is_module(name: Any) -> bool:
+    try:
+        return isinstance(name, str) and find_spec(name) is not None
+    except (ImportError, ValueError):
+        return False
+
+
+def _instead(name: Any, known: tuple[str, ...]) -> str:
+    if name in STANDARD:
+        return f" The task says that itself: {STANDARD[name]}."
+    return did_you_mean(name, known)

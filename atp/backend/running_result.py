@@ -1,0 +1,107 @@
+"""RunningResult: the result of a task while it runs, in its worker."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Self
+
+from django.utils import timezone
+
+from ..states import Event
+from . import declared, errors, results
+from .frameworks import DEFAULT_QUEUE_NAME, TaskResult, TaskResultStatus
+
+if TYPE_CHECKING:
+    from ..authoring.context import Context
+
+_LATE = ("enqueued_at", "started_at", "worker_ids", "errors")
+
+
+def _late(name: str) -> Any:
+    """Return a property that is read from the queue when it is first asked for."""
+
+    def get(self: Any) -> Any:
+        if name not in self.known:
+            self.look()
+        return self.known[name]
+
+    def set(self: Any, value: Any) -> None:
+        self.known[name] = value
+
+    return property(get, set)
+
+
+class RunningResult(TaskResult):
+    """A TaskResult that asks the database only for what nobody knows without.
+
+    Of a first attempt that is the time of its enqueue. An attempt costs no query so, and
+    needs no connection, unless somebody looks.
+    """
+
+    enqueued_at = _late("enqueued_at")
+    started_at = _late("started_at")
+    worker_ids = _late("worker_ids")
+    errors = _late("errors")
+
+    def __new__(cls, **facts: Any) -> Self:
+        """Its properties need a place from the beginning."""
+        result = super().__new__(cls)
+        object.__setattr__(result, "known", {})
+        return result
+
+    @classmethod
+    def of(cls, context: Context, args: Any, kwargs: Any) -> Self:
+        """Return the result of the attempt that begins now. ``args`` are without a context."""
+        found = declared.find(context.type)
+        assert found is not None
+        now = timezone.now()
+        result = cls(
+            task=declared.as_enqueued(
+                found.task,
+                priority=context.priority,
+                queue_name=context.collection or DEFAULT_QUEUE_NAME,
+                identifier=context.identifier,
+            ),
+            id=str(context.uuid),
+            status=TaskResultStatus.RUNNING,
+            enqueued_at=None,
+            started_at=now,
+            last_attempted_at=now,
+            finished_at=None,
+            args=args,
+            kwargs=kwargs,
+            backend=found.task.backend,
+            errors=[],
+            worker_ids=[context.worker],
+        )
+        object.__setattr__(result, "context_key", context.key)
+        del result.known["enqueued_at"]
+        if context.attempt > 1:
+            result.known.clear()
+        object.__setattr__(result, "current", (context.worker, now))
+        return result
+
+    @property
+    def sender(self) -> type:
+        """The class of the backend, which sends the signals."""
+        return type(self.task.get_backend())
+
+    def end(self, status: Any, time: datetime) -> None:
+        """Note the end of the task."""
+        object.__setattr__(self, "status", status)
+        object.__setattr__(self, "finished_at", time)
+
+    def look(self) -> None:
+        """Read what is not known yet."""
+        instance, attempt = self.context_key
+        worker, now = self.current
+        enqueued_at, before = results.history(instance, attempt)
+        starts = [record for record in before if record.event == Event.START]
+        found = {
+            "enqueued_at": enqueued_at,
+            "started_at": results.local(starts[0].time) if starts else now,
+            "worker_ids": [*(record.who for record in starts), worker],
+            "errors": errors.raised(r for r in before if r.event in errors.EVENTS),
+        }
+        for name in _LATE:
+            self.known.setdefault(name, found[name])

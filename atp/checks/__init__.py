@@ -1,0 +1,23 @@
+"""System checks: they report problems with a project's settings before a task runs."""
+
+from .contracts import check_contracts
+from .folders import check_scratch, check_storage
+from .hooks import check_hooks
+from .middleware import check_middleware
+from .pages import check_login, check_users
+from .queue import check_queue_database, check_retention, check_transactional
+from .settings import check_settings
+
+__all__ = [
+    "check_contracts",
+    "check_hooks",
+    "check_login",
+    "check_middleware",
+    "check_queue_database",
+    "check_retention",
+    "check_scratch",
+    "check_settings",
+    "check_storage",
+    "check_transactional",
+    "check_users",
+]

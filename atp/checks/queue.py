@@ -1,0 +1,137 @@
+"""The queue's database, and what the declared Types ask of it."""
+
+from django.apps import apps
+from django.core import checks
+from django.core.checks import Error, Tags, register
+from django.db import connections, router
+from django.db.utils import ConnectionDoesNotExist
+
+from ..authoring import retrying
+from ..conf import settings
+from ..verbs.registry import registry
+from ..words.hints import did_you_mean
+from .settings import with_valid_settings
+
+# A message names this many Types at most.
+NAMED = 10
+
+
+@register(Tags.compatibility)
+@with_valid_settings
+def check_queue_database(app_configs, **kwargs):
+    """Check the settings of the queue's database, without a connection to it."""
+    try:
+        connection = connections[settings.DATABASE]
+    except ConnectionDoesNotExist:
+        return [
+            Error(
+                f"ATP['DATABASE'] is {settings.DATABASE!r}, which is not in DATABASES."
+                f"{did_you_mean(settings.DATABASE, list(connections))}",
+                id="atp.E002",
+            )
+        ]
+    return [
+        *_check_routing(),
+        *(_check_sqlite(connection) if connection.vendor == "sqlite" else []),
+    ]
+
+
+@register(Tags.compatibility)
+@with_valid_settings
+def check_transactional(app_configs, **kwargs):
+    """Check that transactional Types name the queue's database, where their end is written (G7)."""
+    return [
+        Error(
+            f"Type {task_type.identifier!r} is transactional on database {task_type.database!r}, "
+            f"but the queue is in {settings.DATABASE!r}.",
+            hint="What a handler writes can be committed with its end only in one database. "
+            f"If it writes to {settings.DATABASE!r}, say transactional={settings.DATABASE!r}.",
+            id="atp.E003",
+        )
+        for task_type in registry
+        if task_type.database not in (None, settings.DATABASE)
+    ]
+
+
+@register(Tags.compatibility)
+@with_valid_settings
+def check_exceptions(app_configs, **kwargs):
+    """Check that the dotted names of ``retry_on`` and ``fatal_on`` name exceptions."""
+    return [
+        Error(f"Type {task_type.identifier!r}: {problem}", id="atp.E008")
+        for task_type in registry
+        for problem in retrying.problems(task_type)
+    ]
+
+
+@register(Tags.compatibility)
+@with_valid_settings
+def check_retention(app_configs, **kwargs):
+    """Report the Types that keep Instances for ever: some day these fill the disk."""
+    kept = sorted(
+        task_type.identifier for task_type in registry if task_type.registration().retention is None
+    )
+    if not kept:
+        return []
+    named = ", ".join(kept[:NAMED]) + (", …" if len(kept) > NAMED else "")
+    return [
+        checks.Info(
+            f"{len(kept)} Types keep what has ended for ever: {named}.",
+            hint="An Instance with its log takes about 1 kB. Say retention=timedelta(days=…) of "
+            "the Type, or in ATP['RETENTION']. If it is meant, add 'atp.I007' to "
+            "SILENCED_SYSTEM_CHECKS.",
+            id="atp.I007",
+        )
+    ]
+
+
+def _check_routing():
+    """Check that plain queries find a queue that has a database alias of its own."""
+    found = router.db_for_read(apps.get_model("atp", "Instance"))
+    if found == settings.DATABASE:
+        return []
+    return [
+        checks.Warning(
+            f"ATP['DATABASE'] is {settings.DATABASE!r}, but DATABASE_ROUTERS sends ATP's models to "
+            f"{found!r}.",
+            hint="Add 'atp.router.QueueRouter' to DATABASE_ROUTERS.",
+            id="atp.W004",
+        )
+    ]
+
+
+def _check_sqlite(connection):
+    """Check the options that SQLite needs as a queue: WAL, immediate transactions, a time-out."""
+    options = connection.settings_dict.get("OPTIONS", {})
+    mode = str(options.get("transaction_mode") or "").upper()
+    pragmas = "".join(str(options.get("init_command") or "").lower().split())
+    is_fine = {
+        "atp.W001": mode in ("IMMEDIATE", "EXCLUSIVE"),
+        "atp.W002": "journal_mode=wal" in pragmas,
+        "atp.W003": float(options.get("timeout", 5)) >= 10,
+    }
+    where = f"DATABASES[{connection.alias!r}]['OPTIONS']"
+    return [
+        checks.Warning(f"{where}{problem}", hint=hint, id=id)
+        for id, (problem, hint) in _SQLITE.items()
+        if not is_fine[id]
+    ]
+
+
+_SQLITE = {
+    "atp.W001": (
+        "['transaction_mode'] is not 'IMMEDIATE'.",
+        "A transaction that reads first and writes later fails with 'database is locked' when "
+        "another process has written in between.",
+    ),
+    "atp.W002": (
+        "['init_command'] does not set 'PRAGMA journal_mode=WAL'.",
+        "Without a write-ahead log every reader keeps the daemon waiting, and the daemon every "
+        "reader.",
+    ),
+    "atp.W003": (
+        "['timeout'] is less than 10 seconds.",
+        "SQLite has one writer at a time: the others wait this long for their turn before they "
+        "fail.",
+    ),
+}

@@ -1,0 +1,30 @@
+"""The kinds of values that the settings take, from the annotations of the defaults."""
+
+import types
+from datetime import timedelta
+from typing import Any, get_origin, get_type_hints
+
+from .defaults import Defaults
+
+HINTS = get_type_hints(Defaults)
+_MAY_BE_ZERO = {"BACKOFF", "BACKOFF_MAX", "RETENTION", "GRACE", "RELEASE_GRACE", "CANCEL_GRACE"}
+_MAY_BE_ZERO |= {"KEEP_CONNECTIONS", "MISFIT_FOR"}
+
+
+def kind_problem(name: str, value: Any) -> str | None:
+    """Return a sentence if a value is of the wrong kind for its key, else None."""
+    hint = HINTS[name]
+    kinds = hint.__args__ if isinstance(hint, types.UnionType) else (hint,)
+    kinds = tuple(get_origin(kind) or kind for kind in kinds)
+    accepted = tuple(kinds) + ((int,) if float in kinds else ())
+    if not isinstance(value, accepted) or (isinstance(value, bool) and bool not in kinds):
+        wanted = " or ".join("None" if k is type(None) else k.__name__ for k in kinds)
+        return f"ATP[{name!r}] must be {wanted}, not {value!r}."
+    if isinstance(value, timedelta):
+        value = value.total_seconds()
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
+        if not 0 <= value < float("inf"):
+            return f"ATP[{name!r}] must be 0 or more and finite, not {value!r}."
+        if float in kinds and value == 0 and name not in _MAY_BE_ZERO:
+            return f"ATP[{name!r}] must be more than 0."
+    return None

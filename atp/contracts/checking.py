@@ -1,0 +1,172 @@
+"""The check of inputs against a contract: every problem by its path. Only surfaces call it."""
+
+from __future__ import annotations
+
+import inspect
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from ..exceptions import InvalidInputs, NotSerializable
+from ..payload import binding, tagged_json
+from ..words import wording
+from ..words.hints import did_you_mean
+from .contract import Contract, schema_of
+
+if TYPE_CHECKING:
+    from ..authoring.task_type import TaskType
+
+# Problems that are told at most.
+MOST = 20
+_P = inspect.Parameter
+
+
+class Problem(NamedTuple):
+    """A part of inputs that does not fit: ``path`` is as ``order.lines[2].sku``."""
+
+    path: str
+    text: str
+
+
+def check(task_type: TaskType, inputs: Mapping[str, Any] | Sequence[Any]) -> list[Problem]:
+    """Return every problem of inputs, 20 at most; an empty list if they fit.
+
+    ``inputs`` are values as ``enqueue()`` takes them: a mapping of arguments by name, with those
+    by position under ``"*"``, or a sequence of arguments by position. Names and numbers of
+    arguments are compared with the signature, values with the contract. The list is empty where
+    the Type has no contract. Nothing is changed and nothing written.
+    """
+    contract = schema_of(task_type)
+    if contract is None:
+        return []
+    args, kwargs = (
+        binding.unbind(dict(inputs)) if isinstance(inputs, Mapping) else (tuple(inputs), {})
+    )
+    found = []
+    for problem in _problems(task_type, contract, args, kwargs):
+        found.append(problem)
+        if len(found) == MOST:
+            break
+    return found
+
+
+def require(task_type: TaskType, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+    """Raise InvalidInputs, with all ``problems``, if arguments do not fit the contract."""
+    found = check(task_type, {**kwargs, binding.POSITIONAL: list(args)})
+    if not found:
+        return
+    told = " ".join(
+        problem.text if problem.text.startswith("Inputs of ") else f"{problem.path}: {problem.text}"
+        for problem in found
+    )
+    if not told.startswith("Inputs of "):
+        told = f"Inputs of {task_type.identifier!r} do not fit. {told}"
+    error = InvalidInputs(told, argument=found[0].path or None)
+    error.problems = tuple(found)
+    raise error
+
+
+def _problems(
+    task_type: TaskType, contract: Contract, args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> Iterator[Problem]:
+    signature = task_type.signature
+    yield from _misfits(task_type.identifier, signature, args, kwargs)
+    for name, path, value in _given(signature, args, kwargs):
+        yield from _of_value(contract, name, path, value)
+
+
+def _misfits(
+    name: str, signature: inspect.Signature, args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> Iterator[Problem]:
+    """Yield what is wrong with names and numbers; the first in the words of enqueue()."""
+    try:
+        binding.bind(name, signature, args, kwargs)
+    except InvalidInputs as error:
+        told = error.argument or ""
+        yield Problem(told, str(error))
+    else:
+        return
+    kinds = [each.kind for each in signature.parameters.values()]
+    unknown = [
+        each for each in kwargs if each not in signature.parameters and _P.VAR_KEYWORD not in kinds
+    ]
+    for each in unknown:
+        if each != told:
+            hint = did_you_mean(each, signature.parameters)
+            yield Problem(each, f"There is no argument {each!r}.{hint}")
+    by_position = list(signature.parameters)[: len(args)]
+    for each, parameter in signature.parameters.items():
+        is_needed = parameter.default is _P.empty and parameter.kind not in (
+            _P.VAR_POSITIONAL,
+            _P.VAR_KEYWORD,
+        )
+        if is_needed and each not in kwargs and each not in by_position and each != told:
+            yield Problem(each, "It is required.")
+
+
+def _given(
+    signature: inspect.Signature, args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> Iterator[tuple[str, tuple[str | int, ...], Any]]:
+    """Yield the parameter, the path and the value of each argument that has a parameter."""
+    parameters = signature.parameters.values()
+    positional = [each for each in parameters if each.kind not in (_P.KEYWORD_ONLY, _P.VAR_KEYWORD)]
+    for number, value in enumerate(args):
+        taken = positional[min(number, len(positional) - 1)] if positional else None
+        if taken is None:
+            return
+        if taken.kind is _P.VAR_POSITIONAL:
+            yield taken.name, (taken.name, number - len(positional) + 1), value
+        elif number < len(positional):
+            yield taken.name, (taken.name,), value
+    rest = next((each.name for each in parameters if each.kind is _P.VAR_KEYWORD), None)
+    stars = (_P.VAR_POSITIONAL, _P.VAR_KEYWORD, _P.POSITIONAL_ONLY)
+    for name, value in kwargs.items():
+        known = signature.parameters.get(name)
+        if known is not None and known.kind not in stars:
+            yield name, (name,), value
+        elif rest is not None:
+            yield rest, (name,), value
+
+
+def _of_value(
+    contract: Contract, name: str, path: tuple[str | int, ...], value: Any
+) -> Iterator[Problem]:
+    from .problems import problems
+
+    try:
+        plain = json.loads(tagged_json.to_json(value))
+    except NotSerializable:
+        return  # enqueue() refuses it in its own words
+    schema, is_wrong = contract.parameters[name], False
+    for below, text in problems(schema, contract.defs, plain):
+        is_wrong = True
+        yield Problem(shown((*path, *below)), text)
+    is_default = "default" in schema and plain == schema["default"]
+    if not is_wrong and not is_default and name in contract.adapters:
+        yield from _of_validators(contract.adapters[name], path, value)
+
+
+def _of_validators(adapter: Any, path: tuple[str | int, ...], value: Any) -> Iterator[Problem]:
+    """Yield what a schema cannot say: bounds of dates and decimals, the project's validators.
+
+    The value that pydantic makes of it is thrown away.
+    """
+    from pydantic import ValidationError
+
+    try:
+        adapter.validate_python(value)
+    except ValidationError as error:
+        for each in error.errors(include_url=False, include_context=False, include_input=False):
+            yield Problem(shown((*path, *each["loc"])), f"{each['msg']}.")
+    # A validator of the project may raise anything.
+    except Exception as error:
+        text = wording.shorten(f"{type(error).__name__}: {error}", 200)
+        yield Problem(shown(path), f"It cannot be checked: {text}.")
+
+
+def shown(path: Sequence[str | int]) -> str:
+    """Return a path as text: ``order.lines[2].sku``."""
+    told = ""
+    for part in path:
+        told += f"[{part}]" if isinstance(part, int) else f".{part}" if told else part
+    return told

@@ -1,0 +1,48 @@
+"""Planning the slots of schedules (G16)."""
+
+from functools import partial
+
+from .. import journal
+from .chore import Chore
+
+# The number of schedules that are planned at once.
+LIMIT = 500
+# The time until the next look where nothing could be planned, in seconds.
+REST = 0.2
+
+
+class Plan(Chore):
+    """Done when a look has found that a slot is due, and again until none is left.
+
+    A look also tells when the next slot will be due: the timer of that time wakes the daemon.
+    """
+
+    name, doing = "plan", "planning the slots of schedules"
+
+    def may(self):
+        return self.core.identity.leased
+
+    def is_due(self):
+        queue = self.core.queue
+        if queue.planned_at is not None and self.core.timers.passed(self.name):
+            queue.planned_at = None
+            self.again()
+        return super().is_due()
+
+    def call(self):
+        return partial(self.core.store.schedules.plan, who=self.core.identity.name, limit=LIMIT)
+
+    def done(self, result):
+        planned, queue = result.value, self.core.queue
+        if planned.decided:
+            journal.planned(slots=planned.decided, enqueued=planned.enqueued)
+        if planned.enqueued:
+            queue.call()
+        if not planned.decided:
+            # Another daemon has planned it, or somebody has locked it: the other chores come first.
+            self.core.timers.later("outlook", REST)
+            return
+        if not planned.is_whole:
+            self.again()
+        # The look tells when the next slot will be due.
+        self.core.timers.now("outlook")

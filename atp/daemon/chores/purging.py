@@ -1,0 +1,93 @@
+"""Removing what retention allows to remove, in a thread beside claiming and recording."""
+
+from django.db import connections
+
+from ...conf import settings
+from .. import journal
+from ..system.processes import uptime
+from .chore import Chore
+
+PURGING = "purging"
+# The number of Instances that are removed at once. It grows as long as the daemon is behind,
+# and shrinks if a removal takes too long, in seconds, or fails.
+FEWEST, FIRST, MOST = 10, 500, 5000
+LONG = 1.0
+# If more is left, it rests for a multiple of the time that the last removal took, by vendor,
+# and for LONGEST_REST seconds at most.
+REST = {"sqlite": 2.0}
+LONGEST_REST = 0.2
+# If nothing is left, it comes back when half a piece should be there, no sooner than this.
+SHORTEST = 0.1
+# A connection is kept for the next removal only if that comes soon, in seconds.
+SOON = 5.0
+
+
+class Purge(Chore):
+    """Decides how much is removed, and when.
+
+    It holds nothing under the daemon's identity, so that its failure costs none.
+    """
+
+    name, doing = "purge", PURGING
+
+    def __init__(self, *parts):
+        super().__init__(*parts)
+        self._timers = self.core.timers
+        self._rest = REST.get(connections[settings.DATABASE].vendor, 1.0)
+        self._limit = FIRST
+        self._pause = settings.PURGE_EVERY
+        self._marks = {}
+        self._untold = 0
+
+    def every(self):
+        return settings.PURGE_EVERY
+
+    def may(self):
+        return self.core.identity.is_registered
+
+    def call(self):
+        if self._timers.due("purge everywhere", settings.PURGE_EVERY):
+            # Instances that were left out, or that ended late, are before the marks.
+            self._marks.clear()
+        limit, marks, pause = self._limit, self._marks, self._pause
+
+        def purge():
+            began = uptime()
+            count = self.core.store.purge(limit=limit, marks=marks)
+            if count < limit and pause > SOON:
+                connections[settings.DATABASE].close()
+            return count, uptime() - began, limit
+
+        return purge
+
+    def done(self, result):
+        self._purged(*result.value)
+
+    def _purged(self, count, seconds, limit):
+        self._untold += count
+        # A busy daemon removes all the time: it says so only now and then.
+        if self._untold and self._timers.due("purged", settings.PURGE_EVERY):
+            journal.purged(count=self._untold)
+            self._untold = 0
+        if count >= limit:
+            if seconds < LONG:
+                self._limit = min(MOST, 2 * limit)
+            else:
+                self._limit = max(FIRST, limit // 2)
+            self._pause = max(SHORTEST, self._pause / 2)
+            self._timers.later("purge", min(LONGEST_REST, self._rest * seconds))
+            return
+        self._pause *= _within(limit / 2 / max(count, 1))
+        self._pause = max(SHORTEST, min(settings.PURGE_EVERY, self._pause))
+        self._timers.later("purge", self._pause)
+
+    def failed(self, result):
+        """Try again with the next look, on a new connection, and with less at once."""
+        self._limit = max(FEWEST, self._limit // 2)
+        journal.purge_failed(error=" ".join(str(result.error).split()))
+        self._timers.later("purge", settings.PURGE_EVERY)
+
+
+def _within(factor):
+    """Nothing changes by more than twice at once."""
+    return max(0.5, min(2.0, factor))

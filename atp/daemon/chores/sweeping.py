@@ -1,0 +1,34 @@
+"""Taking away the Tasks of lost daemons."""
+
+from .. import journal
+from ..system import abandoned
+from .chore import Chore
+
+
+class Sweep(Chore):
+    """Done when a look has found lost daemons, and this daemon may judge them."""
+
+    name, doing = "sweep", "sweeping"
+
+    def may(self):
+        return self.core.identity.may_sweep
+
+    def call(self):
+        daemon = self.core.identity.current
+
+        def sweep():
+            # No process of theirs may run here any more when their Tasks are taken away.
+            ended = abandoned.end()
+            return ended, self.core.store.sweep(daemon=daemon)
+
+        return sweep
+
+    def done(self, result):
+        ended, swept = result.value
+        if ended:
+            journal.abandoned(count=ended)
+        if swept.daemons or swept.expired:
+            names = ", ".join(swept.daemons) or "one with many Tasks"
+            journal.daemons_lost(daemons=names, expired=swept.expired)
+            self.core.counters.lost(swept.lost, "its daemon was lost")
+            self.core.queue.put_back()

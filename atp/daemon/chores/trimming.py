@@ -1,0 +1,36 @@
+"""Removing old slots and old error groups, in the thread that purges."""
+
+from datetime import timedelta
+
+from django.db import connections
+
+from ...conf import settings
+from .. import journal
+from .chore import Chore
+
+# An error group without dead letters is kept so long after its last failure.
+KEPT = timedelta(days=30)
+
+
+class Trim(Chore):
+    """Done every PURGE_EVERY. Its failure costs no identity, and it is done the next time."""
+
+    name, doing = "trim", "removing old slots and error groups"
+
+    def every(self):
+        return settings.PURGE_EVERY
+
+    def may(self):
+        return self.core.identity.is_registered
+
+    def call(self):
+        def trim():
+            store = self.core.store
+            store.schedules.trim()
+            store.errors.trim(before=store.now() - KEPT)
+            connections[settings.DATABASE].close()
+
+        return trim
+
+    def failed(self, result):
+        journal.purge_failed(error=" ".join(str(result.error).split()))

@@ -1,0 +1,129 @@
+"""Claiming: when to look at the queue, and for how much."""
+
+from ...conf import settings
+from ...protection import messages as downstream_messages
+from ...words import attempt_messages
+from .. import journal
+from ..system.processes import uptime
+from .unrecorded import BATCH
+
+CLAIMING = "claiming"
+# After a look that found nothing, the next comes this late, in seconds, and ever later.
+FIRST_WAIT = 0.01
+
+
+class Claiming:
+    """Works in the claiming thread. Every call is a claim, or one of its ``chores``."""
+
+    def __init__(self, core, thread, attempts, chores):
+        self._core = core
+        self._thread = thread
+        self._identity = core.identity
+        self._pool = core.pool
+        self._queue = core.queue
+        self._attempts = attempts
+        self._chores = chores
+        self._wait, self._put_backs_at_wait = FIRST_WAIT, None
+
+    def turn(self, claims):
+        """Start the next call, if the thread is free; without ``claims`` only chores."""
+        if self._thread.busy:
+            return
+        wanted = self._wanted() if claims and self._identity.leased else 0
+        if wanted and self._identity.types and self._is_time():
+            self._claim(wanted)
+        else:
+            self._chores.turn()
+
+    def _wanted(self):
+        if not self._pool.is_low():
+            return 0
+        return self._pool.wanted(behind=max(0, len(self._core.unrecorded) - BATCH))
+
+    def _is_time(self):
+        """Whether a worker has become free, or something waits or may wait."""
+        freed = self._queue.take_freed()
+        return freed or self._queue.is_due or self._queue.more_waits
+
+    def _claim(self, wanted):
+        core, queue = self._core, self._queue
+        daemon, types = self._identity.current, core.misfits.claimable(self._identity.types)
+        put_backs, calls = queue.put_backs, queue.calls
+        free, began = self._pool.free(), uptime()
+        if self.found_nothing():
+            # One Task starts at once; the next claim takes the others that came with it.
+            wanted = 1
+        queue.forget_empty()
+        if queue.is_due:
+            queue.due_at = None
+        careful = core.caution.is_advised
+
+        def claim():
+            claimed = core.store.claim(
+                daemon, types, wanted, free=free, careful=careful, memory=core.memory
+            )
+            # Tasks that are too late hide the due ones behind them.
+            missed = 0 if claimed else core.store.miss(who=self._identity.name)
+            return claimed, missed
+
+        def claimed(result):
+            tasks, missed = result.value
+            if missed:
+                core.counters.missed(missed)
+            # This claim may not have seen the Tasks that came into the queue meanwhile.
+            was_called = queue.calls != calls
+            queue.more_waits = len(tasks) >= wanted or bool(missed) or was_called
+            if not queue.more_waits:
+                queue.found_empty(put_backs)
+            if not tasks:
+                self._wait_longer(put_backs)
+            else:
+                self._wait = FIRST_WAIT
+                self._pool.claim_took(uptime() - began)
+                self._take(tasks)
+
+        self._thread.submit(CLAIMING, claim, claimed)
+
+    def _wait_longer(self, put_backs):
+        if put_backs != self._put_backs_at_wait:
+            # However often it was nothing: where there is a limit, there will be room.
+            self._wait, self._put_backs_at_wait = FIRST_WAIT, put_backs
+        self._core.timers.later("outlook", self._wait)
+        self._wait = min(2 * self._wait, settings.POLL_EVERY)
+
+    def locked(self, result):
+        """A claim has met a lock of somebody else, and has taken nothing: the next is careful."""
+        if result.doing == CLAIMING:
+            self._queue.more_waits = True
+
+    def _take(self, tasks):
+        journal.claimed(count=len(tasks))
+        self._attempts.limited.add(tasks)
+        self._pool.put(tasks)
+        for name, gone in self._core.downstreams.too_early(self._pool):
+            self._attempts.hand_back(gone, downstream_messages.takes_no_more(name))
+        if self._attempts.stopping:
+            self._attempts.hand_back_unstarted(self._attempts.stopping)
+
+    def handed(self, task):
+        """Take a Task that an enqueue has handed to this daemon, as idle as it was then."""
+        has_free = self._pool.has_free()
+        self._take([task])
+        if not has_free and not self._attempts.stopping:
+            # Others may be idle. What it has claimed itself it keeps.
+            self._attempts.hand_back(
+                [self._pool.take_waiting(task.key)], attempt_messages.no_worker_free()
+            )
+
+    @property
+    def is_claiming(self):
+        """Whether a claim is on its way: what it brings is held by this daemon, wanted or not."""
+        return self._thread.doing == CLAIMING
+
+    def found_nothing(self):
+        """Whether the last look found nothing due, and nothing was put back since."""
+        return self._queue.is_empty or not self._identity.types
+
+    def is_idle(self):
+        """Whether a worker would at once start a Task that came now."""
+        return self.found_nothing() and self._pool.has_free() and not self._attempts.stopping

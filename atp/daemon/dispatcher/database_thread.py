@@ -1,0 +1,135 @@
+"""Calls to the store, off the event loop, each bounded in time.
+
+A call runs in a thread that has a connection of its own. One that takes too
+long has its socket shut down: signals do not interrupt a driver that waits
+in C code, and a server's statement_timeout does not see a dead link.
+"""
+
+import contextlib
+import os
+import queue
+import socket
+import threading
+from dataclasses import dataclass
+
+from django.db import connections
+
+from ...conf import settings
+from .. import journal
+from ..system.processes import uptime
+
+# A call that goes on after its connection was cut has it cut again after this, in seconds.
+CUT_AGAIN = 1.0
+# A statement waits so long, in seconds, for a lock that another session holds.
+LOCK_TIMEOUT = 0.1
+
+
+@dataclass(frozen=True)
+class Result:
+    """The end of a call: ``value`` or ``error``, sent and received on the uptime clock.
+
+    ``is_locked`` says that nothing is wrong but a lock that somebody else holds;
+    ``failed(result)`` is called with an error, where the caller wants that.
+    """
+
+    doing: str
+    then: object
+    value: object = None
+    error: BaseException | None = None
+    is_locked: bool = False
+    failed: object = None
+    sent: float = 0.0
+    received: float = 0.0
+
+
+class DatabaseThread:
+    """One thread, one connection, one call at a time.
+
+    ``results`` is the queue that finished calls are put into, ``wake`` is
+    called after each. No call waits long for the locks of others.
+    """
+
+    def __init__(self, name, store, results, wake):
+        self._calls = queue.SimpleQueue()
+        self._store = store
+        self._results = results
+        self._wake = wake
+        # The words of the call that has not been answered yet.
+        self.doing = None
+        self._is_stale = False
+        self._since, self._deadline = 0.0, None
+        self._connection = None
+        threading.Thread(target=self._run, name=name, daemon=True).start()
+
+    @property
+    def busy(self):
+        """Whether a call has not been answered yet."""
+        return self.doing is not None
+
+    def submit(self, doing, call, then, failed=None):
+        """Run ``call()``; its result goes to ``then(result)`` on the event loop.
+
+        An error goes to ``failed(result)`` there, if that is given.
+
+        ``doing`` says in words what the call does, for the log.
+        """
+        if self.busy:
+            raise AssertionError(f"{doing}: still {self.doing}")
+        self.doing, self._since, self._deadline = doing, uptime(), None
+        self._calls.put((doing, call, then, failed))
+
+    def reconnect(self):
+        """Use a new connection from the next call on: what broke another may have broken this."""
+        self._is_stale = True
+
+    def answered(self):
+        """Take note that the result of the call has been collected."""
+        self.doing = None
+
+    def cut_if_overdue(self, limit):
+        """Shut the connection down if the call takes longer, and again until it gives up."""
+        if not self.busy:
+            return
+        now = uptime()
+        if self._deadline is None:
+            self._deadline = self._since + limit
+        if now >= self._deadline:
+            if self._deadline == self._since + limit:
+                journal.database_slow(doing=self.doing, seconds=limit)
+            # It may have been connecting just now, which cannot be cut.
+            self._deadline = now + CUT_AGAIN
+            _shut_down(self._connection)
+
+    def _run(self):
+        self._connection = connections[settings.DATABASE]
+        while True:
+            doing, call, then, failed = self._calls.get()
+            sent = uptime()
+            try:
+                if self._is_stale:
+                    self._is_stale = False
+                    self._connection.close()
+                self._store.limit_waiting(LOCK_TIMEOUT)
+                value = call()
+                result = Result(doing, then, value=value, sent=sent, received=uptime())
+            except BaseException as error:
+                is_locked = self._store.is_lock(error)
+                if not is_locked:
+                    with contextlib.suppress(Exception):
+                        self._connection.close()
+                result = Result(
+                    doing, then, error=error, is_locked=is_locked, failed=failed, sent=sent
+                )
+            self._results.put((self, result))
+            self._wake()
+
+
+def _shut_down(connection):
+    raw = connection.connection if connection is not None else None
+    if raw is None or connection.vendor != "postgresql":
+        return  # still connecting, which connect_timeout bounds; or SQLite's busy time-out does
+    try:
+        with socket.socket(fileno=os.dup(raw.fileno())) as link:
+            link.shutdown(socket.SHUT_RDWR)
+    except Exception:
+        return  # it is closed already

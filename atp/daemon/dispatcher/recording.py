@@ -1,0 +1,109 @@
+"""Recording: the thread that renews the lease and writes what has happened."""
+
+from ...store.values import Move
+from .. import journal
+from ..membership.renewal import LOOK_AGAIN
+from ..system.processes import uptime
+
+RECORDING, LEAVING = "recording", "leaving"
+
+
+class Recording:
+    """Works in the recording thread; ``turn()`` starts the most urgent call."""
+
+    def __init__(self, core, thread, attempts, renewal, chores):
+        self._core = core
+        self._thread = thread
+        self._unrecorded = core.unrecorded
+        self._attempts = attempts
+        self._renewal = renewal
+        self._chores = chores
+        # Since when something waits for a lock of others to be gone.
+        self._locked_since = None
+
+    def turn(self):
+        """Renew when it is time, do a chore that is due, else write what has happened."""
+        if self._thread.busy:
+            return
+        if self._renewal.is_due():
+            self._renewal.start(self._thread)
+        elif not self._chores.turn():
+            unrecorded = self._unrecorded
+            if unrecorded.has_aside and self._core.timers.due("locked", LOOK_AGAIN):
+                unrecorded.readmit(unrecorded.aside() - self._core.identity.left)
+            if unrecorded.is_ripe(more_comes=self._attempts.any()):
+                self._deliver()
+
+    def _deliver(self):
+        core, limited = self._core, self._attempts.limited
+        batch, careful = self._unrecorded.take(), core.caution.is_advised
+        daemon = core.identity.current
+
+        def deliver():
+            delivered = core.store.deliver(batch, daemon=daemon, careful=careful)
+            done = batch
+            if delivered.locked:
+                done = [entry for entry in batch if entry.instance not in delivered.locked]
+            lanes = limited.unstarted_lanes(done) if not delivered.refused else ()
+            if lanes:
+                core.store.give_back(lanes, memory=core.memory)
+            if limited.ends_any(done):
+                # An idle daemon may start another attempt.
+                core.store.tell()
+            return done, delivered
+
+        self._thread.submit(RECORDING, deliver, self._recorded)
+
+    def leave(self, then):
+        """Give up the daemon's row."""
+        daemon, store = self._core.identity.current, self._core.store
+        counts = self._core.statistics.send(is_last=True)
+
+        def leave():
+            is_added = counts is not None and store.statistics.add(daemon, counts)
+            return store.leave(daemon), is_added
+
+        def left(result):
+            has_left, is_added = result.value
+            self._core.statistics.answered(is_added)
+            then(has_left)
+
+        self._thread.submit(LEAVING, leave, left)
+
+    def _recorded(self, result):
+        batch, delivered = result.value
+        refused = delivered.refused
+        moves = [entry for entry in refused if isinstance(entry, Move)]
+        surprises = [move for move in moves if not self._unrecorded.is_doubtful(move)]
+        self._core.statistics.recorded(batch, refused)
+        self._attempts.recorded(batch, refused)
+        self._unrecorded.acknowledge(delivered.locked)
+        self._note_locks(delivered)
+        if surprises:
+            # This daemon does not hold all that it thinks it holds: a new identity puts
+            # that right.
+            self._core.identity.lose()
+
+    def _note_locks(self, delivered):
+        if delivered.waited or delivered.locked:
+            self._core.caution.met(RECORDING)
+        if delivered.locked and self._locked_since is None:
+            self._locked_since = uptime()
+            journal.results_locked(count=len(delivered.locked))
+        elif self._locked_since is not None and not self._unrecorded.has_aside:
+            journal.results_unlocked(seconds=uptime() - self._locked_since)
+            self._locked_since = None
+
+    def locked(self, result):
+        """A call has met a lock of somebody else, and has written nothing: it is made again."""
+        if result.doing == RECORDING:
+            self._unrecorded.give_back()
+        elif result.doing == LEAVING:
+            self._core.statistics.answered(False)
+
+    def failed(self, result):
+        """A batch may be in the database or not: joining will tell."""
+        if result.doing == RECORDING:
+            # A batch that took too long is written in smaller pieces.
+            self._unrecorded.give_back()
+            self._unrecorded.shrink()

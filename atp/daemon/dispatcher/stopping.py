@@ -1,0 +1,85 @@
+"""Stopping a dispatcher: what runs gets its grace, and what has ended is delivered."""
+
+from ...states import Event
+from ...words import attempt_messages
+from .. import journal
+from ..membership.renewal import LOOK_AGAIN
+from ..system.processes import uptime
+
+# Exit statuses, which the supervisor reads; any other means that it died.
+DONE, UNDELIVERED, ORPHANED = 0, 4, 5
+# Beyond its grace a stopping daemon tries this long to deliver its results, in seconds.
+DELIVERY_GRACE = 10.0
+# From this on it says what it is still waiting for, and so often, in seconds.
+SOON, TELL_UNDELIVERED = 1.0, 3.0
+
+
+class Stopping:
+    """``threads`` are those of the calls that have to end before the dispatcher does."""
+
+    def __init__(self, core, threads, attempts, orders, recording):
+        self._core = core
+        self._threads = threads
+        self._attempts = attempts
+        self._orders = orders
+        self._recording = recording
+        self._at = None
+        # Whether the daemon has given up its row.
+        self.has_left = False
+
+    @property
+    def is_stopping(self):
+        return self._at is not None
+
+    def stop(self, grace):
+        """Claim nothing more; give running tasks ``grace`` seconds, then hand them back."""
+        at = uptime() + grace
+        self._at = at if self._at is None else min(self._at, at)
+        self._orders.stop()
+
+    def turn(self):
+        """Go on with stopping; returns the exit status when it is over."""
+        if self._at is None:
+            return None
+        core, (claimer, recorder) = self._core, self._threads
+        over = uptime() - self._at
+        if over >= 0 and len(core.pool):
+            self._attempts.endings.ask_all(Event.RELEASE, attempt_messages.daemon_stopping())
+        if over >= 0 and core.timers.due("undelivered", TELL_UNDELIVERED):
+            self._tell_undelivered(over)
+        if len(core.pool) or len(core.unrecorded) or recorder.busy:
+            if over <= DELIVERY_GRACE:
+                return None
+            journal.undelivered(count=len(core.unrecorded))
+            return UNDELIVERED
+        if core.identity.current is None:
+            # Without an identity there is nothing to leave; the lease runs out by itself.
+            return DONE
+        if over > DELIVERY_GRACE:
+            return DONE  # somebody else has locked its row
+        if not claimer.busy and core.timers.passed("leave"):
+            self._recording.leave(self._left)
+        return None
+
+    def _tell_undelivered(self, over):
+        """Say why a daemon that has been told to stop has not ended yet."""
+        if over < SOON:
+            return  # most have ended by then
+        claimer, recorder = self._threads
+        doing = recorder.doing or claimer.doing
+        if doing:
+            left = max(0.0, DELIVERY_GRACE - over)
+            journal.delivering(doing=doing, count=len(self._core.unrecorded), seconds=left)
+
+    def is_drained(self, found_nothing):
+        """Whether nothing is left to do here, and nothing in the queue either."""
+        return (
+            found_nothing
+            and not len(self._core.pool)
+            and not len(self._core.unrecorded)
+            and not any(thread.busy for thread in self._threads)
+        )
+
+    def _left(self, has_left):
+        self.has_left = has_left
+        self._core.timers.later("leave", LOOK_AGAIN)

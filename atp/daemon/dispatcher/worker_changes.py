@@ -1,0 +1,61 @@
+"""Workers that come, die, are stopped and go on, as the supervisor says."""
+
+from ...words import attempt_messages
+from ..pool.deaths import Deaths
+from ..pool.worker_link import WorkerLink
+from ..shared import messages
+from ..shared.channel import Channel
+from ..shared.tokens import Tokens
+
+
+class WorkerChanges:
+    """Keeps the pool as the supervisor says. ``sessions`` are the pids of living workers."""
+
+    def __init__(self, core, attempts, intake):
+        self._core = core
+        self._attempts = attempts
+        self._deaths = Deaths(core, attempts)
+        self._intake = intake
+        self.sessions = set()
+        self.on_message = {
+            messages.WorkerStarted: self._add,
+            messages.WorkerDied: self._remove,
+            messages.Frozen: self._frozen,
+            messages.Thawed: self._thawed,
+        }
+
+    def _add(self, slot, pid, channel, taking, giving):
+        channel, tokens = Channel.from_descriptor(channel), Tokens(taking, giving)
+        link = WorkerLink(slot, pid, channel, tokens, self._core.page.ring(slot))
+        # The last records of its predecessor are of no use any more.
+        link.ring.skip()
+        self.sessions.add(pid)
+        self._core.pool.add(link)
+        self._intake.add(link)
+        # The daemon's row shows its workers from the start.
+        self._core.timers.now("renew")
+
+    def _find(self, slot, pid):
+        link = self._core.pool.links.get(slot)
+        return link if link is not None and link.pid == pid else None
+
+    def _remove(self, slot, pid, how, why, running, left, cause):
+        link = self._find(slot, pid)
+        if link is None:
+            return
+        self._intake.remove(link)
+        self._core.pool.remove(slot)
+        self.sessions.discard(pid)
+        why = why or attempt_messages.worker_died(how)
+        self._deaths.died(link, running, why, left, cause)
+        link.close()
+
+    def _frozen(self, slot, pid, key, at):
+        link = self._find(slot, pid)
+        if link is not None:
+            self._attempts.pausing.begun(link, key, at, 0, is_frozen=True)
+
+    def _thawed(self, slot, pid, key, at):
+        link = self._find(slot, pid)
+        if link is not None:
+            self._attempts.pausing.ended(link, key, at)

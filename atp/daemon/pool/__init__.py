@@ -1,0 +1,1 @@
+"""The dispatcher's view of its workers, and of the attempts that they run."""

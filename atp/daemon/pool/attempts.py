@@ -1,0 +1,192 @@
+"""The attempts in this daemon's hands: the table of what runs and of what waits for a worker.
+
+What happens to them becomes moves, which wait until they are recorded in the database.
+"""
+
+import time
+
+from ...states import Event, State
+from ...store.values import PAUSE, RESUME, Move
+from ...verbs.registry import registry
+from ...words import attempt_messages
+from ..system.processes import uptime
+from .endings import Endings
+from .limited import PUTS_BACK, LimitedAttempts
+from .pausing import Pausing
+from .times import Times
+
+
+class Attempts:
+    """The attempts that this daemon holds, with what it may do to them.
+
+    ``stopping`` says why nothing is to be started, because the daemon is quiet or ends;
+    ``processes`` is how many workers may be at work. ``undecided`` are transactional
+    attempts by key whose worker died, until it is known whether they have concluded.
+    """
+
+    def __init__(self, core, processes=1):
+        self._core = core
+        self._pool = core.pool
+        self._pool.single = core.downstreams.names
+        self._unrecorded = core.unrecorded
+        self._counters = core.counters
+        self.times = Times(core.identity)
+        self.limited = LimitedAttempts(core.queue)
+        self.endings = Endings(core.pool, core.page, core.tell, self.hand_back)
+        self.pausing = Pausing(core.pool, core.page, processes, self._record_pause, core.tell)
+        self.stopping = ""
+        self.undecided = {}
+
+    def any(self):
+        """Whether anything is in this daemon's hands."""
+        return len(self._pool) > 0
+
+    def who(self, link=None):
+        """Return the name with which this daemon, or one of its workers, signs."""
+        name = self._core.identity.name
+        return f"{name} worker {link.slot}" if link else name
+
+    def asked(self, asked):
+        """Do what was asked of the holder of a Task."""
+        if asked.request in (PAUSE, RESUME):
+            self.pausing.asked((asked.instance, asked.attempt), asked.request)
+        else:
+            self.endings.asked(asked)
+
+    # Changes
+
+    def move(self, holding, event, link=None, **facts):
+        """An attempt has come to an event, now if the facts say no other time."""
+        facts = {"time": self.times.now(holding), "who": self.who(link)} | facts
+        instance, attempt = holding.key
+        if event == Event.START:
+            holding.began = facts["time"]
+        facts["holding"] = holding
+        self._unrecorded.add(Move(event=event, instance=instance, attempt=attempt, **facts))
+
+    def start(self, holding, link, at):
+        """Record a start by itself, not together with the end."""
+        holding.start_known = True
+        self.move(holding, Event.START, link, time=self.times.at_uptime(holding, at))
+
+    def release(self, holding, why, link=None, **facts):
+        """Give a Task back to the queue."""
+        self.move(holding, Event.RELEASE, link, message=why, **facts)
+        self._counters.released(holding, why)
+
+    def _record_pause(self, holding, event, link, at, message):
+        self.move(holding, event, link, time=self.times.at(holding, at), message=message)
+
+    # Handing out and handing back
+
+    def hand_out(self):
+        """Give the workers what they may start; what waited too long goes back to the queue."""
+        self._pool.take_back()
+        held_back = self._core.downstreams.held_back(self._pool)
+        for holding in self._pool.hand_out():
+            # An Instance that was lost before: its start is recorded before a worker gets it.
+            holding.start_known = True
+            self.move(holding, Event.START)
+        if held_back:
+            self._pool.put_back(held_back)
+        self.hand_back(self._pool.overstock(), attempt_messages.no_worker_free())
+
+    def hand_back(self, holdings, why):
+        """Release Tasks that were not started."""
+        for holding in holdings:
+            self.limited.hand_back(holding)
+            self.release(holding, why)
+
+    def hand_back_unstarted(self, why):
+        """Release everything that no worker has started yet."""
+        self.hand_back_waiting(why)
+        for link in self._pool.links.values():
+            self.hand_back(self._pool.unstarted(link), why)
+
+    def hand_back_waiting(self, why):
+        """Release what no worker has."""
+        if self._pool.waiting:
+            self.hand_back(self._pool.take_all_waiting(), why)
+
+    # Answers of the database
+
+    def recorded(self, batch, refused):
+        """The batch is in the database, but for what was refused."""
+        if self.limited.ends_any(batch):
+            self.limited.recorded(batch)
+        for entry in refused:
+            key = entry.instance, entry.attempt
+            concluded = self.undecided.pop(key, None)
+            if concluded is not None:
+                self._counters.finished(concluded)
+            elif isinstance(entry, Move) or not self._may_have_concluded(entry):
+                self._counters.refused(entry, self._forget(key))
+        for entry in batch:
+            if not isinstance(entry, Move) or entry in refused:
+                continue
+            key = entry.instance, entry.attempt
+            if entry.event == Event.START:
+                self._hand_out_reserved(key)
+            elif key in self.undecided:
+                self._counters.lost_worker(self.undecided.pop(key), entry)
+            if entry.event in PUTS_BACK:
+                self._core.queue.put_back()
+
+    def _may_have_concluded(self, note):
+        """Whether a worker may have committed the end of the attempt before this was written."""
+        if self._unrecorded.is_doubtful(note):
+            return True
+        _, holding = self._pool.find((note.instance, note.attempt))
+        return holding is not None and registry.is_transactional(holding.claimed.type)
+
+    def _hand_out_reserved(self, key):
+        if self.stopping:
+            self.hand_back(self._pool.take_reserved(key), self.stopping)
+        else:
+            self._pool.release_reserved(key)
+
+    def _forget(self, key):
+        """Let go of a Task that this daemon does not hold any more; kill it if it runs."""
+        self._pool.take_unstarted_back(key)
+        link, holding = self._pool.drop(key)
+        if link is not None:
+            self.endings.forget(key)
+            link.revoked[key] = holding
+            self.endings.kill(link, key, attempt_messages.task_taken_away())
+        return holding
+
+    def reconcile(self, kept, keys=None):
+        """A new identity holds ``kept``: forget what is recorded, end what is not ours.
+
+        With ``keys`` only these attempts are looked at.
+        """
+        self._unrecorded.keep(kept, keys)
+        self.limited.reconcile(kept, keys)
+        for holding in list(self._pool.holdings()):
+            if keys is not None and holding.key not in keys:
+                continue
+            if holding.key not in kept:
+                if not holding.concluded:
+                    self._forget(holding.key)
+            elif kept[holding.key] == State.RUNNING:
+                # Only the acknowledgement of its start got lost.
+                self._hand_out_reserved(holding.key)
+
+    # For the daemon's row
+
+    def workers(self):
+        """Describe the workers: pid, Instance and since when."""
+        described = []
+        for slot, link in sorted(self._pool.links.items()):
+            facts = {"worker": slot, "pid": link.pid, "instance": None, "since": None}
+            if link.is_paused:
+                facts["paused"] = True
+            if link.running is not None:
+                started = time.time() - uptime() + link.running.started
+                facts |= {
+                    "instance": str(link.running.claimed.uuid),
+                    "type": link.running.claimed.type,
+                    "since": self._core.identity.time(started).isoformat(),
+                }
+            described.append(facts)
+        return described

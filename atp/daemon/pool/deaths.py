@@ -1,0 +1,68 @@
+"""The deaths of workers: their attempts are lost, or go to other workers."""
+
+import time
+
+from ...states import Event
+from ...verbs.registry import registry
+from ...words import attempt_messages
+from .. import journal
+from ..shared import outcome as outcomes
+from ..system.processes import uptime
+
+
+class Deaths:
+    """Only the attempt that was running is charged; the others go to other workers."""
+
+    def __init__(self, core, attempts):
+        self._core = core
+        self._attempts = attempts
+
+    def died(self, link, running, why, left=0, cause=""):
+        """A worker has died; ``running`` is the Instance and attempt in its page, or None.
+
+        ``left`` is how many processes it had started were ended with it, ``cause`` is why as data.
+        """
+        holdings = [*link.assigned.values()] + ([link.reserved] if link.reserved else [])
+        again = []
+        for holding in holdings:
+            if holding.key == running:
+                self._lose(holding, link, why, left, cause)
+            elif holding.start_known:
+                # Its start is recorded, so it cannot simply be handed to another worker.
+                self._attempts.release(holding, attempt_messages.worker_died_early())
+            else:
+                again.append(holding)
+        if again:
+            journal.taken_back(worker=link.slot, count=len(again))
+        self._core.pool.put_back(again)
+        self._core.queue.free()
+        if self._attempts.stopping:
+            self._attempts.hand_back_unstarted(self._attempts.stopping)
+
+    def _lose(self, holding, link, why, left, cause):
+        attempts = self._attempts
+        attempts.endings.forget(holding.key)
+        if not holding.start_known:
+            attempts.start(holding, link, holding.started or uptime())
+        if holding.concluded:
+            self._core.counters.finished(holding)
+            return
+        if registry.is_transactional(holding.claimed.type):
+            # It may have committed its end: the fence will tell, before anything is charged.
+            self._core.unrecorded.doubt(holding.key)
+            attempts.undecided[holding.key] = holding
+        if holding.ask == Event.RELEASE:
+            attempts.release(holding, holding.why, link)
+            return
+        if holding.ask == Event.FAIL:
+            attempts.pausing.over(holding, link, time.time())
+        facts = {"time": attempts.times.now(holding), "who": attempts.who(link)}
+        facts["holding"] = holding
+        if holding.ask == Event.FAIL:
+            message = outcomes.killed(holding.why, why, holding.claimed, left)
+            move = outcomes.cancelled(message, holding.claimed, **facts)
+        else:
+            move = outcomes.lost(why, holding.claimed, detail=cause, **facts)
+        self._core.unrecorded.add(move)
+        if holding.key not in attempts.undecided:
+            self._core.counters.lost_worker(holding, move)

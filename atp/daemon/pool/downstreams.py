@@ -1,0 +1,209 @@
+"""The downstreams that this daemon's attempts call: their answers, until they are reported.
+
+While a downstream is healthy nothing is told of it. What is refused or fails is told at once; until
+the answer is there, none of its Tasks is given to a worker, so that no more calls fail than were
+on their way.
+"""
+
+import random
+from dataclasses import replace
+
+from ...protection import rules
+from ...protection.values import Report, State, Verdict
+from ...protection.window import LENGTH
+from ...verbs.registry import registry
+from ..shared.outcome import DOWNSTREAMS, Kind
+from ..system.processes import uptime
+
+# While a downstream is not closed it is told what was answered this often, in seconds; and
+# what is urgent no sooner after the last time than that.
+EVERY, SOONEST = 0.5, 0.05
+_VERDICTS = {
+    Kind.FINISHED: Verdict.OK,
+    Kind.CONCLUDED: Verdict.OK,
+    Kind.THROTTLED: Verdict.REFUSED,
+    Kind.UNAVAILABLE: Verdict.FAILED,
+}
+_PLACES = {Verdict.OK: 0, Verdict.REFUSED: 1, Verdict.FAILED: 2}
+
+
+class Answers:
+    """The answers of a downstream that are not reported yet.
+
+    ``seconds`` are on the uptime clock, each with the calls that were ok, refused and failed.
+    ``row`` are the failures in a row at the end, and ``had_ok`` whether another call was
+    answered. ``is_urgent`` says that one was a refusal or a failure, ``is_bad`` that the last
+    one was.
+    """
+
+    def __init__(self):
+        self.seconds = {}
+        self.row, self.had_ok = 0, False
+        self.after = self.probe = None
+        self.is_urgent = self.is_bad = False
+
+    def add(self, verdict, after):
+        second = int(uptime())
+        counts = self.seconds.get(second)
+        if counts is None:
+            self._forget(second - LENGTH)
+            counts = self.seconds[second] = [0, 0, 0]
+        counts[_PLACES[verdict]] += 1
+        self.row = self.row + 1 if verdict is Verdict.FAILED else 0
+        if verdict is Verdict.OK:
+            self.had_ok, self.is_bad = True, False
+        else:
+            self.had_ok |= verdict is Verdict.REFUSED
+            self.is_urgent = self.is_bad = True
+            if after is not None:
+                self.after = max(after, self.after or 0.0)
+
+    def _forget(self, before):
+        self.seconds = {at: counts for at, counts in self.seconds.items() if at > before}
+
+    def report(self):
+        now = uptime()
+        self._forget(now - LENGTH)
+        counts = tuple((now - at, *numbers) for at, numbers in sorted(self.seconds.items()))
+        return Report(
+            counts=counts, row=self.row, had_ok=self.had_ok, after=self.after, probe=self.probe
+        )
+
+    def merged(self, later):
+        """Return this one and what came after it, where this could not be reported."""
+        found = Answers()
+        found.seconds = dict(self.seconds)
+        for at, counts in later.seconds.items():
+            pairs = zip(found.seconds.get(at, (0, 0, 0)), counts, strict=True)
+            found.seconds[at] = [a + b for a, b in pairs]
+        found.row = later.row if later.had_ok else self.row + later.row
+        found.had_ok = self.had_ok or later.had_ok
+        found.after = max(self.after or 0.0, later.after or 0.0) or None
+        found.probe = later.probe or self.probe
+        found.is_urgent = self.is_urgent or later.is_urgent
+        found.is_bad = later.is_bad or (self.is_bad and not later.had_ok)
+        return found
+
+
+class Downstream:
+    """One downstream as this daemon knows it; ``state`` is that of the last answer."""
+
+    def __init__(self):
+        self.answers = Answers()
+        self.sent = None
+        self.state = State.CLOSED
+        self.opens_at = self.told_at = 0.0
+        # A claim has found it in another state than the last answer.
+        self.is_doubtful = False
+
+    @property
+    def is_due(self):
+        """Whether there is something to be reported now."""
+        passed = uptime() - self.told_at
+        if self.answers.probe or (self.answers.is_urgent and passed >= SOONEST):
+            return True
+        if self.is_doubtful and passed >= SOONEST:
+            return True
+        return self.state is not State.CLOSED and bool(self.answers.seconds) and passed >= EVERY
+
+    @property
+    def is_paused(self):
+        """Whether nothing is to be started until it is known how the downstream is."""
+        return self.answers.is_bad or (self.sent is not None and self.sent.is_bad)
+
+
+class Downstreams:
+    """``names`` are the downstreams by Type."""
+
+    def __init__(self):
+        self.names = {
+            name: type.downstream for type in registry if type.downstream for name in type.names
+        }
+        self._known = {name: Downstream() for name in self.names.values()}
+
+    def ended(self, claimed, outcome):
+        """Take note of the end of an attempt; returns the Outcome, with when it is due again."""
+        known = self._known.get(self.names.get(claimed.type))
+        if known is None:
+            return outcome
+        kind = Kind.FINISHED if outcome is None else outcome.kind
+        verdict = _VERDICTS.get(kind, Verdict.UNKNOWN)
+        after = outcome.after if kind in DOWNSTREAMS else None
+        if verdict is not Verdict.UNKNOWN:
+            known.answers.add(verdict, after)
+        if claimed.guard == "probe":
+            known.answers.probe = claimed.instance, verdict
+        if kind not in DOWNSTREAMS:
+            return outcome
+        opens_in = max(0.0, known.opens_at - uptime())
+        return replace(outcome, after=rules.due_in(after, opens_in, random.random()))  # noqa: S311
+
+    def held_back(self, pool):
+        """Take out of the pool, and return, what is not to be given to a worker now."""
+        paused = {name for name, known in self._known.items() if known.is_paused}
+        if not paused:
+            return []
+        names = self.names
+        return _taken(pool, lambda each: names.get(each.claimed.type) in paused)
+
+    # Reporting
+
+    def due(self):
+        """Return the names of those of which something is to be reported now."""
+        return [name for name, known in self._known.items() if known.is_due]
+
+    def take(self, name):
+        """Return the Report of a downstream; what comes from here on is for the next."""
+        known = self._known[name]
+        known.sent, known.answers = known.answers, Answers()
+        known.told_at = uptime()
+        return known.sent.report()
+
+    def told(self, name, row, opens_in=0.0):
+        """Take note of the answer: the row, or None if it was locked, or nothing was written."""
+        known = self._known[name]
+        sent, known.sent = known.sent, None
+        if row is None:
+            known.answers = sent.merged(known.answers)
+            return
+        known.state, known.is_doubtful = State(row.state), False
+        known.opens_at = uptime() + opens_in
+
+    def let_go(self, pool, name):
+        """Take out of the pool, and return, what was claimed before the downstream was so."""
+        state = self._known[name].state
+        if state is State.CLOSED:
+            return []
+        fits = ("rate", "probe") if state is State.THROTTLED else ("probe",)
+        return _taken(
+            pool,
+            lambda each: (
+                self.names.get(each.claimed.type) == name and each.claimed.guard not in fits
+            ),
+        )
+
+    def too_early(self, pool):
+        """Yield names, each with what was claimed of it as if it were not as it is.
+
+        That claim was made before the last answer; or else the next answer will tell.
+        """
+        for name, known in self._known.items():
+            gone = self.let_go(pool, name)
+            if gone:
+                known.is_doubtful = True
+                yield name, gone
+
+    def pause(self, longest):
+        """Return for how long nothing has to be reported, in seconds, ``longest`` at most."""
+        for known in self._known.values():
+            if known.answers.is_urgent or known.is_doubtful:
+                longest = min(longest, max(0.0, known.told_at + SOONEST - uptime()))
+        return longest
+
+
+def _taken(pool, is_one):
+    """Take the waiting Tasks out of the pool for which ``is_one(holding)`` is true."""
+    found = [holding for holding in pool.waiting if is_one(holding)]
+    for holding in found:
+        pool.waiting.remove(holding)
+    return found

@@ -1,0 +1,194 @@
+"""Reading what workers say: their messages, the ends in their rings, and what their pages show."""
+
+import pickle
+
+from ...states import Event
+from ...store.values import Message, Move, Note
+from ...verbs.registry import registry
+from ...words import attempt_messages
+from .. import journal
+from ..shared import messages
+from ..shared import outcome as outcomes
+from ..shared.outcome import WORKERS_OWN, Kind
+from ..system.processes import uptime
+from .pool import LOOK_AFTER
+
+
+class Reader:
+    """Makes moves and notes of what the workers say of their attempts."""
+
+    def __init__(self, core, attempts):
+        self._core = core
+        self._pool = core.pool
+        self._page = core.page
+        self._unrecorded = core.unrecorded
+        self._downstreams = core.downstreams
+        self._counters = core.counters
+        self._queue = core.queue
+        self._attempts = attempts
+        self._times = attempts.times
+        self._on_message = {
+            messages.Retiring: self._on_retiring,
+            messages.Ended: self._on_ended,
+            messages.Look: self._on_look,
+            messages.Progress: self._on_progress,
+            messages.Logged: self._on_logged,
+            messages.LeftOut: self._on_left_out,
+            messages.Published: self._on_published,
+            messages.Committed: self._on_committed,
+            messages.Paused: self._on_paused,
+            messages.Resuming: self._on_resuming,
+            messages.Resumed: self._on_resumed,
+        }
+
+    def collect(self, link):
+        """Take everything that a worker has said so far."""
+        # The messages of a running handler stand in the channel before its end stands in
+        # the ring.
+        until = link.ring.written
+        self._times.set()
+        for message in link.channel.drain():
+            self._on_message[type(message)](link, *message)
+        who = self._attempts.who(link)
+        for record in link.ring.read(until):
+            self._ended(link, pickle.loads(record), who)  # noqa: S301 (our own fork)
+
+    def look(self, link):
+        """See what a worker is running, and that it still is ours to run."""
+        running = self._page.read(link.slot)
+        if running is None:
+            return
+        if running.key in link.revoked:
+            self._attempts.endings.kill(link, running.key, attempt_messages.task_taken_away())
+        holding = link.assigned.get(running.key)
+        if holding is None:
+            return  # it has ended in this moment
+        if holding.started is None:
+            holding.started = running.started
+            self._counters.started(holding, link)
+        if not holding.start_known and uptime() - running.started >= LOOK_AFTER:
+            self._attempts.start(holding, link, running.started)
+
+    # The end of an attempt
+
+    def _ended(self, link, end, who):
+        """An attempt has ended; no outcome means that it finished and returned nothing."""
+        instance, attempt, started, ended, _ = end
+        key = instance, attempt
+        holding = self._pool.ended(link, key, ended - started)
+        self._queue.free()
+        revoked = link.revoked.pop(key, None)
+        if holding is None:
+            if revoked is not None:
+                self._unrecorded.doubt(key)
+                self._record_end(revoked, link, end, who)
+            return
+        self._attempts.endings.forget(key)
+        if holding.pause is not None:
+            # The message that it went on may come only after its end.
+            self._attempts.pausing.over(holding, link, ended + self._times.clock)
+        move = self._record_end(holding, link, end, who)
+        if move is not None:
+            self._counters.ended(holding, move, ended - started - holding.paused)
+
+    def _record_end(self, holding, link, end, who):
+        """Record the end of an attempt; returns the move, None if it is released."""
+        _, _, started, ended, outcome = end
+        if self._downstreams.names:
+            outcome = self._downstreams.ended(holding.claimed, outcome)
+        time = self._times.at_uptime(holding, ended)
+        began = None
+        if not holding.start_known:
+            holding.began = began = self._times.at_uptime(holding, started)
+        if outcome is None:
+            instance, attempt = holding.key
+            move = Move(Event.FINISH, instance, attempt, time, began, who, holding=holding)
+            if not registry.keeps(holding.claimed.type):
+                move = move._replace(kept=False)
+            self._unrecorded.add(move)
+            return move
+        facts = {"who": who, "time": time, "started": began}
+        if outcome.kind is Kind.MISFIT:
+            self._core.misfits.add(holding.claimed.type, holding.claimed.instance)
+        if outcome.kind is Kind.INTERRUPTED and holding.ask == Event.RELEASE:
+            self._attempts.release(holding, holding.why, link, **facts)
+            return None
+        facts["holding"] = holding
+        if holding.ask == Event.FAIL and outcome.kind in outcomes.CUT_SHORT:
+            move = outcomes.cancelled(holding.why, holding.claimed, outcome, **facts)
+        else:
+            move = outcomes.move(outcome, holding.claimed, **facts)
+        if outcome.kind in WORKERS_OWN:
+            # Its last notes may come after that, and whether it was cut off before is open.
+            self._unrecorded.doubt(holding.key)
+            if outcome.kind is Kind.GONE:
+                self._counters.refused(move, holding)
+                self._core.identity.lose()
+                return None
+            if outcome.kind is Kind.CONCLUDED:
+                if holding.claimed.limited:
+                    self._attempts.limited.recorded([move])
+                return move
+        self._unrecorded.add(move)
+        return move
+
+    def _on_retiring(self, link, why):
+        journal.worker_retired(worker=link.slot, pid=link.pid, why=why)
+
+    def _on_ended(self, link, *end):
+        self._ended(link, end, self._attempts.who(link))
+
+    def _on_look(self, link):
+        """The ring is read in any case."""
+
+    # Messages of running attempts
+
+    def _note(self, link, key, at, **facts):
+        holding = link.assigned.get(key) or link.revoked.get(key)
+        if holding is None:
+            return
+        if key in link.revoked:
+            self._unrecorded.doubt(key)
+        elif not holding.start_known:
+            # A message of an attempt comes after its start, which is not long ago.
+            running = self._page.read(link.slot)
+            is_seen = running is not None and running.key == key
+            started = running.started if is_seen else at - self._times.clock
+            self._attempts.start(holding, link, started)
+        instance, attempt = key
+        facts |= {"transactional": registry.is_transactional(holding.claimed.type)}
+        who = self._attempts.who(link)
+        self._unrecorded.add(Note(instance=instance, attempt=attempt, who=who, **facts))
+
+    def _on_progress(self, link, key, at, fraction, text):
+        self._note(link, key, at, progress=fraction, progress_message=text)
+
+    def _on_logged(self, link, key, at, level, text):
+        if key in link.assigned:
+            time = self._times.at(link.assigned[key], at)
+            self._note(link, key, at, messages=(Message(time=time, level=level, text=text),))
+
+    def _on_left_out(self, link, key, at, number):
+        if key in link.assigned:
+            self._note(link, key, at, left_out=number)
+
+    def _on_published(self, link, key, at, file):
+        self._note(link, key, at, files=(file,))
+
+    def _on_committed(self, link, key, at):
+        holding = link.assigned.get(key)
+        if holding is not None:
+            holding.concluded = True
+            self._unrecorded.doubt(key)
+
+    def _on_paused(self, link, key, at, number, text, is_own):
+        self.look(link)
+        if link.running is not None and not link.running.start_known:
+            self._attempts.start(link.running, link, link.running.started)
+        self._attempts.pausing.begun(link, key, at, number, text, is_own=is_own)
+
+    def _on_resuming(self, link, key, at):
+        self._attempts.pausing.ending(link, key)
+
+    def _on_resumed(self, link, key, at):
+        self._attempts.pausing.ended(link, key, at)

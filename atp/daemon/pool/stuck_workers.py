@@ -1,0 +1,61 @@
+"""Workers that are given tasks and start none.
+
+A thread that a handler has left behind may hold the GIL, or somebody has
+stopped the process. Between two attempts no time-out runs. What such a worker
+has not started goes to others; it gets no more, and if it does not come back,
+it is replaced. Nothing is charged for it.
+"""
+
+import time
+
+from ...words import attempt_messages
+from ..shared.running_page import NOTHING
+
+# After so long what it has not started is taken back, in seconds; after so long it
+# is killed. The clock stands still while the host is suspended.
+TAKE_BACK_AFTER, KILL_AFTER = 1.0, 10.0
+
+
+class StuckWorkers:
+    """Watches the workers of a pool. ``kill(link, key, why)`` has one killed if it runs that."""
+
+    def __init__(self, pool, page, kill):
+        self._pool = pool
+        self._page = page
+        self._kill = kill
+        # The serial number of the task that each worker was to start next, and since when,
+        # by pid.
+        self._since = {}
+
+    def turn(self):
+        """Look at every worker that has something to start, or is known to be stuck."""
+        now = time.monotonic()
+        seen = {}
+        for link in self._pool.links.values():
+            if not link.is_stuck and not link.assigned:
+                continue
+            running = self._page.read(link.slot)
+            if running is not None and (
+                running.key in link.assigned or running.key in link.revoked
+            ):
+                link.is_stuck = False
+                continue
+            # An attempt in the page that is not assigned has ended: the worker has not cleared it.
+            key = NOTHING if running is None else running.key
+            serial = None if link.is_stuck else link.first.serial
+            before = self._since.get(link.pid)
+            seen[link.pid] = before if before and before[0] == serial else (serial, now)
+            if self._act(link, key, now - seen[link.pid][1]):
+                seen[link.pid] = serial, now
+        self._since = seen
+
+    def _act(self, link, key, waited):
+        """Do what is to be done after so many seconds; returns whether it was killed."""
+        if link.is_stuck and waited >= KILL_AFTER - TAKE_BACK_AFTER:
+            self._kill(link, key, attempt_messages.worker_stuck())
+            return True
+        if not link.is_stuck and waited >= TAKE_BACK_AFTER:
+            unstarted = self._pool.unstarted(link)
+            link.is_stuck = bool(unstarted)
+            self._pool.put_back(unstarted)
+        return False

@@ -1,0 +1,1 @@
+"""The messages, the memory and the tokens that the processes of a daemon share."""

@@ -1,0 +1,135 @@
+"""Messages between the processes of a daemon: one packet each, never half a message.
+
+A message that does not fit a packet travels as a file in memory, whose descriptor is
+passed along. Both ends are forks of one process, so messages are pickles.
+"""
+
+import array
+import contextlib
+import os
+import pickle
+import socket
+import tempfile
+import threading
+
+# SEQPACKET keeps messages apart and tells when the other end is closed; where a
+# system lacks it, datagrams between two connected local sockets are as reliable.
+_KIND = getattr(socket, "SOCK_SEQPACKET", socket.SOCK_DGRAM)
+MAX_PACKET = 32 * 1024
+MAX_DESCRIPTORS = 4
+_INLINE, _FILE = b"\x00", b"\x01"
+_BUFFER = 1024 * 1024
+# The arguments of every receipt, computed once.
+_SPACE = socket.CMSG_SPACE(MAX_DESCRIPTORS * array.array("i").itemsize)
+_WAITING = getattr(socket, "MSG_CMSG_CLOEXEC", 0)
+_AT_ONCE = _WAITING | socket.MSG_DONTWAIT
+
+
+class Closed(Exception):
+    """The other end is closed."""
+
+
+class Channel:
+    """One end of a pair of connected sockets."""
+
+    def __init__(self, end):
+        self._socket = end
+        self._sending = threading.Lock()
+
+    @classmethod
+    def pair(cls):
+        """Return two connected ends."""
+        ends = socket.socketpair(socket.AF_UNIX, _KIND)
+        for end in ends:
+            with contextlib.suppress(OSError):
+                end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _BUFFER)
+        return cls(ends[0]), cls(ends[1])
+
+    @classmethod
+    def from_descriptor(cls, descriptor):
+        """Return an end that was passed from another process."""
+        return cls(socket.socket(fileno=descriptor))
+
+    def fileno(self):
+        return self._socket.fileno()
+
+    def descriptors(self):
+        """Return the descriptors that another process needs to have this end too."""
+        return [self.fileno()]
+
+    def close(self):
+        self._socket.close()
+
+    def send(self, message, descriptors=(), *, wait=True):
+        """Send a message, and open descriptors with it.
+
+        With ``wait=False`` it raises BlockingIOError where it would have to
+        wait. Raises Closed. May be called from several threads.
+        """
+        data = pickle.dumps(message, protocol=pickle.HIGHEST_PROTOCOL)
+        flags = 0 if wait else socket.MSG_DONTWAIT
+        if len(data) <= MAX_PACKET:
+            self._send(_INLINE + data, descriptors, flags)
+            return
+        with _spooled(data) as spooled:
+            self._send(_FILE, (*descriptors, spooled.fileno()), flags)
+
+    def _send(self, packet, descriptors, flags):
+        try:
+            with self._sending:
+                if not descriptors:
+                    self._socket.send(packet, flags)
+                    return
+                rights = (socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", descriptors))
+                self._socket.sendmsg([packet], [rights], flags)
+        except (BrokenPipeError, ConnectionResetError):
+            raise Closed from None
+
+    def receive(self, *, wait=True):
+        """Return ``(message, descriptors)``. Raises Closed.
+
+        With ``wait=False`` it raises BlockingIOError where nothing has come yet.
+        """
+        flags = _WAITING if wait else _AT_ONCE
+        try:
+            packet, ancillary, _, _ = self._socket.recvmsg(MAX_PACKET + 1, _SPACE, flags)
+        except ConnectionResetError:
+            raise Closed from None
+        if not packet:
+            raise Closed
+        descriptors = _descriptors(ancillary) if ancillary else []
+        if packet[:1] == _INLINE:
+            return pickle.loads(memoryview(packet)[1:]), descriptors  # noqa: S301 (our own fork)
+        with os.fdopen(descriptors.pop(), "rb") as spooled:
+            spooled.seek(0)
+            return pickle.load(spooled), descriptors  # noqa: S301
+
+    def drain(self):
+        """Yield every message that has come so far, until none is left or the end is closed."""
+        while True:
+            try:
+                message, descriptors = self.receive(wait=False)
+            except (BlockingIOError, Closed):
+                return
+            for descriptor in descriptors:
+                os.close(descriptor)
+            yield message
+
+
+def _spooled(data):
+    """Return an unnamed file that holds ``data``."""
+    if hasattr(os, "memfd_create"):
+        spooled = os.fdopen(os.memfd_create("atp", os.MFD_CLOEXEC), "w+b")
+    else:
+        spooled = tempfile.TemporaryFile()
+    spooled.write(data)
+    spooled.flush()
+    return spooled
+
+
+def _descriptors(ancillary):
+    numbers = array.array("i")
+    for level, kind, data in ancillary:
+        if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
+            numbers.frombytes(data[: len(data) - len(data) % numbers.itemsize])
+    return list(numbers)

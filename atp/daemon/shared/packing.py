@@ -1,0 +1,39 @@
+"""The message that gives tasks to a worker: a plain list, since every task needs it."""
+
+import pickle
+from functools import lru_cache
+
+from ...store.values import Claimed
+
+# The parameters of a Type are the same for all its Tasks. To pickle them as one takes less
+# time than to pickle their parts.
+_pickled = lru_cache(pickle.dumps)
+_unpickled = lru_cache(pickle.loads)
+_PARAMETERS, _TIME = map(Claimed._fields.index, ("parameters", "time"))
+
+
+def packed(holdings):
+    """Return the message that gives these tasks to a worker: serial numbers and plain values.
+
+    The time of the claim is left out: of all values it takes longest to read.
+    """
+    tasks, last, pickled = [], None, b""
+    for holding in holdings:
+        values = list(holding.claimed)
+        if values[_PARAMETERS] is not last:
+            last = values[_PARAMETERS]
+            pickled = _pickled(last)
+        values[_PARAMETERS] = pickled
+        values[_TIME] = None
+        tasks.append((holding.serial, values))
+    return tasks
+
+
+def unpacked(tasks):
+    """Yield the serial number and the :class:`Claimed` of each task of a message.
+
+    Its ``time`` is None.
+    """
+    for serial, values in tasks:
+        values[_PARAMETERS] = _unpickled(values[_PARAMETERS])
+        yield serial, Claimed._make(values)

@@ -1,0 +1,118 @@
+"""Memory that supervisor, dispatcher and workers share.
+
+Before it enters a handler, a worker writes here which attempt it runs and until when;
+after it has reported the end, it clears that. So the supervisor can enforce time-outs
+without anybody's help, and after a death it is known which attempt was running. Beside
+that stand the ask of the dispatcher to the running attempt, and the ring into which the
+worker writes the ends of its attempts.
+"""
+
+import mmap
+import struct
+from typing import NamedTuple
+from uuid import UUID
+
+from .ring import Ring
+
+# The running attempt: Instance (0 if none), attempt, deadline and start on the uptime clock,
+# its limit of memory (0 for no limit) and the memory used before it, in bytes, its time-out
+# in seconds, and the Instance's uuid as text.
+_RUNNING = struct.Struct("=qqddqqd37p")
+_INSTANCE = struct.Struct("=q")
+_TAIL = struct.Struct("=qddqqd37p")
+_DEADLINE = struct.Struct("=d")
+_DEADLINE_AT = 16
+# The ask: Instance, attempt, one of END, PAUSE and GO, and the number of the pause meant.
+_ASKED = struct.Struct("=qqqq")
+# Whether the worker writes a checkpoint.
+_WRITES = struct.Struct("=?")
+_WRITES_AT = _RUNNING.size + _ASKED.size
+_HEAD = 128
+_SLOT = 128 * 1024
+
+NEVER = float("inf")
+# A running attempt may be asked to end, to pause, and to go on after a pause.
+END, PAUSE, GO = 1, 2, 3
+# The Instance and attempt of a worker that runs none.
+NOTHING = (0, 0)
+
+
+class Running(NamedTuple):
+    """The attempt that a worker is running.
+
+    ``memory`` is the number of bytes that it may take beyond those that the worker had
+    ``before``; 0 is no limit. It may run for ``timeout`` seconds; the ``deadline`` is
+    later than that if the attempt was paused or had to wait.
+    """
+
+    instance: int
+    attempt: int
+    deadline: float
+    started: float
+    memory: int = 0
+    before: int = 0
+    timeout: float = NEVER
+    name: bytes = b""
+
+    @property
+    def key(self):
+        return self.instance, self.attempt
+
+
+class Page:
+    """One slot per worker. It must be made before the first fork."""
+
+    def __init__(self, slots):
+        self._memory = mmap.mmap(-1, _SLOT * slots)
+
+    def enter(self, slot, instance, *facts):
+        """Write what the slot's worker is about to run: what :class:`Running` has, in its order."""
+        at = slot * _SLOT
+        # The Instance comes last: until then the slot reads as empty.
+        _TAIL.pack_into(self._memory, at + _INSTANCE.size, *facts)
+        _INSTANCE.pack_into(self._memory, at, instance)
+
+    def name_of(self, slot):
+        """Return the uuid of the Instance that the slot's worker runs, or None."""
+        running = self.read(slot)
+        return running and UUID(running.name.decode())
+
+    def leave(self, slot):
+        """Write that the slot's worker runs nothing."""
+        _INSTANCE.pack_into(self._memory, slot * _SLOT, 0)
+
+    def read(self, slot):
+        """Return the :class:`Running` of the slot, or None."""
+        values = _RUNNING.unpack_from(self._memory, slot * _SLOT)
+        return Running(*values) if values[0] else None
+
+    def put_off(self, slot, deadline):
+        """Write until when what the slot's worker runs has to end."""
+        _DEADLINE.pack_into(self._memory, slot * _SLOT + _DEADLINE_AT, deadline)
+
+    def write(self, slot, is_writing):
+        """Write whether the slot's worker holds locks in the queue: then it must not be stopped."""
+        _WRITES.pack_into(self._memory, slot * _SLOT + _WRITES_AT, is_writing)
+
+    def is_writing(self, slot):
+        """Tell whether the slot's worker holds locks in the queue."""
+        return _WRITES.unpack_from(self._memory, slot * _SLOT + _WRITES_AT)[0]
+
+    def ask(self, slot, instance, attempt, what=END, pause=0):
+        """Ask something of the attempt that runs in the slot; GO names which of its pauses ends."""
+        asked = (instance, attempt, what, pause)
+        _ASKED.pack_into(self._memory, slot * _SLOT + _RUNNING.size, *asked)
+
+    def asked(self, slot, instance, attempt):
+        """Return what is asked of this attempt, 0 if nothing, and of which of its pauses."""
+        asked = _ASKED.unpack_from(self._memory, slot * _SLOT + _RUNNING.size)
+        return asked[2:] if asked[:2] == (instance, attempt) else (0, 0)
+
+    def is_asked(self, slot, instance, attempt):
+        """Tell whether this attempt has been asked to end."""
+        return self.asked(slot, instance, attempt)[0] == END
+
+    def ring(self, slot):
+        """Return the slot's :class:`Ring`."""
+        at = slot * _SLOT
+        return Ring(memoryview(self._memory)[at + _HEAD : at + _SLOT])

@@ -1,0 +1,1 @@
+"""The supervisor: the parent of all processes of a daemon."""

@@ -1,0 +1,38 @@
+"""A daemon in a process that goes on afterwards, as under ``call_command`` in a test."""
+
+import contextlib
+import gc
+import logging
+import resource
+import signal
+
+from ..system import processes
+from .signals import STOPS
+
+
+@contextlib.contextmanager
+def process_restored():
+    """Leave the process as it was: signals, limits, its name, its children's parent, the log."""
+    numbers = (*STOPS, signal.SIGCHLD)
+    handlers = {number: signal.getsignal(number) for number in numbers}
+    wakeup = signal.set_wakeup_fd(-1)
+    signal.set_wakeup_fd(wakeup)
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    name, adopts = processes.current_title(), processes.adopts_descendants()
+    frozen = gc.get_freeze_count()
+    log = logging.getLogger("atp")
+    logged = log.handlers, log.propagate, log.level
+    try:
+        yield
+    finally:
+        signal.set_wakeup_fd(wakeup)
+        for number, handler in handlers.items():
+            if handler is not None:  # one that was not set from Python cannot be set again
+                signal.signal(number, handler)
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+        processes.title(name)
+        processes.adopt_descendants(adopts)
+        if not frozen:
+            gc.unfreeze()
+        log.handlers, log.propagate = logged[:2]
+        log.setLevel(logged[2])

@@ -1,0 +1,56 @@
+"""The first functions of the supervisor's children. They return the exit status."""
+
+import faulthandler
+import gc
+import io
+import os
+import signal
+import sys
+
+from ..dispatcher.dispatcher import Dispatcher
+from ..dispatcher.stopping import ORPHANED
+from ..system import descendants, processes
+from ..worker import worker
+
+# The number of objects after which the dispatcher looks for cycles of garbage.
+GARBAGE = 50_000
+
+
+def be_dispatcher(parent, control, inherited, predecessor):
+    """Be the dispatcher of the supervisor ``parent``."""
+    processes.title("atpd-dispatch")
+    # It makes and frees thousands of small objects a second, which form no cycles.
+    gc.set_threshold(GARBAGE)
+    dispatcher = Dispatcher(control, inherited, predecessor)
+    signal.signal(signal.SIGUSR1, dispatcher.orphan)
+    if not processes.die_with_parent(parent, signal.SIGUSR1):
+        return ORPHANED
+    status = dispatcher.run()
+    if status == ORPHANED:
+        inherited.folders.remove()
+    return status
+
+
+def be_worker(parent, channel, inherited, slot, tokens, output):
+    """Be the worker of this slot; what it prints goes to the descriptor ``output``."""
+    processes.title(f"atpd-worker-{slot}")
+    processes.adopt_descendants()
+    processes.go_first()
+    _print_to(output)
+    os.environ[descendants.MARK] = inherited.folders.mark
+    if not processes.die_with_parent(parent, signal.SIGKILL):
+        return ORPHANED
+    return worker.main(slot, channel, tokens, inherited)
+
+
+def _print_to(output):
+    """Send the output of this process, and of the programs that it starts, there."""
+    for stream in (1, 2):
+        os.dup2(output, stream)
+    if output > 2:
+        os.close(output)
+    for file in (sys.stdout, sys.stderr):
+        if isinstance(file, io.TextIOWrapper):
+            file.reconfigure(line_buffering=True)
+    # If it crashes, this shows where it was.
+    faulthandler.enable(2, all_threads=False)

@@ -1,0 +1,38 @@
+"""Lines that workers have printed, as they go into the daemon's log."""
+
+import json
+import os
+import re
+from datetime import UTC, datetime
+
+from ..journal import Style
+
+# Characters that control a terminal, or the direction in which it writes.
+_HARMFUL = re.compile("[\x00-\x08\x0a-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069]")
+
+
+def marked(data, *, worker, instance):
+    """Return whole lines that a worker has printed, in bytes, as they go into the log.
+
+    Each says whose it is, and none can be taken for one of the daemon's own; what would
+    move a cursor or do worse is escaped. ``instance`` is what the worker runs, or None.
+    """
+    lines = data.decode("utf-8", "backslashreplace").removesuffix("\n").split("\n")
+    source = {"worker": worker, "instance": instance and str(instance)}
+    tell = _printed_json if Style.is_json else _printed_text
+    return "".join(tell(line.rstrip("\r"), source) for line in lines).encode()
+
+
+def _printed_json(line, source):
+    said = {"fact": "printed", "message": line, **source}
+    facts = {"time": datetime.now(UTC).isoformat(), "level": "INFO", "pid": os.getpid(), **said}
+    return json.dumps(facts, ensure_ascii=False) + "\n"
+
+
+def _printed_text(line, source):
+    name = f"worker {source['worker']} {source['instance'] or ''}".rstrip()
+    return f"{name}: {_HARMFUL.sub(_escaped, line)}\n"
+
+
+def _escaped(found):
+    return found[0].encode("unicode_escape").decode()

@@ -1,0 +1,53 @@
+"""Signals to the supervisor: which came, and waking up for them."""
+
+import contextlib
+import signal
+import socket
+
+from ..system import processes
+
+STOPS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+
+
+class Signals:
+    """Listens from when it is made. A selector can wait for it."""
+
+    def __init__(self):
+        self._woken, self._waker = socket.socketpair()
+        for end in (self._woken, self._waker):
+            end.setblocking(False)
+        self._stops = []
+        signal.set_wakeup_fd(self._waker.fileno(), warn_on_full_buffer=False)
+        signal.signal(signal.SIGCHLD, processes.ignore)
+        for number in STOPS:
+            if signal.getsignal(number) is not signal.SIG_IGN:  # as under nohup
+                signal.signal(number, self._on_stop)
+
+    def _on_stop(self, number, frame):
+        self._stops.append(signal.Signals(number).name)
+
+    def fileno(self):
+        return self._woken.fileno()
+
+    def close(self):
+        """Free what wakes us up. Whoever handles signals from now on has set that before."""
+        self._woken.close()
+        self._waker.close()
+
+    def clear(self):
+        """Forget that something woke us up."""
+        with contextlib.suppress(BlockingIOError):
+            self._woken.recv(4096)
+
+    def take_stops(self):
+        """Return the names of the signals to stop that came since the last call."""
+        stops, self._stops = self._stops, []
+        return stops
+
+    def leave_to_parent(self):
+        """In a child: take what a terminal or systemd sends to everybody, and do nothing."""
+        signal.set_wakeup_fd(-1)
+        for number in STOPS:
+            signal.signal(number, processes.ignore)
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        self.close()

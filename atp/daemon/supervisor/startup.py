@@ -1,0 +1,74 @@
+"""Checks before a daemon starts: of the database, within a time, and of the storage."""
+
+import os
+import select
+from functools import partial
+from signal import SIGKILL
+
+from django.core.files.storage import FileSystemStorage, storages
+from django.db import DatabaseError, connections
+
+from ...conf import settings
+from ...reports import migrated
+from ...words import ownership
+from .. import journal
+from ..system import processes
+from ..system.database import bound_connecting
+from ..system.processes import uptime
+
+
+def database_problem() -> str:
+    """Return what is missing in the database, as a sentence; empty if nothing is known to be.
+
+    A database that is down may come back, and one that does not answer may do so later: the
+    daemon tries again. A child asks, so that no connection and no thread is left here.
+    """
+    patience = 2 * settings.STATEMENT_TIMEOUT
+    reading, writing = os.pipe()
+    try:
+        pid = processes.fork(partial(_ask, writing))
+    finally:
+        os.close(writing)
+    try:
+        answer = _read(reading, uptime() + patience)
+    finally:
+        os.close(reading)
+        processes.kill(pid)
+        os.waitpid(pid, 0)
+    if answer is None:
+        journal.database_silent(seconds=patience)
+    return (answer or b"").decode()
+
+
+def tell_of_storage() -> None:
+    """Say if files cannot be stored, before handlers have done their work for nothing."""
+    storage = storages[settings.STORAGE]
+    if isinstance(storage, FileSystemStorage) and storage.base_location:
+        why = ownership.refusal(storage.location)
+        if why:
+            journal.storage_refused(why=why)
+
+
+def _ask(writing, parent):
+    if processes.die_with_parent(parent, SIGKILL):
+        bound_connecting(settings.STATEMENT_TIMEOUT)
+        # A connection that was opened before the fork is the parent's.
+        connection = connections[settings.DATABASE].copy()
+        connection.settings_dict["OPTIONS"].pop("pool", None)
+        try:
+            os.write(writing, migrated.problem(connection).encode())
+        except DatabaseError:
+            return 0  # the dispatcher tries again, and tells why
+    return 0
+
+
+def _read(descriptor, deadline):
+    """Return what is written there until its end; None if that does not come in time."""
+    answer = b""
+    while (left := deadline - uptime()) > 0:
+        if select.select([descriptor], [], [], left)[0]:
+            data = os.read(descriptor, 4096)
+            if not data:
+                return answer
+            answer += data
+    return None

@@ -1,0 +1,200 @@
+"""The supervisor's view of its workers: processes, deadlines and kills."""
+
+import contextlib
+import os
+import signal
+import time
+from dataclasses import dataclass, field
+
+from ...store.failures import MEMORY, TIMEOUT
+from ...words import attempt_messages
+from .. import journal
+from ..shared.running_page import NEVER, NOTHING
+from ..system import descendants, processes
+from ..system.memory import MemoryWatch
+from ..system.processes import uptime
+from ..worker import interruption
+
+# A worker that dies this soon without having run anything cannot start at all.
+QUICK_DEATH = 1.0
+SLOWEST_RESTART = 10.0
+# How long to wait for a worker to be stopped before looking at what it runs.
+STOP_WAIT = 0.1
+
+
+def slots(size):
+    """Return how many workers there may be where ``size`` are at work; the others are paused."""
+    return 2 * size
+
+
+@dataclass
+class WorkerProcess:
+    """A worker; ``why`` says why it was killed, if this supervisor did it.
+
+    ``cause`` is the same as data, where it is a limit of the attempt.
+    ``frozen`` is the attempt for which it is stopped, if it is, and ``left`` the rest of the
+    time of that one, in seconds.
+    """
+
+    slot: int
+    pid: int
+    started: float = field(default_factory=uptime)
+    why: str = ""
+    cause: str = field(default="", init=False)
+    frozen: tuple[int, int] | None = field(default=None, init=False)
+    left: float = field(default=0.0, init=False)
+
+
+class WorkerProcesses:
+    """The worker processes, by slot."""
+
+    def __init__(self, page, size):
+        self._page = page
+        self._size = size
+        self._workers = {}
+        self._memory = MemoryWatch()
+        self._quick_deaths = 0
+        self._next_start = 0.0
+
+    def pids(self):
+        return [process.pid for process in self._workers.values()]
+
+    def add(self, process):
+        self._workers[process.slot] = process
+
+    def missing(self, spare=0):
+        """The slots that want a worker now; with ``spare`` there are to be so many more."""
+        if uptime() < self._next_start:
+            return []
+        free = [slot for slot in range(slots(self._size)) if slot not in self._workers]
+        return free[: max(0, self._size + spare - len(self._workers))]
+
+    def remove(self, pid, status):
+        """Forget the worker of this pid, which ended so, and return it; None if there is none."""
+        for slot, process in self._workers.items():
+            if process.pid == pid:
+                del self._workers[slot]
+                self._slow_down(process, retired=status == 0)
+                return process
+        return None
+
+    def _slow_down(self, process, retired):
+        """Start workers ever more slowly if they die at once."""
+        ran = retired or process.why or self._page.read(process.slot) is not None
+        if ran or uptime() - process.started > QUICK_DEATH:
+            self._quick_deaths = 0
+            return
+        self._quick_deaths += 1
+        if self._quick_deaths > 2 * self._size + 2:
+            pause = min(2.0 ** (self._quick_deaths - 2 * self._size - 3), SLOWEST_RESTART)
+            self._next_start = uptime() + pause
+            journal.worker_failing(worker=process.slot, seconds=pause)
+
+    def enforce_limits(self):
+        """Kill what is past its time-out or over its memory.
+
+        Returns whether a limit on memory has to be looked at soon again.
+        """
+        now = uptime()
+        limited = {}
+        for process in list(self._workers.values()):
+            running = self._page.read(process.slot)
+            if running is None or process.why:
+                continue
+            if now >= running.deadline:
+                why = attempt_messages.timed_out(running.timeout)
+                self.kill_if_running(process.slot, process.pid, running.key, why, TIMEOUT)
+            elif running.memory and processes.LINUX:
+                limited[process.pid] = process.slot, running
+        for pid, why in self._memory.excesses({p: r for p, (_, r) in limited.items()}):
+            slot, running = limited[pid]
+            self.kill_if_running(slot, pid, running.key, why, MEMORY)
+        return bool(limited)
+
+    def _find(self, slot, pid):
+        """Return the worker of this slot if it still is this one, and is to live; else None."""
+        process = self._workers.get(slot)
+        is_it = process is not None and process.pid == pid and not process.why
+        return process if is_it else None
+
+    def _stop_if_running(self, process, key):
+        """Stop a worker that runs this, or NOTHING; tells whether it did. Else it goes on."""
+        processes.kill(process.pid, signal.SIGSTOP)
+        _wait_until_stopped(process.pid)
+        running = self._page.read(process.slot)
+        found = NOTHING if running is None else running.key
+        if found == key:
+            return True
+        if found != process.frozen:
+            # Also where somebody else has let it go on from a freeze: that is over.
+            process.frozen = None
+            processes.kill(process.pid, signal.SIGCONT)
+        return False
+
+    def kill_if_running(self, slot, pid, key, why, cause=""):
+        """Kill a worker, but only if it is still running this Instance and attempt, or NOTHING.
+
+        It is stopped first and looked at again, so that a task which has
+        begun meanwhile is not hit.
+        """
+        process = self._find(slot, pid)
+        if process is not None and self._stop_if_running(process, key):
+            process.why, process.cause = why, cause
+            processes.kill(pid)
+
+    def freeze(self, slot, pid, key):
+        """Stop a worker that runs this, and all that it has started; tells whether it was.
+
+        Its deadline waits. One that holds locks in the queue goes on: it is told again.
+        """
+        process = self._find(slot, pid)
+        if process is None or process.frozen == key or not self._stop_if_running(process, key):
+            return False
+        if self._page.is_writing(slot):
+            processes.kill(pid, signal.SIGCONT)
+            return False
+        process.frozen, process.left = key, self._page.read(slot).deadline - uptime()
+        self._page.put_off(slot, NEVER)
+        self._signal_below(pid, signal.SIGSTOP)
+        return True
+
+    def thaw(self, slot, pid, key):
+        """Let a worker go on that was stopped; tells whether it was."""
+        process = self._find(slot, pid)
+        if process is None or process.frozen is None:
+            return False
+        running = self._page.read(slot)
+        if running is not None and running.key == process.frozen:
+            self._page.put_off(slot, uptime() + process.left)
+        process.frozen = None
+        self._signal_below(pid, signal.SIGCONT)
+        processes.kill(pid, signal.SIGCONT)
+        return True
+
+    @staticmethod
+    def _signal_below(pid, number):
+        for each in descendants.descendants([pid])[pid]:
+            processes.kill(each.pid, number)
+
+    def interrupt(self, slot, pid, key):
+        """Signal a worker that runs this: it raises Interrupted in the handler, and in no other."""
+        if self._find(slot, pid) is not None:
+            processes.kill(pid, interruption.SIGNAL)
+
+    def kill_all(self, why):
+        """Kill every worker, whatever it runs."""
+        for process in self._workers.values():
+            process.why = process.why or why
+            processes.kill(process.pid)
+
+
+def _wait_until_stopped(pid):
+    """Wait until the process has stopped or is dead; for a moment only, it may be in the kernel."""
+    deadline = time.monotonic() + STOP_WAIT
+    while time.monotonic() < deadline:
+        with contextlib.suppress(ChildProcessError):
+            # WNOWAIT leaves a death for the one place that reaps.
+            options = os.WEXITED | os.WSTOPPED | os.WNOHANG | os.WNOWAIT
+            if os.waitid(os.P_PID, pid, options) is not None:
+                return
+        time.sleep(0.001)

@@ -1,0 +1,1 @@
+"""The operating system as a daemon uses it."""

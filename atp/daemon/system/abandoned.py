@@ -1,0 +1,76 @@
+"""Processes that a dead daemon of this host has left running. Linux only.
+
+Workers die with their supervisor, and the dispatcher ends what they have started. If
+both are killed in the same moment, only another daemon can do that, before it takes
+their Tasks away (G3).
+"""
+
+import contextlib
+import os
+
+from . import descendants, processes
+from .descendants import MARK
+
+# The name of workers and of their forks. A program that they start has another.
+_WORKER = "atpd-worker"
+
+
+def mark(name):
+    """Return the mark of programs whose supervisor this process is."""
+    return f"{name}/{os.getpid()}/{_start(os.getpid())}"
+
+
+def end():
+    """Kill the processes of dead workers whose supervisor is dead too.
+
+    Returns their number. Processes of other users are left alone.
+    """
+    if not processes.LINUX:
+        return 0
+    killed, _ = descendants.end(_found, lambda: None)
+    return len(killed)
+
+
+def _found():
+    table = descendants.table()
+
+    def is_alive(pid):
+        return pid in table and not table[pid].is_dead
+
+    def is_orphan(each):
+        if each.name.startswith(_WORKER):
+            return not is_alive(each.session)
+        marked = _marked(each.pid)
+        return marked is not None and not (is_alive(marked[0]) and _start(marked[0]) == marked[1])
+
+    return {
+        pid: each
+        for pid, each in table.items()
+        if not each.is_dead and _is_ours(pid) and is_orphan(each)
+    }
+
+
+def _is_ours(pid):
+    try:
+        return os.stat(f"/proc/{pid}").st_uid == os.getuid()
+    except OSError:
+        return False
+
+
+def _marked(pid):
+    """Return pid and start of the supervisor that a program is marked with, or None."""
+    with contextlib.suppress(OSError, ValueError), open(f"/proc/{pid}/environ", "rb") as file:
+        for entry in file.read().split(b"\0"):
+            if entry.startswith(MARK.encode() + b"="):
+                _, supervisor, start = entry.decode().rsplit("/", 2)
+                return int(supervisor), start
+    return None
+
+
+def _start(pid):
+    """Return the time at which a process was started, as the kernel counts; "" if there is none."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            return file.read().rpartition(b")")[2].split()[19].decode()
+    except (OSError, IndexError):
+        return ""

@@ -1,0 +1,175 @@
+"""The daemon's use of the operating system: clocks, forks and deaths of processes."""
+
+import contextlib
+import ctypes
+import logging
+import os
+import resource
+import signal
+import sys
+import time
+import warnings
+from pathlib import Path
+
+logger = logging.getLogger("atp.daemon")
+
+LINUX = sys.platform == "linux"
+_PR_SET_PDEATHSIG = 1
+_PR_SET_CHILD_SUBREAPER = 36
+_PR_GET_CHILD_SUBREAPER = 37
+
+# A clock that goes on while the host is suspended: a lease does too.
+_CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+
+
+def uptime():
+    """Return seconds on a clock that never steps and that all processes of the host share."""
+    return time.clock_gettime(_CLOCK)
+
+
+def _prctl(option, value):
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.prctl(option, value, 0, 0, 0) != 0:
+        error = ctypes.get_errno()
+        raise OSError(error, f"prctl({option}): {os.strerror(error)}")
+
+
+def die_with_parent(parent, signum):
+    """Have the kernel send ``signum`` when the parent dies; False if it is dead already.
+
+    Elsewhere than on Linux the caller has to look at ``os.getppid()`` itself.
+    """
+    if LINUX:
+        _prctl(_PR_SET_PDEATHSIG, signum)
+    return os.getppid() == parent
+
+
+def adopt_descendants(adopts=True):
+    """Become the parent of descendants whose own parent dies, or no longer (Linux only)."""
+    if LINUX:
+        _prctl(_PR_SET_CHILD_SUBREAPER, int(adopts))
+
+
+def adopts_descendants():
+    """Whether this process becomes the parent of descendants whose own parent dies."""
+    if not LINUX:
+        return False
+    adopts = ctypes.c_int()
+    _prctl(_PR_GET_CHILD_SUBREAPER, ctypes.byref(adopts))
+    return bool(adopts.value)
+
+
+def fork(child):
+    """Fork a child that runs ``child(parent's pid)`` in a session of its own; returns its pid.
+
+    What it returns is its exit status; 1 if it raises.
+    """
+    parent = os.getpid()
+    with warnings.catch_warnings():
+        # Python warns of threads, and counts those that numerical libraries
+        # start when they are imported, which handle forks themselves.
+        warnings.simplefilter("ignore", DeprecationWarning)
+        pid = os.fork()
+    if pid:
+        return pid
+    status = 1
+    try:
+        os.setsid()
+        status = child(parent)
+    except BaseException:
+        logger.critical("process %d failed", os.getpid(), exc_info=True)
+    finally:
+        os._exit(status)
+
+
+def ignore(signum, frame):
+    """Handle a signal by doing nothing. Unlike SIG_IGN it is not inherited by programs."""
+
+
+def kill(pid, signum=signal.SIGKILL):
+    """Send a signal; no error if the process is gone."""
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.kill(pid, signum)
+
+
+def reap(reaped):
+    """Report every child that has ended to ``reaped(pid, status)``, status as from waitpid."""
+    while True:
+        try:
+            pid, status = os.waitpid(-1, os.WNOHANG)
+        except ChildProcessError:
+            return
+        if pid == 0:
+            return
+        reaped(pid, status)
+
+
+def describe_status(status):
+    """Say how a process ended: "was ended by SIGSEGV", "exited with status 3"."""
+    code = os.waitstatus_to_exitcode(status)
+    if code >= 0:
+        return f"exited with status {code}"
+    return f"was ended by {cause_of(status)}{_MEANINGS.get(-code, '')}"
+
+
+def cause_of(status):
+    """Return why a process ended, as data: "SIGSEGV", "status 3"."""
+    code = os.waitstatus_to_exitcode(status)
+    if code >= 0:
+        return f"status {code}"
+    try:
+        return signal.Signals(-code).name
+    except ValueError:
+        return f"signal {-code}"
+
+
+_MEANINGS = {
+    signal.SIGKILL: ", sent by another process or, when memory ran out, by the kernel",
+    signal.SIGSEGV: " (invalid memory access)",
+    signal.SIGBUS: " (invalid memory access)",
+    signal.SIGABRT: " (abort)",
+    signal.SIGFPE: " (arithmetic error)",
+    signal.SIGILL: " (illegal instruction)",
+}
+
+
+def resident_bytes():
+    """Return the memory that this process has resident, in bytes; 0 where unknown."""
+    try:
+        pages = int(Path("/proc/self/statm").read_text().split()[1])
+    except OSError:
+        return 0
+    return pages * os.sysconf("SC_PAGE_SIZE")
+
+
+def allow_descriptors(number):
+    """Raise this process's soft limit on open files, as far as that is allowed."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != resource.RLIM_INFINITY and soft < number:
+        wanted = number if hard == resource.RLIM_INFINITY else min(number, hard)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, wanted), hard))
+
+
+# Of the kernel's score, which goes up to 1000 by what a process has in memory.
+_RATHER_THAN_OTHERS = 500
+
+
+def go_first():
+    """Have the kernel kill this process and its children first when memory runs out (Linux)."""
+    score = Path("/proc/self/oom_score_adj")
+    with contextlib.suppress(OSError, ValueError):
+        score.write_text(str(min(int(score.read_text()) + _RATHER_THAN_OTHERS, 1000)))
+
+
+def title(name):
+    """Name this process for ps and top, as far as that is cheap (15 characters, Linux)."""
+    if LINUX:
+        with contextlib.suppress(OSError):
+            Path("/proc/self/comm").write_text(name[:15])
+
+
+def current_title():
+    """Return the name of this process for ps and top; empty where that is not known."""
+    with contextlib.suppress(OSError):
+        return Path("/proc/self/comm").read_text().rstrip("\n")
+    return ""

@@ -1,0 +1,88 @@
+"""Writing the log without ever waiting for whoever reads it.
+
+A pipe to a pager, a stopped terminal or a full journal must not keep the
+supervisor from killing in time. What cannot be written is dropped and counted.
+"""
+
+import logging
+import os
+import select
+import socket
+import stat
+
+# In characters: an exception may have any text.
+LONGEST_LINE = 64 * 1024
+
+
+class NonBlockingHandler(logging.Handler):
+    """Writes lines to standard error; never blocks, never raises."""
+
+    def __init__(self, descriptor=2):
+        super().__init__()
+        self._write = writer(descriptor)
+        self._dropped = 0
+
+    def emit(self, record):
+        try:
+            line = _shortened(self.format(record)) + "\n"
+            if self._dropped:
+                line = f"{self._dropped} lines of the log were dropped: nobody read it\n{line}"
+            self._write(line.encode("utf-8", "backslashreplace"))
+            self._dropped = 0
+        except OSError:
+            self._dropped += 1
+        except Exception:
+            self.handleError(record)
+
+
+def _shortened(line):
+    """Cut a line in the middle that is longer than anybody reads."""
+    if len(line) <= LONGEST_LINE:
+        return line
+    half = LONGEST_LINE // 2
+    return f"{line[:half]} … {len(line) - 2 * half} characters … {line[-half:]}"
+
+
+def writer(descriptor):
+    """Return a function that writes bytes at once, or raises OSError.
+
+    It returns how many it has written.
+    """
+    try:
+        mode = os.fstat(descriptor).st_mode
+    except OSError:
+        return len  # closed: there is no log
+    if stat.S_ISSOCK(mode):
+        link = socket.socket(fileno=os.dup(descriptor))
+        return lambda data: link.send(data, socket.MSG_DONTWAIT)
+    if stat.S_ISREG(mode):
+        # A worker's log goes on to it, when its standard error is a pipe.
+        kept = os.dup(descriptor)
+        return lambda data: os.write(kept, data)
+    try:
+        # An open file of our own: to make the shared one non-blocking would
+        # make it so for everybody who has it.
+        own = os.open(f"/proc/self/fd/{descriptor}", os.O_WRONLY | os.O_NONBLOCK | os.O_NOCTTY)
+    except OSError:
+        return lambda data: _write_if_ready(descriptor, data)
+    os.set_inheritable(own, False)
+    kept = _Kept(own)
+    return lambda data: os.write(kept.descriptor, data)
+
+
+class _Kept:
+    """A descriptor that is closed when nobody writes there any more."""
+
+    def __init__(self, descriptor):
+        self.descriptor = descriptor
+
+    def __del__(self):
+        os.close(self.descriptor)
+
+
+def _write_if_ready(descriptor, data):
+    """The next best: a pipe that is ready takes this much without waiting."""
+    _, ready, _ = select.select([], [descriptor], [], 0)
+    if not ready:
+        raise BlockingIOError
+    return os.write(descriptor, data[: select.PIPE_BUF])

@@ -1,0 +1,1 @@
+"""The worker: a process that runs handlers."""

@@ -1,0 +1,238 @@
+"""The transaction of a transactional Type: the writes of its handler, and the FINISHED state.
+
+The worker commits both or neither (G7). The Task is locked by the last
+statements only, so that nobody waits for a handler: the dispatcher records and
+renews, and others sweep, while it runs.
+"""
+
+import contextlib
+import logging
+import os
+import time
+from datetime import UTC, datetime, timedelta
+
+from django.core.files.storage import storages
+from django.db import connections, transaction
+
+from ...authoring.log_text import clean, shorten
+from ...conf import settings
+from ...exceptions import TaskGone
+from ...states import Event
+from ...store import get_store
+from ...store.values import Message, Move, Note
+from ...verbs.registry import registry
+from ...words import attempt_messages, graph_messages
+from ...words.messages import kept
+from ..shared.channel import Closed
+from ..shared.outcome import Kind, Outcome
+from ..system.database import is_outage
+from ..system.processes import uptime
+from .checkpoints import LOOK_AGAIN, LOOK_SELDOM, TELL_AFTER
+
+logger = logging.getLogger("atp.worker")
+
+# Reports of these kinds are committed with the rest, and not sent before.
+_KEPT = ("log", "file")
+
+
+class Transaction:
+    """The transaction of one attempt.
+
+    ``who`` signs its end, ``report(kind, …)`` speaks to the dispatcher.
+    """
+
+    def __init__(self, claimed, *, who, report):
+        self._claimed = claimed
+        self._who = who
+        self._report = report
+        self._said = []
+        # What its handler adds to its graph.
+        self._additions = []
+        self._pid = os.getpid()
+        # Whether all of it is written, and whether it is known to be committed.
+        self._is_written = self._committed = False
+        # Called when the transaction has begun, and when the handler has returned.
+        self.begun = self.before_commit = lambda: None
+        # Called when the block of the transaction has been left.
+        self.left = lambda: None
+
+    def report(self, kind, *values):
+        """Take what the handler says: what belongs to its log waits for the end."""
+        if self._committed:
+            self._refuse(kind, values)
+        elif kind in _KEPT:
+            self._said.append((time.time(), kind, values))
+        elif kind == "left_out":
+            self._said = _without_the_middle(self._said, *values)
+        else:
+            self._report(kind, *values)
+
+    def _refuse(self, kind, values):
+        """After the commit the Instance has ended: nothing can be added to it."""
+        if kind == "file":
+            self._delete(values[0]["path"])
+            raise RuntimeError("after the commit no file can be published")
+        if kind == "log":
+            logger.warning("%s: said after the commit: %s", self._claimed.uuid, values[-1])
+
+    def extend(self, context, addition):
+        """Take what the handler adds to its graph: it is written with the end."""
+        if self._committed:
+            raise RuntimeError("after the commit nothing can be added to a graph")
+        self._additions.append(addition)
+
+    def run(self, call):
+        """Run ``call()``, which returns an :class:`Outcome`, and commit all of it, or nothing.
+
+        Whatever the call raises is raised again, after all was rolled back.
+        """
+        outcome, used = None, None
+        connection = connections[settings.DATABASE]
+        try:
+            with transaction.atomic(using=settings.DATABASE, durable=True):
+                transaction.on_commit(self._note_commit, using=settings.DATABASE)
+                used = connection.connection
+                self.begun()
+                outcome = call()
+                if os.getpid() != self._pid:
+                    os._exit(0)  # a copy that the handler has made: it commits nothing
+                if connection.closed_in_transaction:
+                    raise RuntimeError("the handler closed its connection to the database")
+                self.before_commit()
+                self._conclude(outcome)
+                self._is_written = True
+            self.left()
+            if not self._committed:
+                raise RuntimeError("the handler left an atomic block open")
+        except TaskGone:
+            self._discard(outcome)
+            return self._gone()
+        except BaseException as error:
+            if self._committed:  # what the handler wanted done after it has failed
+                logger.exception("%s: after the commit", self._claimed.uuid)
+                return Outcome(Kind.CONCLUDED)
+            is_cut = _is_cut(error, connection, used)
+            if not (is_cut and self._is_written):  # else it may have been committed all the same
+                self._discard(outcome)
+                self._tell_dispatcher()
+            if not is_cut:
+                raise
+            told = f"{attempt_messages.no_connection()}: {' '.join(str(error).split())}"
+            return Outcome(Kind.CUT if used is not None else Kind.SHUT_OUT, shorten(clean(told)))
+        return Outcome(Kind.CONCLUDED)
+
+    def _note_commit(self):
+        self._committed = True
+        # Where its dispatcher has died, what the handler wants done after it is done all the same.
+        with contextlib.suppress(Closed):
+            self._report("committed")
+
+    def _conclude(self, outcome):
+        instance, attempt = self._claimed.key
+        store = get_store()
+        if self._additions:
+            self._extend(store.graphs)
+        facts = {"instance": instance, "attempt": attempt, "who": self._who}
+        kept = registry.keeps(self._claimed.type)
+        end = Move(event=Event.FINISH, response=outcome.response, kept=kept, **facts)
+        messages, files = self._messages(store), self._files()
+        note = Note(messages=messages, files=files, **facts) if messages or files else None
+        store.conclude(end, note=note)
+
+    def _extend(self, graphs):
+        """Write what the handler adds to its graph, as soon as nobody has locked what it needs."""
+        began, pause, is_told = uptime(), LOOK_AGAIN, False
+        while not self._is_extended(graphs):
+            if uptime() - began > TELL_AFTER and not is_told:
+                is_told = True
+                self._report("log", logging.WARNING, graph_messages.addition_waits())
+            time.sleep(pause)
+            pause = min(2 * pause, LOOK_SELDOM)
+
+    def _is_extended(self, graphs):
+        with transaction.atomic(using=settings.DATABASE):
+            for addition in self._additions:
+                if graphs.extend(addition, who=self._who, ends=True) is None:
+                    # Nothing of it is kept locked meanwhile: two would wait for each other.
+                    transaction.set_rollback(True, using=settings.DATABASE)
+                    return False
+        return True
+
+    def _messages(self, store):
+        said = [(at, *values) for at, kind, values in self._said if kind == "log"]
+        if not said:
+            return ()
+        # As the database would tell the time.
+        offset = store.now() - datetime.now(UTC)
+        if abs(offset) < timedelta(seconds=0.1):
+            offset = timedelta()
+        return tuple(
+            Message(time=datetime.fromtimestamp(at, UTC) + offset, level=level, text=text)
+            for at, level, text in said
+        )
+
+    def _files(self):
+        return tuple(values[0] for _, kind, values in self._said if kind == "file")
+
+    def _tell_dispatcher(self):
+        """Nothing of it was committed: what was said is the log of an attempt like any other."""
+        for at, kind, values in self._said:
+            self._report(kind, *values, at=at)
+
+    def _gone(self):
+        """The Task was taken away: see that it is known that this attempt did nothing."""
+        instance, attempt = self._claimed.key
+        try:
+            store = get_store()
+            late = Move(
+                event=Event.FINISH,
+                instance=instance,
+                attempt=attempt,
+                time=store.now(),
+                who=self._who,
+                transactional=True,
+            )
+            store.keep_late([late])
+            for file in self._files():
+                self._delete(file["path"])
+        except Exception:
+            logger.exception("%s: its refusal cannot be kept", self._claimed.uuid)
+        return Outcome(Kind.GONE, attempt_messages.rolled_back())
+
+    def _discard(self, outcome):
+        """Remove the file of a Response that nobody will know of."""
+        response = outcome and outcome.response
+        if response and response.file:
+            self._delete(response.file)
+
+    @staticmethod
+    def _delete(path):
+        try:
+            storages[settings.STORAGE].delete(path)
+        except Exception as error:  # storages have errors of their own
+            logger.warning("%s cannot be removed: %s", path, error)
+
+
+def _is_cut(error, connection, used):
+    """Whether an error means that the connection that was used is gone, whosever fault that is.
+
+    Or that there was none to begin with, which is None. At the end of a transaction Django
+    may have taken another in its place.
+    """
+    if not is_outage(error):
+        return False
+    return used is None or connection.connection is not used or not connection.is_usable()
+
+
+def _without_the_middle(said, left_out):
+    """Return what was said with one line for the messages between the first and the last."""
+    first, last = kept()
+    logs = [each for each in said if each[1] == "log"]
+    middle = logs[first:-last]
+    if not middle:
+        return said
+    text = f"{left_out} messages of this attempt are left out here"
+    at, kind, _ = middle[0]
+    line = (at, kind, (logging.WARNING, text))
+    files = [each for each in said if each[1] != "log"]
+    return [*files, *logs[:first], line, *logs[-last:]]

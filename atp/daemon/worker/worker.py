@@ -1,0 +1,249 @@
+"""A worker: takes one Task after another from its channel and runs the handler."""
+
+import contextlib
+import logging
+import os
+import pickle
+import select
+import shutil
+import sys
+import time
+from functools import partial
+
+from ...authoring.context import Context
+from ...authoring.log_capture import LogCapture
+from ...authoring.log_text import clean
+from ...conf import settings
+from ...verbs.registry import registry
+from ..options import hostname
+from ..shared import messages
+from ..shared.channel import Closed
+from ..shared.outcome import DONE, PUT_OFF
+from ..shared.packing import unpacked
+from ..shared.running_page import NEVER
+from ..system import memory, processes
+from . import execution
+from .checkpoints import Checkpoints
+from .connections import Connections
+from .context_variables import ContextVariables
+from .interruption import Interruption
+from .leftovers import Leftovers, Unkillable, has_children
+from .lifelines import Lifelines
+from .pauses import Pauses
+from .preparing import open_root_logger, share_caches
+from .process_state import ProcessState
+from .transactions import Transaction
+
+logger = logging.getLogger("atp.worker")
+
+# While the worker has more to do, the dispatcher is called no more often than this, in
+# seconds: to wake it costs both a moment, and it looks by itself more often than that.
+CALL_AFTER = 0.1
+# To begin a transaction may take so much longer than the time-out, in seconds: on SQLite
+# it waits for its turn.
+BEGIN_WITHIN = 60.0
+# A longer record, in bytes, goes through the channel.
+MOST_IN_RING = 4096
+
+
+class Worker:
+    """The loop of one worker process. ``slot`` is its place in the page and in the log."""
+
+    def __init__(self, slot, channel, tokens, inherited):
+        page = inherited.page
+        self._slot = slot
+        self._channel = channel
+        self._tokens = tokens
+        self._page = page
+        self._ring = page.ring(slot)
+        self._scratch = inherited.folders.scratch / f"worker-{slot}"
+        self._options = inherited.options
+        # The name with which this worker signs.
+        self._name = f"{hostname()}:{os.getppid()} worker {slot}"
+        self._done = 0
+        self._called = 0.0
+        self._interruption = Interruption(lambda key: page.is_asked(slot, *key))
+        self._interruption.listen()
+        self._pauses = Pauses(page, slot)
+        self._checkpoints = Checkpoints(self._name, self._interruption, page, slot)
+        self._process_state = ProcessState()
+        self._connections = Connections()
+        self._capture = LogCapture()
+        self._leftovers = Leftovers()
+        self._variables = ContextVariables()
+        # Why it should run nothing more.
+        self._worn_out = None
+
+    def run(self):
+        """Run Tasks until the channel is closed or the worker retires."""
+        # Its predecessor in this slot may have died with a scratch directory left.
+        shutil.rmtree(self._scratch, ignore_errors=True)
+        self._scratch.mkdir(parents=True, exist_ok=True)
+        open_root_logger(settings.LOG_LEVEL)
+        share_caches()
+        self._lifelines = Lifelines(1, 2, self._channel.fileno(), self._tokens.taking)
+        try:
+            for serial, claimed in self._given():
+                # A task that was taken back meanwhile has no token any more.
+                if not self._tokens.take(serial):
+                    continue
+                self._perform(claimed)
+                reason = self._reason_to_retire()
+                if reason is not None:
+                    self._channel.send(messages.Retiring(reason))
+                    return
+        except Closed:
+            return
+
+    def _given(self):
+        """Yield each task that the dispatcher has sent, with its serial number."""
+        while True:
+            try:
+                tasks, _ = self._channel.receive(wait=False)
+            except BlockingIOError:
+                self._lifelines.check()
+                self._call(processes.uptime())
+                if self._connections.rest() and not self._is_given_soon():
+                    self._connections.let_go()
+                tasks, _ = self._channel.receive()
+            yield from unpacked(tasks)
+
+    def _is_given_soon(self):
+        """Wait for something to do, for as long as connections are kept for it."""
+        poll = select.poll()
+        poll.register(self._channel.fileno(), select.POLLIN)
+        return bool(poll.poll(1000 * settings.KEEP_CONNECTIONS))
+
+    def _reason_to_retire(self):
+        limit = self._options.max_tasks_per_worker
+        if limit is not None and self._done >= limit:
+            return f"it has run {self._done} tasks"
+        limit = self._options.max_memory_per_worker
+        if limit is not None and self._done:
+            resident = processes.resident_bytes()
+            if resident > limit:
+                return f"it has {resident >> 20} MiB resident, {limit >> 20} MiB are allowed"
+        for file in (sys.stdout, sys.stderr):
+            if file is not None and file.closed:
+                return "a handler closed its standard output or error"
+        if self._interruption.has_struck:
+            # Whatever it was doing, a library may have been left halfway.
+            return "its handler was interrupted"
+        return self._worn_out
+
+    def _perform(self, claimed):
+        """Run one Task. It stands in the page from before the handler until after its result."""
+        started = processes.uptime()
+        is_transactional = registry.is_transactional(claimed.type)
+        # A transactional attempt waits for its transaction first, which is not its fault.
+        self._enter(claimed, started, BEGIN_WITHIN if is_transactional else 0.0)
+        report = partial(self._report, claimed)
+        self._interruption.expect(claimed.key)
+        self._pauses.expect(claimed.key, report)
+        outcome = self._execute(claimed, report, is_transactional, started)
+        self._tell(claimed, started, outcome)
+        self._page.leave(self._slot)
+        self._done += 1
+
+    def _enter(self, claimed, started, grace=0.0):
+        """Write into the page that this attempt runs, and that its time begins then."""
+        timeout = claimed.timeout
+        timeout = NEVER if timeout is None else timeout.total_seconds()
+        limit = claimed.parameters.max_memory or 0
+        before = memory.in_use(os.getpid()) if limit else 0
+        deadline = started + timeout + grace
+        facts = (deadline, started, limit, before, timeout, claimed.name.encode())
+        self._page.enter(self._slot, claimed.instance, claimed.attempt, *facts)
+
+    def _tell(self, claimed, started, outcome):
+        """Report the end of an attempt."""
+        ended = processes.uptime()
+        end = (*claimed.key, started, ended, None if outcome is DONE else outcome)
+        record = pickle.dumps(end, protocol=pickle.HIGHEST_PROTOCOL)
+        if len(record) > MOST_IN_RING or not self._ring.write(record):
+            self._channel.send(messages.Ended(*end))
+        elif ended - self._called > CALL_AFTER:
+            self._call(ended)
+
+    def _call(self, now):
+        """Have the dispatcher look into the ring."""
+        self._called = now
+        with contextlib.suppress(BlockingIOError):  # it has been called often enough
+            self._channel.send(messages.Look(), wait=False)
+
+    def _report(self, claimed, kind, *values, at=None):
+        """Send a message of a running handler. May be called in any thread or child of it."""
+        message = messages.REPORTED[kind]
+        self._channel.send(message(claimed.key, at or time.time(), *values))
+
+    def _execute(self, claimed, report, is_transactional, began):
+        """Prepare, run the handler, clean up; always returns an :class:`Outcome`."""
+        transaction, own_report = None, report
+        if is_transactional:
+            transaction = Transaction(claimed, who=self._name, report=report)
+            own_report = transaction.report
+            transaction.begun = lambda: self._enter(claimed, processes.uptime())
+            transaction.before_commit = partial(self._end_leftovers, claimed, own_report)
+        context = Context(
+            claimed,
+            report=own_report,
+            interruption=lambda: self._why_to_end(claimed),
+            scratch_root=self._scratch,
+            halting=self._pauses,
+            keeper=self._checkpoints,
+            grower=transaction or self._checkpoints,
+            worker=self._name,
+        )
+        root = logging.getLogger()
+        if self._capture not in root.handlers:  # a handler may have configured logging anew
+            root.addHandler(self._capture)
+        self._capture.context = context
+        try:
+            left_open = self._connections.with_transaction
+            if is_transactional:
+                left_open = partial(left_open, but=settings.DATABASE)
+            given = claimed, context, transaction, self._interruption, left_open
+            outcome = self._variables.own().run(execution.run, *given)
+            is_put_off = outcome is not DONE and outcome.kind in PUT_OFF
+            if is_put_off and self._connections.with_transaction():
+                report("log", logging.WARNING, str(execution.LeftOpen()))
+            return outcome
+        finally:
+            self._process_state.restore()
+            self._end_leftovers(claimed, report)
+            self._capture.context = None
+            context.end()
+            context.remove_scratch()
+            self._connections.put_back(began)
+
+    def _end_leftovers(self, claimed, report):
+        """End the processes that the handler has left running: they are part of the attempt."""
+        if not has_children():
+            return
+        if claimed.type in registry and registry.get(claimed.type).keep_processes:
+            self._leftovers.keep()
+            return
+        try:
+            message = self._leftovers.end()
+        except Unkillable as error:
+            # They die with this worker at the latest.
+            message = self._worn_out = str(error)
+        if message:
+            report("log", logging.WARNING, clean(message))
+
+    def _why_to_end(self, claimed):
+        if self._page.is_asked(self._slot, claimed.instance, claimed.attempt):
+            return "asked to end"
+        return None
+
+
+def main(slot, channel, tokens, inherited):
+    """Be a worker; never returns."""
+    status = 1
+    try:
+        Worker(slot, channel, tokens, inherited).run()
+        status = 0
+    except BaseException:
+        logger.critical("worker %s failed", slot, exc_info=True)
+    finally:
+        os._exit(status)

@@ -1,0 +1,158 @@
+"""Redriving: a canary first, then the others, watched while they are redriven."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from typing import Any
+
+from django.db.models import F, Window
+from django.db.models.functions import RowNumber
+
+from ..conf import settings
+from ..exceptions import Defer, Fatal
+from ..models import ErrorGroup, Instance
+from ..states import State
+from ..verbs.matching.selection import Selection
+from .carrying_out import CarryingOut
+
+# The last ends that are watched; with fewer than a fifth of them nothing is judged.
+WATCHED, FEWEST = 100, 20
+# In seconds: between two looks, and until it gives up its worker to what it has redriven.
+LOOK_EVERY, PATIENCE = 1.0, 3.0
+SHORTEST_WAIT, LONGEST_WAIT = 1.0, 15.0
+
+
+class Redriving(CarryingOut):
+    """With a canary it goes on when all of that have ended, and enough have FINISHED.
+
+    If too few do, it stops, here and later: it fails, and names the errors. What it has not
+    redriven is as it was, and can be redriven by another.
+    """
+
+    def __init__(
+        self,
+        context: Any,
+        selection: Selection,
+        count: int,
+        rate: str | None,
+        by: str,
+        canary: int,
+        threshold: float,
+    ) -> None:
+        super().__init__(context, selection, count, rate, by)
+        self._canary, self._threshold = canary, threshold
+        # What was redriven last, and when, in order.
+        self._last: dict[int, float] = {}
+        self._looked = time.monotonic()
+
+    def run(self) -> dict[str, Any]:
+        if self._canary:
+            keys = self.context.step("canary", self._chosen)
+            self._redrive_canary(keys)
+            self._wait_for(keys)
+        return super().run()
+
+    def _chosen(self) -> list[int]:
+        """Return the keys of the canary: of all Types and collections in turn."""
+        lane = Window(RowNumber(), partition_by=[F("type"), F("collection")], order_by="pk")
+        rows = self.selection.rows().annotate(turn=lane).order_by("turn", "pk")
+        chosen: list[int] = []
+        offset = 0
+        while len(chosen) < self._canary:
+            portion = list(rows[offset : offset + 2 * self._canary])
+            if not portion:
+                break
+            offset += len(portion)
+            cannot = self._judge.cannot(portion)
+            chosen += [each.pk for each in portion if each.pk not in cannot]
+        return sorted(chosen[: self._canary])
+
+    def _redrive_canary(self, keys: Sequence[int]) -> None:
+        left = list(self.selection.rows().filter(pk__in=keys).order_by("pk"))
+        if left:
+            self.do(left)
+            self.context.log(f"canary: {len(left)} redriven")
+
+    def _wait_for(self, keys: Sequence[int]) -> None:
+        """Wait for the end of the canary, without a worker if it takes long."""
+        began = time.monotonic()
+        while True:
+            ends = _Ends(keys)
+            if not ends.live:
+                break
+            told = f"canary: {len(keys) - len(ends.live)} of {len(keys)} have ended"
+            self.context.progress(self._done, max(self.count, 1), told)
+            if time.monotonic() - began > PATIENCE:
+                wait = min(LONGEST_WAIT, SHORTEST_WAIT + self.context.attempt / 4)
+                raise Defer(told, after=wait)
+            self.idle(0.2)
+        self._judge_ends(ends, "canaries")
+        self.context.log(f"canary: {ends.finished} of {len(keys)} FINISHED")
+
+    def _judge_ends(self, ends: _Ends, what: str) -> None:
+        """Raise Fatal if too few have FINISHED."""
+        ended = ends.finished + len(ends.failed)
+        if ended and ends.finished < self._threshold * ended:
+            left = self.selection.rows().count()
+            raise Fatal(
+                f"stopped: {len(ends.failed)} of {ended} {what} FAILED, at most "
+                f"{1 - self._threshold:.0%} may: {ends.told()}. Left as they are: {left}.",
+                fingerprint="stopped",
+            )
+
+    def do(self, portion: Sequence[Instance]) -> list[int]:
+        done = super().do(portion)
+        now = time.monotonic()
+        self._last |= dict.fromkeys(done, now)
+        self._watch(now)
+        return done
+
+    def idle(self, seconds: float) -> None:
+        super().idle(seconds)
+        self._watch(time.monotonic())
+
+    def _watch(self, now: float) -> None:
+        """Stop if too few of the last ends are FINISHED; give way to what waits for a worker."""
+        if now - self._looked < LOOK_EVERY or not self._last:
+            return
+        self._looked = now
+        ends = _Ends(list(self._last), last=WATCHED)
+        if self._canary and ends.finished + len(ends.failed) >= FEWEST:
+            self._judge_ends(ends, f"of the last {WATCHED}")
+        for key in ends.ended[:-WATCHED]:
+            del self._last[key]
+        oldest = next(iter(self._last.values()), now)
+        if ends.is_stuck and now - oldest > PATIENCE:
+            raise Defer("none of what was redriven has started", after=SHORTEST_WAIT)
+
+
+class _Ends:
+    """The ends of Instances that were redriven; ``last`` so many of them count."""
+
+    def __init__(self, keys: Sequence[int], last: int | None = None) -> None:
+        rows = Instance.objects.using(settings.DATABASE).filter(pk__in=keys)
+        found = {row[0]: row[1:] for row in rows.values_list("pk", "state", "finished", "error_id")}
+        times = {key: finished for key, (_, finished, _) in found.items() if finished is not None}
+        self.live = [key for key in found if key not in times]
+        # What its Type does not keep has FINISHED when it is gone.
+        gone = [key for key in keys if key not in found]
+        self.ended = gone + sorted(times, key=times.__getitem__)
+        counted = self.ended if last is None else self.ended[-last:]
+        self.failed = [key for key in counted if key in found and found[key][0] == State.FAILED]
+        self.finished = len(counted) - len(self.failed)
+        waiting = [key for key in self.live if found[key][0] == State.ACCEPTED]
+        self.is_stuck = bool(waiting) and len(waiting) == len(keys)
+        self._errors = Counter(found[key][2] for key in self.failed)
+
+    def told(self) -> str:
+        """Return which errors came, the most frequent first."""
+        keys = [key for key in self._errors if key is not None]
+        groups = ErrorGroup.objects.using(settings.DATABASE).in_bulk(keys)
+        told: dict[int | None, str] = defaultdict(lambda: "without an error")
+        for key in keys:
+            title = groups[key].title if key in groups else "a new error"
+            told[key] = f"{title} (group {ErrorGroup(pk=key).name})"
+        most = self._errors.most_common(5)
+        return "; ".join(f"{count} × {told[key]}" for key, count in most)

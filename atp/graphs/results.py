@@ -1,0 +1,128 @@
+"""Results: what stands in the inputs of a node for the output of another."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+# So a result is written in JSON: the names of its nodes, and the way into it.
+TAG = "$result"
+# What most inputs are.
+_PLAIN = frozenset({str, int, float, bool, type(None)})
+
+
+class NoResult(LookupError):
+    """A result is not there, or has no such key: the message says which."""
+
+
+@dataclass(frozen=True)
+class Result:
+    """Stands for the output of a node, or for the list of the outputs of ``names``.
+
+    It can be given to nodes of the same graph, and to nothing else. ``at`` is the way into
+    it: keys and indexes, one after the other.
+    """
+
+    names: tuple[str, ...]
+    is_list: bool = False
+    at: tuple[str | int, ...] = ()
+
+    def __getitem__(self, key: str | int) -> Result:
+        """Return what stands for an entry of the output, or of each output of a list."""
+        if not isinstance(key, str | int) or isinstance(key, bool):
+            raise TypeError(f"A result has keys and indexes, not {key!r}.")
+        if self.is_list and not self.at and isinstance(key, int):
+            return Result((self.names[key],))
+        return replace(self, at=(*self.at, key))
+
+    def __iter__(self) -> Iterator[Result]:
+        if not self.is_list:
+            raise TypeError("How many entries a result has is not known before its node has run.")
+        return (replace(self, names=(name,), is_list=False) for name in self.names)
+
+    def __len__(self) -> int:
+        if not self.is_list:
+            raise TypeError("How many entries a result has is not known before its node has run.")
+        return len(self.names)
+
+    def value(self, of: Callable[[str], Any]) -> Any:
+        """Return what it stands for; ``of`` gives the output of a node. Raises NoResult."""
+        values = [_entry(of(name), name, self.at) for name in self.names]
+        return values if self.is_list else values[0]
+
+
+class Placeholder(Result):
+    """A Result in the inputs of a node: this can be written, as its node was checked."""
+
+
+def placed(value: Any) -> Any:
+    """Return inputs with each Result as a Placeholder."""
+    if isinstance(value, Result):
+        return Placeholder(value.names, value.is_list, value.at)
+    if isinstance(value, dict):
+        return {key: placed(item) for key, item in value.items()}
+    return [placed(item) for item in value] if isinstance(value, list | tuple) else value
+
+
+def taken_from(
+    args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> tuple[Sequence[Any], Mapping[str, Any], tuple[str, ...]]:
+    """Return arguments with each Result as a Placeholder, and the names of their nodes."""
+    found = results_in((args, kwargs))
+    if not found:
+        return args, kwargs, ()
+    names = dict.fromkeys(name for result in found for name in result.names)
+    return placed(list(args)), placed(dict(kwargs)), tuple(names)
+
+
+def written(result: Placeholder) -> list[Any]:
+    """Return what is written for a result in JSON."""
+    return [list(result.names) if result.is_list else result.names[0], *result.at]
+
+
+def read(value: list[Any]) -> Result:
+    """Return the result for which :func:`written` has returned this. Raises ValueError."""
+    names, *at = value
+    is_list = isinstance(names, list)
+    names = tuple(names) if is_list else (names,)
+    if not all(isinstance(name, str) for name in names):
+        raise ValueError(f"{value!r} names no nodes")
+    return Result(names, is_list, tuple(at))
+
+
+def results_in(value: Any) -> list[Result]:
+    """Return each Result in inputs, however deep."""
+    found: list[Result] = []
+    _collect(value, found)
+    return found
+
+
+def _collect(value: Any, found: list[Result]) -> None:
+    if isinstance(value, Result):
+        found.append(value)
+    elif isinstance(value, dict | list | tuple):
+        for item in value.values() if isinstance(value, dict) else value:
+            if type(item) not in _PLAIN:
+                _collect(item, found)
+
+
+def resolved(value: Any, of: Callable[[str], Any]) -> Any:
+    """Return inputs with each Result replaced by its value. Raises NoResult."""
+    if isinstance(value, Result):
+        return value.value(of)
+    if isinstance(value, dict):
+        return {key: resolved(item, of) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [resolved(item, of) for item in value]
+    return value
+
+
+def _entry(value: Any, name: str, at: tuple[str | int, ...]) -> Any:
+    for number, key in enumerate(at):
+        try:
+            value = value[key]
+        except (LookupError, TypeError):
+            way = "".join(f"[{each!r}]" for each in at[: number + 1])
+            raise NoResult(f"The result of {name!r} has nothing at {way}.") from None
+    return value

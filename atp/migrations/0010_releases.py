@@ -1,0 +1,26 @@
+from django.db import migrations, models
+
+
+class Migration(migrations.Migration):
+
+    dependencies = [
+        ('atp', '0009_hooks'),
+    ]
+
+    operations = [
+        migrations.AddField(
+            model_name='daemon',
+            name='release',
+            field=models.CharField(blank=True, db_default='', default='', help_text='Of the project.', max_length=64),
+        ),
+        migrations.AddField(
+            model_name='daemon',
+            name='signatures',
+            field=models.JSONField(db_default={}, default=dict, help_text='Hashes, by Type.'),
+        ),
+        migrations.AddField(
+            model_name='daemon',
+            name='misfits',
+            field=models.JSONField(db_default={}, default=dict, help_text='Instances, by Type.'),
+        ),
+    ]

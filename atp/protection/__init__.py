@@ -1,0 +1,1 @@
+"""The protection of downstreams as plain values: rate, breaker, probes. No database, no clock."""

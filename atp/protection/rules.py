@@ -1,0 +1,193 @@
+"""The rules of protection: how the rate of calls falls and rises, and when none are made.
+
+The rate follows AIMD with the memory of the last maximum, as TCP's CUBIC (RFC 9438) keeps it. The
+breaker is that of M. Nygard, "Release It!". Times are seconds since the epoch, rates are calls a
+second; ``spread`` is a random number from -1 to 1.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from .values import LOWEST, Protection, Report, State, Verdict
+from .window import Window
+
+# On a refusal the rate becomes this part of what went well, at most once in so many seconds.
+BACK, FENCE = 0.7, 2.0
+# The last maximum is at most so many times what went well.
+ABOVE = 1.3
+# A rate rises where this part of it was used: fast and slowly, a second.
+USED, FAST, SLOW = 0.8, 0.10, 0.01
+# It rises slowly between these parts of the last maximum.
+NEAR, BEYOND = 0.9, 1.1
+# A rate that was not used up for so long, in seconds, is given up.
+UNUSED = 600.0
+# So many failures open the breaker: in a row, or as half of all in the window.
+FAILURES = 10
+# It is open for so long at first, twice as long each time after, and no longer than that.
+FIRST, LONGEST, SPREAD = 1.0, 300.0, 0.2
+# A probe that no daemon holds any more is given up after this, in seconds.
+PROBE = 2.0
+# The rate after a probe that went well.
+AFTER_PROBE = 1.0
+
+
+def reported(was: Protection, report: Report, now: float, *, spread: float = 0.0) -> Protection:
+    """Return what becomes of it by the report of a daemon."""
+    is_shut = was.state in (State.OPEN, State.HALF_OPEN)
+    if is_shut:
+        if was.state is State.HALF_OPEN and report.probe and report.probe[0] == was.probe:
+            return _probed(was, report.probe[1], report.after, now, spread)
+        # Calls that had begun before say nothing new.
+        return _waiting(was, report.after, now)
+    window = was.window.added(report.seconds(now), now)
+    row = report.row if report.had_ok else was.window.row + report.row
+    found = _waiting(replace(was, window=replace(window, row=row)), report.after, now)
+    if _has_failed(found.window):
+        return tripped(found, now, spread=spread)
+    if report.refused:
+        return _decreased(found, now)
+    if found.state is State.CLOSED:
+        return found
+    return _adjusted(_learned(found, now) if _is_fenced(found, now) else found, now)
+
+
+def spent(was: Protection, count: int, now: float) -> Protection:
+    """Return it after so many calls were let go."""
+    window = replace(was.window, used=was.window.used + count)
+    tokens = was.available(now) - count
+    return replace(was, tokens=tokens, refilled=now, window=window)
+
+
+def probing(was: Protection, instance: int, now: float) -> Protection:
+    """Return it while an Instance probes."""
+    return replace(was, state=State.HALF_OPEN, probe=instance, not_before=now + PROBE)
+
+
+def tripped(was: Protection, now: float, *, spread: float = 0.0) -> Protection:
+    """Return it open: nothing is called for a while, and then one probe is."""
+    length = min(LONGEST, FIRST * 2.0 ** min(was.trips, 20)) * (1 + SPREAD * spread)
+    # On its way up again it has not come to what is possible.
+    is_settled = was.state is State.THROTTLED and not was.trips
+    last_max = max(was.last_max, was.per_second) if is_settled else was.last_max
+    if was.state is State.CLOSED:
+        last_max = 0.0
+    return replace(
+        was,
+        state=State.OPEN,
+        trips=was.trips + 1,
+        not_before=max(now + length, was.not_before or 0.0),
+        window=Window(since=now),
+        probe=None,
+        last_max=last_max,
+    )
+
+
+def closed(was: Protection, now: float) -> Protection:
+    """Return it as healthy; where there is a ceiling, that is kept."""
+    fresh = Protection(ceiling=was.ceiling, floor=was.floor)
+    return fresh if was.ceiling is None else _throttled(fresh, was.ceiling, now)
+
+
+def bounded(was: Protection, now: float) -> Protection:
+    """Return it within a ceiling and a floor that have just been set."""
+    if was.state is State.CLOSED and was.ceiling is not None:
+        return _throttled(was, was.ceiling, now)
+    return replace(was, per_second=was.bounded(was.per_second)) if was.per_second else was
+
+
+def due_in(after: float | None, opens_in: float, chance: float) -> float:
+    """Return the delay of an attempt that was refused or failed: when it may be made again.
+
+    ``chance`` is a random number from 0 to 1: those that come back together spread out.
+    """
+    longest = max(opens_in, after or 0.0, 0.5)
+    return longest + chance * max(1.0, 0.2 * longest)
+
+
+def _has_failed(window: Window) -> bool:
+    is_half = window.failed >= FAILURES and 2 * window.failed >= window.total
+    return window.row >= FAILURES or is_half
+
+
+def _waiting(was: Protection, after: float | None, now: float) -> Protection:
+    if not after or was.state is State.HALF_OPEN:
+        return was
+    return replace(was, not_before=max(now + after, was.not_before or 0.0))
+
+
+def _probed(
+    was: Protection, verdict: Verdict, after: float | None, now: float, spread: float
+) -> Protection:
+    if verdict is Verdict.FAILED:
+        return _waiting(tripped(replace(was, not_before=None), now, spread=spread), after, now)
+    if verdict is Verdict.UNKNOWN:
+        return replace(was, state=State.OPEN, probe=None, not_before=now)
+    fresh = replace(was, probe=None, not_before=None)
+    rate = AFTER_PROBE if verdict is Verdict.OK else LOWEST
+    return _waiting(_throttled(fresh, rate, now), after, now)
+
+
+def _throttled(was: Protection, rate: float, now: float) -> Protection:
+    return replace(
+        was,
+        state=State.THROTTLED,
+        per_second=was.bounded(rate),
+        tokens=0.0,
+        refilled=now,
+        adjusted_at=now,
+        window=replace(was.window, used=0, since=now),
+    )
+
+
+def _is_fenced(was: Protection, now: float) -> bool:
+    is_throttled = was.state is State.THROTTLED
+    return is_throttled and was.decreased_at is not None and now - was.decreased_at < FENCE
+
+
+def _learned(was: Protection, now: float) -> Protection:
+    """Take in what other daemons had seen go well before the first refusal."""
+    if was.last_max:
+        return was
+    rate = max(was.per_second, BACK * was.window.ok_per_second(now))
+    return replace(was, per_second=was.bounded(rate))
+
+
+def _decreased(was: Protection, now: float) -> Protection:
+    is_throttled = was.state is State.THROTTLED
+    if _is_fenced(was, now):
+        return _learned(was, now)
+    ok = was.window.ok_per_second(now)
+    rate = was.per_second if is_throttled else float("inf")
+    found = _throttled(was, BACK * min(rate, ok), now)
+    # Of a downstream that was healthy until now only one daemon has told how much went well.
+    last_max = min(rate, ABOVE * ok) if is_throttled else 0.0
+    return replace(found, last_max=last_max, decreased_at=now)
+
+
+def _adjusted(was: Protection, now: float) -> Protection:
+    """Look once a second whether the rate is used up; then it rises."""
+    rate, window = was.per_second, was.window
+    passed = now - max(window.since, was.not_before or 0.0)
+    if passed < max(1.0, 1 / rate):
+        return was
+    fresh = replace(was, window=replace(window, used=0, since=now))
+    if window.used < max(1, int(USED * rate * passed)):
+        last = max(was.adjusted_at or 0.0, was.decreased_at or 0.0)
+        return closed(was, now) if now - last >= UNUSED else fresh
+    higher = fresh.bounded(_raised(fresh, min(passed, 2.0)))
+    is_back = was.last_max > 0 and higher >= BACK * was.last_max
+    trips = 0 if is_back else was.trips
+    return replace(fresh, per_second=higher, adjusted_at=now, trips=trips)
+
+
+def _raised(was: Protection, passed: float) -> float:
+    """Return the rate after so many seconds in which it was used up."""
+    rate, last = was.per_second, was.last_max
+    if was.trips and (not last or rate < BACK * last):
+        return 2 * rate if not last else min(2 * rate, BACK * last)
+    if rate < NEAR * last:
+        return min(rate * (1 + FAST * passed), NEAR * last)
+    if rate < BEYOND * last:
+        return rate * (1 + SLOW * passed)
+    return rate * (1 + FAST * passed)

@@ -1,0 +1,89 @@
+"""Instances whose inputs fit no daemon: how many there are, and why one waits."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+
+from ...conf import settings
+from ...models import Daemon, Instance, LogRecord, Task
+from ...rows.log import signature_in
+from ...states import Event, events
+from ...store.misfits import misfits_of, takers
+from ...words import wording
+from ...words.hints import seconds
+from .. import overview
+from ..documents import Document
+from . import releases
+
+# So many Instances are looked at of a Type.
+MOST = 1000
+_ENDS = events(lambda row: row.ends) | {Event.REDRIVE}
+
+
+def problems(daemons: Iterable[Daemon], time: datetime, type: str | None = None) -> tuple[str, ...]:
+    """Return sentences about Instances that no living daemon takes, as the daemons tell.
+
+    With the identifier of a ``type`` only of that. An Instance counts when daemons of each
+    signature that serves its Type have met it.
+    """
+    alive = releases.living(daemons, time)
+    types = {type for daemon in alive for type in daemon["misfits"]}
+    return tuple(
+        told
+        for identifier in sorted(types if type is None else types & {type})
+        if (told := _told(identifier, [each for each in alive if identifier in each["types"]]))
+    )
+
+
+def _told(identifier: str, serving: list[Document]) -> str:
+    """Return a sentence about the Instances of a Type that fit none of these daemons."""
+    claiming = [daemon for daemon in serving if releases.claims(daemon)]
+    which, count = "no daemon that is alive", _waiting(_refused(identifier, serving))
+    if not count and claiming != serving:
+        which, count = "no daemon but quiet ones", _waiting(_refused(identifier, claiming))
+    if not count:
+        return ""
+    number = f"{MOST:,} or more" if count >= MOST else f"{count:,}"
+    most = wording.duration(seconds(settings.MISFIT_FOR))
+    return (
+        f"{number} of {identifier} {'fits' if count == 1 else 'fit'} {which}. Start one whose "
+        f"handler takes the inputs, or adapt them: after {most} they are FAILED."
+    )
+
+
+def _refused(identifier: str, daemons: list[Document]) -> set[int]:
+    """Return the keys of Instances that daemons of each signature have refused."""
+    refused: Mapping[str, set[int]] = defaultdict(set)
+    for daemon in daemons:
+        # Of an unknown signature it is not known what it takes: it refuses nothing.
+        signature = daemon["signatures"].get(identifier, "")
+        refused[signature].update(daemon["misfits"].get(identifier, ()))
+    return set.intersection(*refused.values()) if refused else set()
+
+
+def _waiting(keys: set[int]) -> int:
+    """Return how many of these Instances wait: the others have ended, or somebody takes them."""
+    if not keys:
+        return 0
+    some = sorted(keys)[-MOST:]
+    return Task.objects.using(settings.DATABASE).waiting().filter(pk__in=some).count()
+
+
+def why(instance: Instance, daemons: Iterable[Daemon], time: datetime) -> str:
+    """Return a sentence if an Instance waits since its inputs did not fit; else an empty one."""
+    records = LogRecord.objects.using(settings.DATABASE).filter(instance=instance.pk)
+    last = records.filter(kind__in=_ENDS).order_by("-pk").first()
+    if last is None or signature_in(last.detail) is None:
+        return ""
+    found = misfits_of(records)
+    refused = {signature for _, signature in found}
+    alive = [row for row in daemons if overview.condition(row, time) != overview.LOST]
+    message = f"{last.message[:1].upper()}{last.message[1:]}."
+    others, _ = takers(alive, instance.type.identifier, refused)
+    if others:
+        return f"{message} Another daemon that is alive may take it."
+    until = min((at for at, _ in found), default=last.time) + seconds(settings.MISFIT_FOR)
+    at = f"{wording.moment(until)} {wording.zone()}"
+    return f"{message} It fits no daemon that is alive, and is FAILED at {at} if none comes."

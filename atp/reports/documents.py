@@ -1,0 +1,243 @@
+"""Rows as documents, plain values by name: what the shell's ``--json`` and the API give of them."""
+
+from __future__ import annotations
+
+import json
+import math
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any
+from uuid import UUID
+
+from ..conf import settings
+from ..models import Daemon, Gate, Inputs, Instance, Limit, LogRecord, Response, Task, Type
+from ..payload import codec
+from ..states import State
+from ..verbs.registry import registry
+from . import hooks, overview
+from .blocked import due
+
+if TYPE_CHECKING:
+    from ..authoring.task_type import TaskType
+
+Document = dict[str, Any]
+
+INSTANCE_FIELDS = (
+    "uuid",
+    "type",
+    "identifier",
+    "unique",
+    "state",
+    "reason",
+    "collection",
+    "priority",
+    "attempt",
+    "restarts",
+    "retries",
+    "lost",
+    "progress",
+    "progress_message",
+    "start_before",
+    "timeout",
+    "max_retries",
+    "created_by",
+    "created",
+    "started",
+    "finished",
+)
+TYPE_FIELDS = (
+    "identifier",
+    "handler",
+    "timeout",
+    "max_restarts",
+    "max_retries",
+    "backoff",
+    "backoff_max",
+    "retention",
+    "max_memory",
+    "serializer",
+)
+TASK_FIELDS = ("collection", "priority", "due_at", "start_before", "attempt", "request")
+LOG_FIELDS = ("time", "kind", "detail", "event", "state", "attempt", "level", "who", "message")
+DAEMON_FIELDS = (
+    "uuid",
+    "host",
+    "pid",
+    "version",
+    "release",
+    "types",
+    "signatures",
+    "workers",
+    "lock",
+    "lease_until",
+    "idle",
+    "mode",
+    "request",
+    "started",
+    "seen",
+)
+GATE_FIELDS = ("collection", "mode", "reason", "who", "since", "until")
+LIMIT_FIELDS = (
+    *("collection", "max_running", "max_running_per_collection", "rate", "burst", "weight"),
+    *("max_waiting", "max_wait"),
+    *("is_set", "who", "since"),
+)
+FILE_FIELDS = {"name": str, "path": str, "content_type": str, "size": int, "attempt": int}
+WORKER_FIELDS = ("worker", "pid", "type", "instance", "since", "paused")
+
+
+def plain(value: object) -> str | float:
+    """Return what JSON has for a value that it lacks: ``json.dumps(document, default=plain)``.
+
+    Times are in ISO 8601 with an offset, durations in seconds.
+    """
+    if isinstance(value, datetime):
+        return value.isoformat()
+    if isinstance(value, timedelta):
+        return value.total_seconds()
+    if isinstance(value, UUID):
+        return str(value)
+    raise TypeError(f"{value!r} has no place in a document")
+
+
+def types() -> list[Document]:
+    """All Types, registered or only declared by this process, by identifier."""
+    rows = list(Type.objects.using(settings.DATABASE))
+    missing = {task_type.identifier for task_type in registry} - {row.identifier for row in rows}
+    found = [
+        *(type(row) for row in rows),
+        *(unregistered_type(registry.get(name)) for name in missing),
+    ]
+    return sorted(found, key=lambda document: document["identifier"])
+
+
+def type(row: Type) -> Document:
+    """A registered Type; ``declared`` says whether this process has its handler."""
+    document = {name: getattr(row, name) for name in TYPE_FIELDS} | hooks.words(row.hooks)
+    return document | {
+        "late_writes": row.late_writes,
+        "registered": row.registered,
+        "declared": row.identifier in registry,
+    }
+
+
+def unregistered_type(task_type: TaskType) -> Document:
+    """A Type that this process declares and that is not in the database yet."""
+    parameters = task_type.registration()
+    document = {name: getattr(parameters, name) for name in TYPE_FIELDS}
+    document |= hooks.words(parameters.hooks)
+    return document | {"late_writes": 0, "registered": None, "declared": True}
+
+
+def gate(row: Gate) -> Document:
+    """A gate that is shut; without a Type it is that over everything."""
+    document = {name: getattr(row, name) for name in GATE_FIELDS}
+    return {"type": None if row.type is None else row.type.identifier} | document
+
+
+def limit(row: Limit) -> Document:
+    """Return the limits of a Type, or of a lane of it."""
+    document = {name: getattr(row, name) for name in LIMIT_FIELDS}
+    return {"type": row.type.identifier} | document
+
+
+def instance(row: Instance) -> Document:
+    document = {name: getattr(row, name) for name in INSTANCE_FIELDS}
+    return document | {"type": row.type.identifier}
+
+
+def task(row: Task | None) -> Document | None:
+    """The queue row of a live Instance; None if it has none."""
+    if row is None:
+        return None
+    return {
+        "due_at": due(row),
+        "daemon": None if row.daemon is None else str(row.daemon),
+        "request": row.request,
+    }
+
+
+def asked(state: str, request: str) -> str:
+    """Return the request to the holder of an Instance in this state that is not done yet."""
+    done = {"pause": State.PAUSED, "resume": State.RUNNING}
+    return "" if done.get(request) == state else request
+
+
+def queued_task(row: Task) -> Document:
+    """A Task as the queue lists it: with what it is a Task of."""
+    document = {name: getattr(row, name) for name in TASK_FIELDS}
+    return document | {
+        "due_at": due(row),
+        "instance": row.instance.uuid,
+        "type": row.type.identifier,
+        "daemon": None if row.daemon is None else str(row.daemon),
+    }
+
+
+def inputs(row: Inputs | None) -> Document | None:
+    """The arguments as they are stored, and what is carried. A pickle is never opened here."""
+    if row is None:
+        return None
+    value = stored(row.data) if row.format == codec.JSON else None
+    return {"format": row.format, "value": value, "carried": row.carried}
+
+
+def response(row: Response | None) -> Document | None:
+    """Return the facts of the output; ``value`` is there where it is JSON and not in a file."""
+    if row is None:
+        return None
+    document = {name: getattr(row, name) for name in ("content_type", "size", "file")}
+    document["files"] = files(row)
+    is_json = row.content_type == "application/json" and row.data is not None
+    value = stored(bytes(row.data)) if is_json else None  # type: ignore[arg-type]
+    return document | {"value": value}
+
+
+def files(row: Response) -> list[Document]:
+    """Return the published files of a Response, as far as a daemon has written them."""
+    listed = row.files if isinstance(row.files, list) else []
+    return [entry for entry in listed if _is_file(entry)]
+
+
+def _is_file(entry: object) -> bool:
+    return isinstance(entry, dict) and all(
+        isinstance(entry.get(name), kind) for name, kind in FILE_FIELDS.items()
+    )
+
+
+def stored(text: str | bytes) -> Any:  # None for what is no JSON
+    try:
+        return json.loads(text, parse_float=_number, parse_constant=_number)
+    except (ValueError, RecursionError):
+        return None
+
+
+def _number(text: str) -> float:
+    """A number that JSON has: neither NaN nor one that Python takes for infinite."""
+    number = float(text)
+    if not math.isfinite(number):
+        raise ValueError(f"{text} is no JSON value")
+    return number
+
+
+def log_record(row: LogRecord) -> Document:
+    return {name: getattr(row, name) for name in LOG_FIELDS}
+
+
+def daemon(row: Daemon, now: datetime) -> Document:
+    document = {name: getattr(row, name) for name in DAEMON_FIELDS}
+    # What another version of the daemon may have written differently.
+    listed = row.workers if isinstance(row.workers, list) else []
+    workers = [worker for worker in listed if isinstance(worker, dict)]
+    types = row.types if isinstance(row.types, list) else []
+    signatures = row.signatures if isinstance(row.signatures, dict) else {}
+    return document | {
+        "signatures": {name: text for name, text in signatures.items() if isinstance(text, str)},
+        "condition": overview.condition(row, now),
+        "types": [each for each in types if isinstance(each, str) and each.isprintable()],
+        "workers": [_worker(worker) for worker in workers],
+    }
+
+
+def _worker(worker: Document) -> Document:
+    document = {name: worker.get(name) for name in WORKER_FIELDS}
+    return document | {"paused": worker.get("paused") is True}

@@ -1,0 +1,1 @@
+"""Dead letters by their causes: the error groups, and what is known of each."""

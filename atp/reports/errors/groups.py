@@ -1,0 +1,119 @@
+"""The error groups of a page, and what is known of each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime
+
+from django.db.models import IntegerField, OuterRef, QuerySet, Subquery
+
+from ...conf import settings
+from ...models import Daemon, ErrorGroup, Instance
+from ...rows.querysets import Counted
+from ...verbs.matching.selection import matches
+from ..documents import Document
+from ..failures import headlines
+
+# Dead letters of a group are counted up to this, and the collections of so many of the newest.
+MOST, NEWEST = 1_000, 200
+
+
+class _Collections(Subquery):
+    template = "(SELECT count(DISTINCT counted.collection) FROM (%(subquery)s) counted)"
+    output_field = IntegerField()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Group:
+    """An error group: ``left`` are its dead letters that nobody has redriven or removed.
+
+    ``is_more`` says that there are more than are counted. ``collections`` are those of the
+    newest of them. ``line`` is that with which the newest failed, empty if it is gone;
+    ``release`` ran when the group was seen first, as far as a daemon of then is alive.
+    """
+
+    row: ErrorGroup
+    left: int
+    is_more: bool
+    collections: int
+    line: str
+    release: str
+
+
+def groups(rows: Iterable[ErrorGroup], *, lines: bool = True) -> list[Group]:
+    """Return what is known of these error groups; without ``lines`` none are read."""
+    found = list(rows)
+    own = Instance.objects.using(settings.DATABASE).filter(error=OuterRef("pk")).order_by("-pk")
+    counted = (
+        ErrorGroup.objects.using(settings.DATABASE)
+        .filter(pk__in=[row.pk for row in found])
+        .annotate(left=Counted(own.values("pk")[: MOST + 1]))
+        .annotate(collections=_Collections(own.values("collection")[:NEWEST]))
+        .values_list("pk", "left", "collections")
+    )
+    counts = {pk: (left, collections) for pk, left, collections in counted}
+    told = _lines(found) if lines else {}
+    releases = _releases()
+    return [
+        Group(
+            row=row,
+            left=min(counts.get(row.pk, (0, 0))[0], MOST),
+            is_more=counts.get(row.pk, (0, 0))[0] > MOST,
+            collections=counts.get(row.pk, (0, 0))[1],
+            line=told.get(row.pk, ""),
+            release=next((name for since, name in releases if since <= row.first_seen), ""),
+        )
+        for row in found
+    ]
+
+
+def _lines(rows: list[ErrorGroup]) -> dict[int, str]:
+    """Return the line with which the newest of each group failed, by the key of the group."""
+    uuids = {row.last_instance: row.pk for row in rows}
+    newest = Instance.objects.using(settings.DATABASE).filter(uuid__in=uuids)
+    found = {instance.pk: instance for instance in newest}
+    return {uuids[found[key].uuid]: line for key, line in headlines(found.values()).items()}
+
+
+def _releases() -> list[tuple[datetime, str]]:
+    """Return the starts and releases of the daemons, the newest first."""
+    rows = Daemon.objects.using(settings.DATABASE).order_by("-started")
+    return [(row.started, row.release) for row in rows]
+
+
+def selected(rows: QuerySet[ErrorGroup], type: str = "", muted: str = "") -> QuerySet[ErrorGroup]:
+    """Return those of error groups that are of a Type or a pattern, and muted or not."""
+    if type:
+        known = rows.order_by().values_list("type", flat=True).distinct()
+        rows = rows.filter(type__in=[name for name in known if matches(type, name)])
+    if muted:
+        rows = rows.exclude(muted_by="") if muted == "true" else rows.filter(muted_by="")
+    return rows
+
+
+def document(group: Group) -> Document:
+    """Return an error group as plain values by name."""
+    row = group.row
+    return {
+        "name": row.name,
+        "key": row.digits,
+        "type": row.type,
+        "fingerprint": bytes(row.fingerprint).hex(),
+        "version": row.version,
+        "exception": row.exception,
+        "title": row.title,
+        "line": group.line,
+        "count": row.count,
+        "left": group.left,
+        "is_more": group.is_more,
+        "collections": group.collections,
+        "first_seen": row.first_seen,
+        "last_seen": row.last_seen,
+        "first_instance": row.first_instance,
+        "last_instance": row.last_instance,
+        "release": group.release,
+        "muted_by": row.muted_by,
+        "muted_until": row.muted_until,
+        "note": row.note,
+    }

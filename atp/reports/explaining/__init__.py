@@ -1,0 +1,1 @@
+"""Why something does not run: facts are gathered, causes judge them, words tell them."""

@@ -1,0 +1,101 @@
+"""The queue around what waits: how many are ahead, who else is served, how quickly it goes."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import Any
+
+from django.db.models import Exists, OuterRef, Q, Subquery
+
+from ...conf import settings
+from ...models import Instance, Limit, Task, Type
+from ...rows.querysets import CLAIMING_ORDER, Counted, TaskQuerySet
+from ..statistics import quantiles, start_rate
+from .facts import Facts, Flow, Queued
+
+# So many are counted at most.
+MOST = 1000
+# The window in which starts are counted, and so many runs are looked at.
+WINDOW = timedelta(minutes=5)
+RUNS = 300
+
+
+def queued(facts: Facts) -> Queued:
+    """Return the :class:`Queued` of what waits: one statement, with some bounded counts."""
+    tasks = Task.objects.using(settings.DATABASE).waiting()
+    own = tasks.filter(type=facts.type)
+    lane = own if facts.lane is None else own.filter(collection=facts.lane)
+    above, level = _before(lane, facts)
+    beside = own.none() if facts.lane is None else own.exclude(collection=facts.lane)
+    due = tasks.filter(type=OuterRef("pk"), due_at__lte=facts.now)
+    weight = Limit.objects.using(settings.DATABASE).filter(
+        type=OuterRef("pk"), collection__isnull=True
+    )
+    served = {name for daemon in facts.claiming for name in daemon["types"]} | {facts.identifier}
+    rows = Type.objects.using(settings.DATABASE).filter(identifier__in=served).order_by("pk")
+    # Each of the counts is taken once, and not for each Type: nothing in them is of its row.
+    told = rows.annotate(
+        is_due=Exists(due.order_by()),
+        weight=Subquery(weight.values("weight")[:1]),
+        above=_bounded(above),
+        level=_bounded(level),
+        beside=_bounded(beside.filter(due_at__lte=facts.now)),
+    ).values("identifier", "is_due", "weight", "above", "level", "beside")
+    found = {row["identifier"]: row for row in told}
+    mine: Any = found.pop(facts.identifier)
+    return Queued(
+        ahead=min(MOST, mine["above"] + mine["level"]),
+        above=mine["above"],
+        beside=mine["beside"] or 0,  # without a lane nothing is beside it
+        rivals={name: row["weight"] or 1.0 for name, row in found.items() if row["is_due"]},
+        weight=mine["weight"] or 1.0,
+    )
+
+
+def _bounded(tasks: TaskQuerySet[Task]) -> Counted:
+    return Counted(tasks.order_by().values("pk")[:MOST])
+
+
+def _before(
+    lane: TaskQuerySet[Task], facts: Facts
+) -> tuple[TaskQuerySet[Task], TaskQuerySet[Task]]:
+    """Return what starts before it in its lane: by a higher priority, and by its time (G8)."""
+    assert CLAIMING_ORDER == ("-priority", "due_at", "instance_id")
+    task = facts.task
+    if task is None:
+        return lane.filter(priority__gt=0, due_at__lte=facts.now), lane.filter(
+            priority=0, due_at__lte=facts.now
+        )
+    until = max(facts.now, task.due_at)
+    above = lane.filter(priority__gt=task.priority, due_at__lte=until)
+    level = lane.filter(priority=task.priority)
+    earlier = Q(due_at__lt=task.due_at) | Q(due_at=task.due_at, instance__lt=task.pk)
+    # The first condition is that of the index.
+    return above, level.filter(earlier, due_at__lte=task.due_at)
+
+
+def flow(type: Any, now: datetime) -> Flow:
+    """Return how quickly a Type goes, in two queries at most.
+
+    Its Instances that have ended in the last minutes say it exactly. Where none are kept, or
+    none have ended, it is what daemons have counted (:mod:`..statistics`).
+    """
+    if type.retention == timedelta(0):
+        rate = start_rate(type.identifier, seconds=WINDOW.total_seconds(), now=now)
+        return Flow(rate=rate, run=quantiles(type.identifier, "run", now=now))
+    ended = Instance.objects.using(settings.DATABASE).filter(
+        type=type, finished__gte=now - WINDOW, started__isnull=False
+    )
+    newest = ended.order_by("-finished").values_list("started", "finished")
+    rows: list[Any] = list(newest[:RUNS])
+    if not rows:
+        return Flow(run=quantiles(type.identifier, "run", now=now))
+    runs = sorted((finished - started).total_seconds() for started, finished in rows)
+    # From the first of them on: before it may have been a pause.
+    span = (now - rows[-1][0]).total_seconds()
+    return Flow(rate=len(rows) / max(span, 0.001), run=_quantiles(runs))
+
+
+def _quantiles(runs: list[float]) -> tuple[float, ...]:
+    last = len(runs) - 1
+    return tuple(runs[round(at * last)] for at in (0.5, 0.95, 0.99))

@@ -1,0 +1,111 @@
+"""The short cause of each row of a list: four queries a page, and one more for limits of lanes."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any
+
+from django.db.models import Count, Q
+
+from ...conf import settings
+from ...models import Daemon, Instance, Task
+from ...states import TERMINAL
+from ...verbs.control.gates import gates
+from .. import overview
+from ..deploys import releases
+from . import limited, sentences
+from .causes.table import judged
+from .facts import Facts
+from .gathering import covers
+from .values import Reason
+
+# The words of a cause in a list, by its code. What is not here needs none: its state says it.
+SHORT = {
+    "cancel-asked": "asked to be cancelled",
+    "holder-lost": "its daemon is lost",
+    "holder-late": "its daemon is late",
+    "gate": "held by a gate",
+    "blocked": "waits for nodes",
+    "in-line": "waits in line",
+    "not-due": "not due yet",
+    "retry": "waits for a retry",
+    "deferred": "deferred",
+    "misfit": "fits no daemon yet",
+    "max-running": "a limit is full",
+    "max-running-per-collection": "its collection is full",
+    "rate": "a rate is used up",
+    "downstream": "its downstream is not healthy",
+    "unserved": "no daemon serves it",
+    "quiet": "its daemons are quiet",
+    "workers-busy": "all workers are busy",
+    "alone": "runs alone",
+    "ready": "its turn",
+}
+
+
+@dataclass(frozen=True)
+class Brief:
+    """A cause in a few ``words``, with its ``code`` and its ``sentence``."""
+
+    code: str
+    words: str
+    sentence: str
+
+
+def briefs(instances: Iterable[Instance], now: datetime) -> dict[int, Brief]:
+    """Return the first cause of each of these Instances that are live, by primary key.
+
+    Those that run, and are not asked to end, have none.
+    """
+    live = {row.pk: row for row in instances if row.state not in TERMINAL}
+    if not live:
+        return {}
+    tasks = Task.objects.using(settings.DATABASE).select_related("daemon").in_bulk(list(live))
+    daemons = releases.told(overview.daemons(), now)
+    shut = gates(now=now)
+    limits = _limits(live.values())
+    held = _held_in_lanes(limits)
+    found = {}
+    for key, task in tasks.items():
+        instance = live[key]
+        facts = Facts(now=now, type=instance.type, instance=instance, task=task, daemons=daemons)
+        own = [row for row in limits if covers(row, facts)]
+        for row in own:
+            row.held_in_lane = held[row.type_id, task.collection]
+        facts = replace(
+            facts,
+            gates=[gate for gate in shut if covers(gate, facts)],
+            full=limited.full(own, task.collection, now),
+        )
+        brief = _brief(judged(facts), facts)
+        if brief is not None:
+            found[key] = brief
+    return found
+
+
+def _brief(reasons: Iterable[Reason], facts: Facts) -> Brief | None:
+    for reason in reasons:
+        if reason.code in SHORT:
+            return Brief(reason.code, SHORT[reason.code], reason.sentence)
+    return Brief("ready", SHORT["ready"], sentences.READY) if facts.is_waiting else None
+
+
+def _limits(instances: Iterable[Instance]) -> list[Any]:
+    types = {row.type_id for row in instances}
+    lanes = {row.collection for row in instances}
+    of_lane = Q(collection__isnull=True) | Q(collection__in=lanes)
+    return limited.rows(Q(type__in=types) & of_lane)
+
+
+def _held_in_lanes(limits: Iterable[Any]) -> Counter[tuple[int, str]]:
+    """Return how many are claimed of each lane, where each lane of a Type is limited."""
+    types = {row.type_id for row in limits if row.max_running_per_collection is not None}
+    if not types:
+        return Counter()
+    daemons = Daemon.objects.using(settings.DATABASE).values("pk")
+    tasks = Task.objects.using(settings.DATABASE).filter(daemon__in=daemons, type__in=types)
+    counted = tasks.order_by().values_list("type", "collection").annotate(Count("pk"))
+    return Counter({(type, collection): count for type, collection, count in counted})

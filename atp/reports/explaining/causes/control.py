@@ -1,0 +1,77 @@
+"""Causes that operators and code have set: gates and limits."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ....verbs.table import DOWNSTREAM
+from .. import helps, sentences
+from ..facts import Facts
+from ..values import Reason
+
+_CODES = {"running": "max-running", "lane": "max-running-per-collection", "rate": "rate"}
+# What the verb "limit" has to be given so that the limit is none.
+_OPTIONS = {"running": "max_running", "lane": "max_running_per_collection", "rate": "rate"}
+
+
+def gate(facts: Facts) -> Iterator[Reason]:
+    """A gate is shut: that of everything, of its Type, or of its lane."""
+    if not facts.is_waiting:
+        return
+    for row in sorted(facts.gates, key=_level):
+        yield Reason(
+            code="gate",
+            sentence=f"{sentences.shut(row)}.",
+            facts={
+                "type": None if row.type is None else row.type.identifier,
+                "collection": row.collection,
+                "mode": row.mode,
+                "who": row.who,
+                "reason": row.reason,
+            },
+            since=row.since,
+            until=row.until,
+            helps=helps.scope("open", row),
+        )
+
+
+def limit(facts: Facts) -> Iterator[Reason]:
+    """A limit allows no other start: so many run, or so many have been started."""
+    if not facts.is_waiting:
+        return
+    for full in sorted(facts.full, key=lambda full: list(_CODES).index(full.kind)):
+        row = full.limit
+        yield Reason(
+            code=_CODES[full.kind],
+            sentence=f"{sentences.full(full, facts.lane)}.",
+            facts={
+                "type": row.type.identifier,
+                "collection": row.collection,
+                "limit": row.rate if full.kind == "rate" else getattr(row, _OPTIONS[full.kind]),
+                "held": full.held,
+                "is_set": row.is_set,
+                "who": row.who,
+            },
+            until=full.at,
+            helps=helps.scope("limit", row, **{_OPTIONS[full.kind]: "none"}),
+        )
+
+
+def downstream(facts: Facts) -> Iterator[Reason]:
+    """The service that its Type calls fails, or takes no more calls."""
+    row = facts.downstream
+    if row is None or not facts.is_waiting:
+        return
+    yield Reason(
+        code="downstream",
+        sentence=sentences.downstream(row, facts.now),
+        facts={"downstream": row.name, "state": row.state, "per_second": row.per_second},
+        since=row.since,
+        until=row.not_before,
+        helps=helps.verb(DOWNSTREAM, "reset", row.name),
+    )
+
+
+def _level(row: object) -> int:
+    """Return 0 for the gate of everything, 1 for that of a Type, 2 for that of a lane."""
+    return sum(getattr(row, name) is not None for name in ("type", "collection"))

@@ -1,0 +1,71 @@
+"""Causes of the daemons: nobody serves the Type, who does claims nothing, or is busy."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+from ....verbs.table import DAEMON
+from ....words import orders
+from ....words.orders import Mode
+from .. import helps, sentences
+from ..facts import Facts
+from ..values import Reason
+
+# So many Types are named that keep workers busy.
+MOST_TYPES = 3
+
+
+def unserved(facts: Facts) -> Iterator[Reason]:
+    """No daemon that is alive serves the Type."""
+    if not facts.is_waiting or facts.serving:
+        return
+    gone = [each for each in facts.daemons if facts.identifier in each["types"]]
+    last = max(gone, key=lambda each: each["seen"]) if gone else None
+    found = facts.served_last or {}
+    yield Reason(
+        code="unserved",
+        sentence=sentences.unserved(len(facts.living), last, facts.served_last),
+        facts={
+            "alive": len(facts.living),
+            "last": sentences.name(last) if last else found.get("who"),
+            "release": last["release"] if last else None,
+            "releases": sorted({each["release"] for each in facts.living if each["release"]}),
+        },
+        since=last["seen"] if last else None,
+        helps=helps.daemon(),
+    )
+
+
+def quiet(facts: Facts) -> Iterator[Reason]:
+    """All that serve the Type are quiet, or stop."""
+    if not facts.is_waiting or not facts.serving or facts.claiming:
+        return
+    aims = {str(orders.aim(each["mode"], each["request"])) for each in facts.serving}
+    resumable = [
+        each for each in facts.serving if orders.aim(each["mode"], each["request"]) is Mode.QUIET
+    ]
+    yield Reason(
+        code="quiet",
+        sentence=sentences.quiet(aims),
+        facts={"daemons": [sentences.name(each) for each in facts.serving], "modes": sorted(aims)},
+        helps=helps.verb(DAEMON, "resume", resumable[0]["uuid"]) if resumable else helps.daemon(),
+    )
+
+
+def busy(facts: Facts) -> Iterator[Reason]:
+    """All workers that could run it run something else."""
+    if not facts.is_waiting or facts.is_blocked or not facts.is_busy:
+        return
+    types = Counter(worker["type"] for worker in facts.running).most_common(MOST_TYPES)
+    longest = min(facts.running, key=lambda worker: str(worker["since"]))
+    yield Reason(
+        code="workers-busy",
+        sentence=sentences.busy(facts.places, types, longest, facts.now),
+        facts={
+            "workers": facts.places,
+            "types": dict(types),
+            "longest": {name: longest[name] for name in ("instance", "type", "since")},
+        },
+        helps=helps.daemon("Start another daemon, or one with more workers"),
+    )

@@ -1,0 +1,67 @@
+"""Causes of the queue itself: what is before it, and what else is in the way of a start."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ....states import State
+from ....verbs.table import INSTANCE
+from ....words.options import MAX_PRIORITY
+from .. import helps, sentences
+from ..facts import Facts
+from ..values import Reason
+
+
+def behind(facts: Facts) -> Iterator[Reason]:
+    """Others of its lane are before it; other lanes and other Types take turns with it."""
+    found = facts.queued
+    if not facts.is_waiting or facts.is_blocked or not facts.is_due or found is None:
+        return
+    takes_turns = facts.is_busy and (found.beside or found.rivals)
+    if not found.ahead and not takes_turns:
+        return
+    task = facts.task
+    above = None if task is None else min(MAX_PRIORITY, task.priority + 1)
+    yield Reason(
+        code="behind",
+        sentence=sentences.behind(found),
+        facts={
+            "ahead": found.ahead,
+            "by_priority": found.above,
+            "other_lanes": found.beside,
+            "other_types": sorted(found.rivals),
+        },
+        helps=helps.verb(INSTANCE, "change", facts.instance.uuid, priority=above)
+        if facts.instance is not None and found.ahead
+        else None,
+    )
+
+
+def alone(facts: Facts) -> Iterator[Reason]:
+    """It was lost before: so it gets a worker to itself, which holds nothing else meanwhile."""
+    instance = facts.instance
+    if instance is None or not instance.lost:
+        return
+    if instance.state in (State.ACCEPTED, State.SCHEDULED) and not facts.is_blocked:
+        yield Reason(
+            code="alone", sentence=sentences.alone(instance.lost), facts={"lost": instance.lost}
+        )
+
+
+def transaction(facts: Facts) -> Iterator[Reason]:
+    """Somebody's transaction has been open for long: what it has locked nobody can claim."""
+    if not facts.is_waiting and (facts.task is None or facts.task.daemon_id is None):
+        return
+    for each in facts.transactions:
+        yield Reason(
+            code="transaction",
+            sentence=sentences.transaction(each, facts.now),
+            facts={
+                "pid": each.pid,
+                "application": each.application,
+                "user": each.user,
+                "waits_for_it": each.waits_for_it,
+            },
+            since=each.since,
+            helps=helps.terminate(each.pid),
+        )

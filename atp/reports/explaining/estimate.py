@@ -1,0 +1,98 @@
+"""The estimate of the time until the start. No database, no clock.
+
+What is before it is divided by the rate at which its Type starts: as it was of late, and as the
+workers, its share of them and its limits allow. The slower of the two and the worst order of
+the lanes give ``high``, the quicker and the best order ``low``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import timedelta
+
+from ...conf import settings
+from .causes.table import OPEN
+from .facts import Facts, Flow, Queued
+from .values import Estimate, Reason
+
+# Beyond the figures: what is before it may take less, or longer, than it did of late.
+QUICKER, SLOWER = 0.7, 1.6
+# In seconds: to be claimed, handed out and recorded.
+LEAST_HIGH = 2.0
+
+
+def estimated(facts: Facts, reasons: Sequence[Reason]) -> Estimate | None:
+    """Return the :class:`Estimate`; None if nothing is to start."""
+    if not facts.is_waiting:
+        return None
+    for reason in reasons:
+        if reason.code in OPEN and reason.until is None:
+            return Estimate(why=reason.code)
+        if reason.code == "misfit" and facts.is_due:
+            return Estimate(why=reason.code)
+    if facts.queued is None or facts.flow is None:
+        return Estimate(why="no-figures")
+    floor = _floor(facts, reasons)
+    low, likely, high = _turn(facts, facts.queued, facts.flow)
+    if high is None:
+        return Estimate(why="no-figures")
+    return Estimate(
+        low=_delay(max(floor, low)),
+        likely=_delay(max(floor, likely)),
+        high=_delay(max(floor + LEAST_HIGH, high)),
+    )
+
+
+def _delay(seconds: float) -> timedelta:
+    return timedelta(seconds=max(0.0, seconds))
+
+
+def _floor(facts: Facts, reasons: Sequence[Reason]) -> float:
+    """Return the seconds before which it starts in no case: its due time, gates, tokens."""
+    times = [reason.until for reason in reasons if reason.until is not None]
+    if facts.task is not None and not facts.is_blocked:
+        times.append(facts.task.due_at)
+    return max([0.0, *((at - facts.now).total_seconds() for at in times)])
+
+
+def _turn(facts: Facts, queued: Queued, flow: Flow) -> tuple[float, float, float | None]:
+    """Return the seconds until its turn: low, likely and high. Without figures high is None."""
+    others = min(queued.beside, queued.ahead + 1)
+    counts = queued.ahead, queued.ahead + others, queued.ahead + queued.beside
+    if not counts[2] and not facts.is_busy:
+        return 0.0, min(0.1, settings.POLL_EVERY), settings.POLL_EVERY + LEAST_HIGH
+    most = _most(facts)
+    found = flow.rate, _capacity(facts, queued, flow)
+    rates = [min(rate, most) for rate in found if rate > 0]
+    if not rates:
+        return 0.0, 0.0, None
+    free = _wait_for_worker(facts, flow)
+    alone = _capacity(facts, queued, flow, share=1.0)
+    quick, slow = min(most, max(*rates, alone)), min(rates)
+    return (
+        QUICKER * counts[0] / quick,
+        (counts[1] + 0.5) / rates[0] + (0.0 if counts[1] else free / 2),
+        SLOWER * (counts[2] + 1) / slow + free,
+    )
+
+
+def _capacity(facts: Facts, queued: Queued, flow: Flow, share: float | None = None) -> float:
+    """Return how many of its Type the workers can start a second, with their share for it."""
+    if flow.run is None or not facts.places:
+        return 0.0
+    if share is None:
+        share = queued.weight / (queued.weight + sum(queued.rivals.values()))
+    running = [row.max_running for row in facts.limits if row.max_running is not None]
+    workers = min([share * facts.places, *running])
+    return workers / max(flow.run[0], 0.001)
+
+
+def _most(facts: Facts) -> float:
+    """Return the starts a second that the rates of its limits allow."""
+    rates = [row.per_second for row in facts.limits if row.per_second]
+    return min(rates, default=float("inf"))
+
+
+def _wait_for_worker(facts: Facts, flow: Flow) -> float:
+    """Return the seconds until a worker is free at the latest, but for one in twenty."""
+    return flow.run[1] if facts.is_busy and flow.run is not None else 0.0

@@ -1,0 +1,29 @@
+"""The reasons for which Instances FAILED, in a line each."""
+
+from collections.abc import Iterable
+
+from django.db.models import OuterRef, Subquery
+
+from ..conf import settings
+from ..models import Instance, LogRecord
+from ..states import State
+from ..words import wording
+
+MAX_HEADLINE = 200
+
+
+def headline(message: str) -> str:
+    """Return the line of a failure's message that says what it was, shortened."""
+    return wording.shorten(wording.headline(message).strip(), MAX_HEADLINE)
+
+
+def headlines(instances: Iterable[Instance]) -> dict[int, str]:
+    """Return the headline of each of these Instances that FAILED, by primary key."""
+    keys = [instance.pk for instance in instances if instance.state == State.FAILED]
+    if not keys:
+        return {}
+    records = LogRecord.objects.using(settings.DATABASE)
+    last = records.filter(instance=OuterRef("pk"), state=State.FAILED).order_by("-pk")
+    rows = Instance.objects.using(settings.DATABASE).filter(pk__in=keys)
+    found = rows.values_list("pk", Subquery(last.values("message")[:1]))
+    return {key: headline(message or "") for key, message in found}

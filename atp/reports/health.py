@@ -1,0 +1,220 @@
+"""Whether the queue is being worked on: what a probe asks, and what an operator wants to know."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from django.db import Error
+from django.db.models import Min, OuterRef, Subquery
+
+from ..conf import settings
+from ..models import Daemon, Gate, Schedule, Task, Type
+from ..rows.querysets import LANES_ORDER
+from ..store.findings import Trouble
+from ..verbs import scanning
+from ..verbs.control.gates import gates
+from ..words import orders, wording
+from ..words.orders import Mode
+from . import documents, migrated, overview
+from .deploys import misfits
+from .documents import Document
+
+OK, FAILING = "ok", "failing"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Health:
+    """The health at ``time``, by the database's clock.
+
+    ``database`` tells whether it answers and has been migrated; if not, the
+    rest is unknown. ``daemons`` counts those alive, late and lost. ``problems``
+    are sentences; there are none if all is well.
+    """
+
+    time: datetime | None = None
+    database: bool = False
+    daemons: dict[str, int] = field(default_factory=dict)
+    problems: tuple[str, ...] = ()
+
+    @property
+    def status(self) -> str:
+        return FAILING if self.problems else OK
+
+
+def health(type: str | None = None) -> Health:
+    """Return the :class:`Health` of the queue; a database that does not answer is no error.
+
+    With the identifier of a ``type`` only its work is looked at, and no trouble of daemons.
+
+    It fails when the database does not answer or has not been migrated, or
+    when work is due and no daemon with a live lease serves its Type (a quiet one
+    does not, nor one that is stopping), or is in the hands of a lost one with
+    nobody alive to take it over; or when what indexes tell is as it should never
+    be. It takes as long with a million waiting Tasks as with one.
+    """
+    try:
+        missing = migrated.missing()
+        if missing:
+            names = ", ".join(missing)
+            return Health(problems=(f"The database has not been migrated: it lacks {names}.",))
+        return _health(type)
+    except Error:
+        return Health(problems=("The database does not answer.",))
+
+
+def oldest_due(type: str | None = None) -> datetime | None:
+    """Return when the Task was due that has been waiting longest, or None; it looks at all."""
+    tasks = Task.objects.using(settings.DATABASE).due(overview.now())
+    tasks = tasks.filter(type__identifier=type) if type else tasks
+    return tasks.aggregate(oldest=Min("due_at"))["oldest"]
+
+
+def _health(type: str | None) -> Health:
+    time = overview.now()
+    daemons = overview.daemons()
+    counted = Counter(overview.condition(row, time) for row in daemons)
+    names = (overview.ALIVE, overview.LATE, overview.LOST)
+    return Health(
+        time=time,
+        database=True,
+        daemons={name: counted[name] for name in names},
+        problems=problems(daemons, time, type=type),
+    )
+
+
+def problems(
+    daemons: Iterable[Daemon],
+    time: datetime,
+    shut: Iterable[Gate] | None = None,
+    type: str | None = None,
+) -> tuple[str, ...]:
+    """Return sentences about all that is wrong, of all daemons as they are at a time.
+
+    ``shut`` are the gates that are, if they are known already. With the identifier of a
+    ``type`` only its work is looked at.
+    """
+    shut = gates(now=time) if shut is None else shut
+    return (
+        *_unattended(daemons, time, shut, type),
+        *misfits.problems(daemons, time, type),
+        *_suspicions(time, type),
+    )
+
+
+def _unattended(
+    daemons: Iterable[Daemon], time: datetime, shut: Iterable[Gate], type: str | None
+) -> tuple[str, ...]:
+    """Return the work that nobody does."""
+    told = [documents.daemon(row, time) for row in daemons]
+    living = [daemon for daemon in told if daemon["condition"] != overview.LOST]
+    if not living:
+        return _without_daemons(told, time, shut, type)
+    aims = _aims(living)
+    served = {identifier for identifier, found in aims.items() if Mode.RUNNING in found}
+    return tuple(
+        f"Work of Type {identifier!r} is due, and {_why_not(aims.get(identifier))}."
+        for identifier in _due_besides(served, time, shut, type)
+    )
+
+
+_SUSPICIONS = {
+    Trouble.UNCLAIMED: "Work of Type {type!r} has been due for {since} ({count} in all), and an "
+    "idle daemon that serves it does not claim it. Restart that daemon; manage.py atp check says "
+    "more.",
+    Trouble.UNSWEPT: "Daemon {daemon} was lost {since} ago, and no other takes away what it "
+    "holds. See the others' logs; manage.py atp check takes it away.",
+    Trouble.OWNERLESS: "Daemon {daemon} has no row any more, but holds Tasks. A daemon or "
+    "manage.py atp check will take them away.",
+    Trouble.UNPLANNED: "Schedule {schedule!r} has been due for {since} ({count} of its Type), and "
+    "its slots are not decided. {why}",
+}
+
+
+def _suspicions(time: datetime, type: str | None = None) -> tuple[str, ...]:
+    """Return states that should never be, as far as indexes tell them, with a remedy each."""
+    groups = defaultdict(list)
+    found = scanning.suspicions(now=time)
+    for finding in found if type is None else [each for each in found if each.type == type]:
+        groups[finding.trouble, finding.type, finding.daemon].append(finding)
+    return tuple(
+        _SUSPICIONS[trouble].format(
+            count=len(findings),
+            type=type,
+            daemon=daemon,
+            schedule=findings[0].schedule,
+            why=findings[0].why or "Restart the daemons; their logs may say more.",
+            since=wording.age(min((f.since for f in findings if f.since), default=time), time),
+        )
+        for (trouble, type, daemon), findings in groups.items()
+    )
+
+
+def quieted(daemons: Iterable[Daemon], time: datetime) -> list[str]:
+    """Identifiers of the Types that only quiet daemons serve: somebody has to resume one."""
+    told = [documents.daemon(row, time) for row in daemons]
+    aims = _aims([daemon for daemon in told if daemon["condition"] != overview.LOST])
+    return sorted(
+        identifier
+        for identifier, found in aims.items()
+        if Mode.QUIET in found and Mode.RUNNING not in found
+    )
+
+
+def _aims(living: Iterable[Document]) -> Mapping[str, set[Mode]]:
+    """The modes of the daemons that serve each Type, as they are or will be soon."""
+    aims = defaultdict(set)
+    for daemon in living:
+        for identifier in daemon["types"]:
+            aims[identifier].add(orders.aim(daemon["mode"], daemon["request"]))
+    return aims
+
+
+def _why_not(aims: Collection[Mode] | None) -> str:
+    if not aims:
+        return "no daemon serves it"
+    return f"what serves it is {' or '.join(sorted(aims))}"
+
+
+def _without_daemons(
+    lost: Iterable[Document], time: datetime, shut: Iterable[Gate], type: str | None
+) -> tuple[str, ...]:
+    """Return the work that waits where there is no daemon with a lease at all."""
+    found = []
+    if _due_besides((), time, shut, type):
+        found.append("Work is due, and no daemon is alive.")
+    schedules = Schedule.objects.using(settings.DATABASE).filter(due_at__lte=time)
+    if (schedules.filter(type__identifier=type) if type else schedules).exists():
+        found.append("Slots of schedules are due, and no daemon is alive.")
+    tasks = Task.objects.using(settings.DATABASE).claimed()
+    tasks = tasks.filter(type__identifier=type) if type else tasks
+    held = tasks.values_list("daemon__uuid", flat=True)
+    holders = set(held.distinct())
+    for daemon in lost:
+        if daemon["uuid"] in holders:
+            name = f"{daemon['host']}:{daemon['pid']}"
+            found.append(f"Daemon {name} was lost with work in hand, and none is alive to go on.")
+    return tuple(found)
+
+
+def _due_besides(
+    served: Collection[str], time: datetime, shut: Iterable[Gate], type: str | None
+) -> list[str]:
+    """Identifiers of the Types, or of one, of which work is due, but those in ``served``."""
+    due = Task.objects.using(settings.DATABASE).due(time).filter(type=OuterRef("pk"))
+    types = Type.objects.using(settings.DATABASE).exclude(identifier__in=served)
+    types = types.filter(identifier=type) if type else types
+    for gate in shut:
+        # What is held is not to be worked on.
+        if gate.type_id is None:
+            return []
+        if gate.collection is None:
+            types = types.exclude(pk=gate.type_id)
+        else:
+            due = due.exclude(type=gate.type_id, collection=gate.collection)
+    # One look for each Type instead of one at all that is due.
+    first = due.order_by(*LANES_ORDER).values("pk")[:1]
+    waiting = types.annotate(first=Subquery(first)).filter(first__isnull=False)
+    return list(waiting.values_list("identifier", flat=True))

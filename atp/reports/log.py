@@ -1,0 +1,52 @@
+"""The log of gates, limits and Types."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ..conf import settings
+from ..models import LogRecord
+from ..verbs.control.scope import scope_of
+
+if TYPE_CHECKING:
+    from ..verbs.types import TypeLike
+
+
+def scope_log(
+    type: TypeLike | None = None,
+    collection: str | None = None,
+    *,
+    kind: str = "",
+    limit: int = 100,
+) -> list[LogRecord]:
+    """Return the last records about a scope, the newest first, each with its ``scope``.
+
+    That is a pair: the identifier of its Type, and its collection. The records of a Type are
+    with those of its lanes; without a Type it is everything. ``kind`` is "gate" or "limits",
+    for those alone; then without a Type it is of all scopes. Raises UnknownType, InvalidGate.
+    """
+    scope = scope_of(type, collection)
+    records = LogRecord.objects.using(settings.DATABASE)
+    if collection is not None:
+        records = records.about(scope.subject[:255])
+    elif scope.type is not None:
+        records = records.about_type(scope.type.identifier)
+    elif kind:
+        records = records.about_any()
+    else:
+        records = records.about(scope.subject)
+    if kind:
+        records = records.filter(kind=kind)
+    found = list(records.reverse()[:limit])
+    for record in found:
+        record.scope = _scope(record.subject)  # type: ignore[attr-defined]
+    return found
+
+
+def _scope(subject: str) -> tuple[str | None, str | None]:
+    """Return the identifier of the Type and the collection that a subject names."""
+    noun, _, name = subject.partition(":")
+    if noun not in ("type", "lane"):
+        return None, None
+    identifier, _, collection = name.partition("/")
+    return identifier, collection if noun == "lane" else None

@@ -1,0 +1,45 @@
+"""Whether the queue's database has the tables that this code needs."""
+
+import pkgutil
+from functools import cache
+from importlib import import_module
+from typing import Any
+
+from django.db import connections
+from django.db.migrations.loader import MigrationLoader
+from django.db.migrations.recorder import MigrationRecorder
+
+from ..conf import settings
+from ..models import Daemon
+
+_APP = "atp"
+
+
+def missing(connection: Any = None) -> list[str]:
+    """Return the migrations of ATP that this code has and the queue's database has not."""
+    recorder = MigrationRecorder(connection or connections[settings.DATABASE])
+    applied: set[str] = set()
+    if recorder.has_table():
+        applied = set(recorder.migration_qs.filter(app=_APP).values_list("name", flat=True))
+    return [name for name in _migrations() if name not in applied]
+
+
+def problem(connection: Any = None) -> str:
+    """Return a sentence about tables or migrations that lack, empty if none do."""
+    connection = connection or connections[settings.DATABASE]
+    if Daemon._meta.db_table not in connection.introspection.table_names():
+        lacks = "ATP's tables are missing"
+    elif names := missing(connection):
+        lacks = f"Migrations of ATP are not applied ({', '.join(names)})"
+    else:
+        return ""
+    return f"{lacks} in database {settings.DATABASE!r}: run manage.py migrate."
+
+
+@cache
+def _migrations() -> list[str]:
+    module, _ = MigrationLoader.migrations_module(_APP)
+    if module is None:  # the project has switched them off
+        return []
+    found = pkgutil.iter_modules(import_module(module).__path__)
+    return sorted(each.name for each in found if each.name[0] not in "_~")

@@ -1,0 +1,247 @@
+"""The state of the queue: counts for each Type, and the condition of the daemons.
+
+What is live is always counted exactly. Of what has ended either everything is counted, which
+takes longer the longer the history is, or, for a page that is open all day, what is recent.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any
+from uuid import UUID
+
+from django.db.models import Count, Exists, Min, OuterRef, Q
+
+from ..conf import settings
+from ..models import Daemon, Instance, LogRecord, Task, Type
+from ..rows.log import DEPARTURES, Kind
+from ..rows.querysets import Counted
+from ..rows.task import BLOCKED
+from ..states import CLAIMED, Reason, State
+from ..store import get_store
+
+ALIVE, LATE, LOST = "alive", "late", "lost"
+
+# How far back, and how many, without the history.
+RECENTLY = timedelta(hours=1)
+MOST_ENDED = 1000
+MOST_FAILED = 10_000
+MOST_GONE = 100  # daemons that have left
+
+
+@dataclass(frozen=True, kw_only=True)
+class LiveCounts:
+    """The numbers of live Instances of a Type: exact.
+
+    ``due`` and ``later`` are those that wait, now or for their time;
+    ``scheduled``, ``running`` and ``paused`` those that a daemon holds.
+    """
+
+    type: str
+    due: int = 0
+    later: int = 0
+    scheduled: int = 0
+    running: int = 0
+    paused: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class TypeCounts(LiveCounts):
+    """The numbers of Instances of a Type; ``reasons`` splits those that failed."""
+
+    finished: int = 0
+    failed: int = 0
+    reasons: dict[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RecentCounts(LiveCounts):
+    """The numbers of Instances of a Type that are live, or have ended of late.
+
+    ``ended`` are those that FINISHED or FAILED since ``Overview.since``, and
+    ``ended_more`` says that there are more than that. ``failed`` are those
+    among the newest MOST_FAILED failures of all Types, however long ago they
+    were; ``reasons`` splits them, and ``failed_lately`` are those since then.
+    """
+
+    ended: int = 0
+    ended_more: bool = False
+    failed: int = 0
+    failed_lately: int = 0
+    reasons: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing of it is live, and nothing has ended or failed of late."""
+        live = (self.due, self.later, self.scheduled, self.running, self.paused)
+        return not any((*live, self.ended, self.failed_lately))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Overview:
+    """The queue at ``time``; ``oldest_due`` and ``next_due`` are due times, or None.
+
+    ``types`` are TypeCounts, or without the history RecentCounts, by
+    identifier. Then ``since`` says from when on ``ended`` counts, and
+    ``failed_more`` that there are older failures than those counted.
+    """
+
+    time: datetime
+    oldest_due: datetime | None
+    next_due: datetime | None
+    types: tuple[TypeCounts | RecentCounts, ...]
+    since: datetime | None = None
+    failed_more: bool = False
+
+    def total(self, name: str) -> int:
+        """The sum of one count over all Types."""
+        return sum(getattr(counts, name) for counts in self.types)
+
+
+def now() -> datetime:
+    """The time by the clock that leases and due times are compared with."""
+    return get_store().now()
+
+
+def overview(*, history: bool = True) -> Overview:
+    """Return an :class:`Overview` of the queue, with the Types that have Instances.
+
+    Without ``history`` it takes as long after a year as on the first day, and
+    five queries.
+    """
+    time = now()
+    since = None if history else time - RECENTLY
+    counts: defaultdict[int, Counter[str]] = defaultdict(Counter)
+    oldest_due, next_due = _count_waiting(counts, time)
+    _count_claimed(counts)
+    failed_more = False
+    if since is None:
+        _count_terminal(counts)
+    else:
+        failed_more = _count_newest_failures(counts, since)
+    types = [_type_counts(type, counts[type.pk], history=history) for type in _types(counts, since)]
+    return Overview(
+        time=time,
+        oldest_due=oldest_due,
+        next_due=next_due,
+        types=tuple(types),
+        since=since,
+        failed_more=failed_more,
+    )
+
+
+def daemons() -> list[Daemon]:
+    """Return all Daemon rows, those longest running first."""
+    rows = Daemon.objects.using(settings.DATABASE).select_related("spare_lease")
+    return list(rows.order_by("started", "pk"))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Gone:
+    """A daemon that has left: its ``name``, when, and whether it ``was_lost``."""
+
+    name: str
+    uuid: UUID
+    time: datetime
+    was_lost: bool
+
+
+def gone(uuid: UUID | str | None = None, *, since: datetime | None = None) -> list[Gone]:
+    """Return the daemons that have left, as the log tells, the newest first: 100 at most.
+
+    ``uuid`` is that of the one which is looked for, ``since`` is how far back.
+    """
+    records = LogRecord.objects.using(settings.DATABASE).about_any().filter(kind__in=DEPARTURES)
+    if uuid is not None:
+        records = records.filter(detail=str(uuid))
+    if since is not None:
+        records = records.filter(time__gte=since)
+    return [
+        Gone(
+            name=record.subject.removeprefix("daemon:"),
+            uuid=UUID(record.detail),
+            time=record.time,
+            was_lost=record.kind == Kind.LOST,
+        )
+        for record in records.reverse()[:MOST_GONE]
+    ]
+
+
+def condition(daemon: Daemon, time: datetime) -> str:
+    """Tell how a daemon is at ``time``: "alive", "late" or "lost".
+
+    It is lost when its lease is over, and late when it has a lease but has
+    missed a renewal, by the intervals in this process's settings.
+    """
+    if get_store().is_over(daemon, time):
+        return LOST
+    patience = timedelta(seconds=settings.RENEW_EVERY + settings.STATEMENT_TIMEOUT)
+    return LATE if time - daemon.seen > patience else ALIVE
+
+
+def _types(counts: defaultdict[int, Counter[str]], since: datetime | None) -> Iterable[Any]:
+    """Return the Types that have Instances, by identifier; with what has ended since then."""
+    types = Type.objects.using(settings.DATABASE).order_by("identifier")
+    if since is None:
+        return types.filter(pk__in=list(counts))
+    own = Instance.objects.filter(type=OuterRef("pk"))
+    ended = own.filter(finished__gte=since).order_by()
+    return types.filter(Exists(own)).annotate(ended=Counted(ended.values("pk")[: MOST_ENDED + 1]))
+
+
+def _type_counts(type: Any, counted: Counter[str], *, history: bool) -> TypeCounts | RecentCounts:
+    reasons = {reason: counted[reason] for reason in Reason.values if counted[reason]}
+    named: dict[str, Any] = {
+        name: count for name, count in counted.items() if name not in Reason.values
+    }
+    named |= {"type": type.identifier, "reasons": reasons, "failed": sum(reasons.values())}
+    if history:
+        return TypeCounts(**named)
+    ended, more = min(type.ended, MOST_ENDED), type.ended > MOST_ENDED
+    return RecentCounts(ended=ended, ended_more=more, **named)
+
+
+def _count_waiting(
+    counts: defaultdict[int, Counter[str]], time: datetime
+) -> tuple[datetime | None, datetime | None]:
+    """Count what waits, in one pass; return since when, and until when, the first does."""
+    waiting = Task.objects.using(settings.DATABASE).waiting()
+    is_later = Q(due_at__gt=time)
+    counted = waiting.values("type_id").annotate(
+        waiting=Count("*"),
+        later=Count("pk", filter=is_later),
+        first=Min("due_at"),
+        next=Min("due_at", filter=is_later & Q(due_at__lt=BLOCKED)),
+    )
+    rows = list(counted)
+    for row in rows:
+        counts[row["type_id"]].update(due=row["waiting"] - row["later"], later=row["later"])
+    oldest = min((row["first"] for row in rows if row["first"] <= time), default=None)
+    return oldest, min((row["next"] for row in rows if row["next"]), default=None)
+
+
+def _count_claimed(counts: defaultdict[int, Counter[str]]) -> None:
+    tasks = Task.objects.using(settings.DATABASE).claimed()
+    claimed = tasks.filter(instance__state__in=CLAIMED)
+    for row in claimed.values("type_id", "instance__state").annotate(n=Count("pk")):
+        counts[row["type_id"]][row["instance__state"].lower()] += row["n"]
+
+
+def _count_terminal(counts: defaultdict[int, Counter[str]]) -> None:
+    terminal = Instance.objects.using(settings.DATABASE).terminal()
+    for row in terminal.values("type_id", "state", "reason").annotate(n=Count("pk")):
+        counts[row["type_id"]][row["reason"] or "finished"] += row["n"]
+
+
+def _count_newest_failures(counts: defaultdict[int, Counter[str]], since: datetime) -> bool:
+    """Count the newest of those that failed; return whether there are more."""
+    failed = Instance.objects.using(settings.DATABASE).selected(state=State.FAILED)
+    names = ("type_id", "reason", "finished", "error__muted_by")
+    found = list(failed.newest_first().values_list(*names)[: MOST_FAILED + 1])
+    for type, reason, finished, muted_by in found[:MOST_FAILED]:
+        counts[type][reason] += 1
+        # What somebody has muted is there, and alerts nobody.
+        is_new = finished and finished >= since and not muted_by
+        counts[type]["failed_lately"] += bool(is_new)
+    return len(found) > MOST_FAILED

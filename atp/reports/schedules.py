@@ -1,0 +1,115 @@
+"""Schedules as documents: what they say, when they run next, what became of their slots."""
+
+from __future__ import annotations
+
+import json
+from datetime import datetime
+from typing import Any
+
+from django.db.models import OuterRef, Subquery
+
+from ..conf import settings
+from ..exceptions import InvalidSchedule
+from ..models import Instance, Schedule, Slot, Task, Type
+from ..payload import codec
+from ..store.values.schedules import timing_of
+from ..timing.timing import Timing
+from ..verbs import schedules as verbs
+from . import overview
+
+FIELDS = (
+    *("identifier", "collection", "priority", "cron", "every", "timezone", "missed", "most"),
+    *("window", "late_after", "overlap", "jitter", "next_at", "paused_since", "paused_until"),
+    *("paused_by", "paused_reason", "is_set", "who", "since", "revision", "retired", "trouble"),
+)
+SLOT_FIELDS = ("at", "until", "count", "is_more", "outcome", "decided", "who", "message")
+
+
+def documents(type: Type | None = None) -> list[dict[str, Any]]:
+    """Return a document for each schedule, of a Type or of all, with its last slot."""
+    return _documents([row for row in verbs.schedules() if type is None or row.type == type])
+
+
+def document(row: Schedule) -> dict[str, Any]:
+    """Return a schedule as plain values, with its last slot."""
+    return _documents([row])[0]
+
+
+def _documents(rows: list[Schedule]) -> list[dict[str, Any]]:
+    if not rows:
+        return []
+    now, last = overview.now(), _last_slots(rows)
+    return [_document(row, now) | {"last_slot": last.get(row.pk)} for row in rows]
+
+
+def _document(row: Schedule, now: datetime) -> dict[str, Any]:
+    told = {name: getattr(row, name) for name in FIELDS}
+    told |= {"type": row.type.identifier, "state": state(row, now), "words": words(row)}
+    told["inputs"] = json.loads(row.data) if row.format == codec.JSON else None
+    return told
+
+
+def slots(rows: list[Slot]) -> list[dict[str, Any]]:
+    """Return Slots as plain values; ``instance`` is a uuid, None once it was removed."""
+    instances = Instance.objects.using(settings.DATABASE).filter(
+        pk__in=[row.instance_id for row in rows if row.instance_id is not None]
+    )
+    uuids = dict(instances.values_list("pk", "uuid"))
+    return [
+        {name: getattr(row, name) for name in SLOT_FIELDS}
+        | {"instance": uuids.get(row.instance_id or 0)}
+        for row in rows
+    ]
+
+
+def state(row: Schedule, now: datetime) -> str:
+    """Return the state of a schedule in a word: active, paused, retired or in trouble."""
+    if row.retired is not None:
+        return "retired"
+    if row.paused_since is not None and (row.paused_until is None or row.paused_until > now):
+        return "paused"
+    return "in trouble" if row.trouble else "active"
+
+
+def in_line(row: Schedule) -> tuple[int, int]:
+    """Return how many Instances of a schedule stand in its line, and how many of them wait."""
+    tasks = Task.objects.using(settings.DATABASE).filter(
+        instance__node__schedule=row, instance__node__graph__isnull=True
+    )
+    waits = list(tasks.values_list("waits", flat=True))
+    return len(waits), sum(map(bool, waits))
+
+
+def words(row: Schedule) -> str:
+    """Return the times of a schedule in words; empty if they cannot be read."""
+    try:
+        return timing_of(row).words()
+    except InvalidSchedule:
+        return ""
+
+
+def upcoming_of(row: Schedule, count: int) -> list[dict[str, Any]]:
+    """Return the next runs of a schedule, none if it is retired or cannot be read."""
+    if row.retired is not None:
+        return []
+    try:
+        return upcoming(timing_of(row), count)
+    except InvalidSchedule:
+        return []
+
+
+def upcoming(timing: Timing, count: int) -> list[dict[str, Any]]:
+    """Return the next runs, each in UTC and in its zone, with a remark on changes of the clock."""
+    return [
+        {"at": run.slot, "local": run.local.isoformat(), "remark": run.remark}
+        for run in timing.upcoming(count, overview.now())
+    ]
+
+
+def _last_slots(rows: list[Schedule]) -> dict[int, dict[str, Any]]:
+    """Return the last slot of each schedule, by the schedule's key."""
+    own = Slot.objects.using(settings.DATABASE)
+    newest = own.filter(schedule=OuterRef("pk")).order_by("-at").values("pk")[:1]
+    keys = Schedule.objects.using(settings.DATABASE).filter(pk__in=[row.pk for row in rows])
+    last = list(own.filter(pk__in=keys.values_list(Subquery(newest))))
+    return {row.schedule_id: told for row, told in zip(last, slots(last), strict=True)}

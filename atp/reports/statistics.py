@@ -1,0 +1,132 @@
+"""Rates and durations of Types, from what daemons have counted."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from datetime import datetime, timedelta
+from typing import Literal
+
+from django.db.models import Max, QuerySet, Sum
+from django.utils import timezone
+
+from ..conf import settings
+from ..models import LogRecord, Statistic, Uncounted
+from ..rows.statistic import BUCKETS, FAILED, HISTOGRAMS, Span
+from ..store import get_store
+from ..store.counts import Cell, Counts
+
+MINUTE = timedelta(minutes=1)
+# So many LogRecords are recounted at once.
+PIECE = 20_000
+
+
+def start_rate(type: str, *, seconds: float = 300, now: datetime | None = None) -> float:
+    """Return how many attempts of a Type started a second, lately.
+
+    Counted are the minute that runs and the closed minutes that begin within so many
+    ``seconds`` before ``now``; 0.0 where nothing started, or no such Type is known.
+    """
+    return _rate(type, ("started",), seconds, now)
+
+
+def end_rate(type: str, *, seconds: float = 300, now: datetime | None = None) -> float:
+    """Return how many Instances of a Type ended a second, lately: FINISHED, or FAILED.
+
+    What is tried again has not ended. The time is that of :func:`start_rate`.
+    """
+    return _rate(type, ("finished", *FAILED), seconds, now)
+
+
+def quantiles(
+    type: str,
+    figure: Literal["run", "wait"],
+    at: Sequence[float] = (0.5, 0.95, 0.99),
+    *,
+    seconds: float = 3600,
+    now: datetime | None = None,
+) -> tuple[float, ...] | None:
+    """Return quantiles of a Type's run times, or of its waiting times, in seconds.
+
+    ``run`` is from the start of an attempt to its end, ``wait`` from when it was due to its
+    start. Each is right within a factor of two, as times are counted in buckets. None if
+    nothing was counted. Raises ValueError for another figure, or a quantile outside 0 to 1.
+    """
+    if figure not in HISTOGRAMS:
+        raise ValueError(f"figure is {figure!r}; it is one of {', '.join(HISTOGRAMS)}")
+    if not all(0 <= each <= 1 for each in at):
+        raise ValueError(f"at is {at!r}; a quantile is from 0 to 1")
+    counts = [0] * BUCKETS
+    rows = _since((now or timezone.now()) - timedelta(seconds=seconds), type)
+    for one in rows.values_list(figure, flat=True):
+        for place, number in enumerate(one):
+            counts[place] += number
+    if not any(counts):
+        return None
+    return tuple(_quantile(counts, each) for each in at)
+
+
+def sums(*, type: str | None = None, since: datetime | None = None) -> dict[str, Cell]:
+    """Return what was counted since a time, or ever, by the identifier of the Type."""
+    found = _rows() if since is None else _since(since)
+    return _added(found if type is None else found.filter(type=type))
+
+
+def recounted() -> dict[str, Cell]:
+    """Return what the log has, by the identifier of the Type: read from end to end.
+
+    It lacks what was removed with its Instance, and all waiting times.
+    """
+    records = LogRecord.objects.using(settings.DATABASE)
+    last = records.aggregate(last=Max("pk"))["last"] or 0
+    counts = Counts()
+    for start in range(0, last, PIECE):
+        piece = records.filter(pk__gt=start, pk__lte=min(start + PIECE, last))
+        counts.merge(get_store().statistics.counted(piece))
+    return _added(counts.rows())
+
+
+def owed() -> int:
+    """Return how many LogRecords at most have still to be looked at, of daemons that ended."""
+    rows = Uncounted.objects.using(settings.DATABASE)
+    return sum(until - after for after, until in rows.values_list("after", "until"))
+
+
+def _added(rows: Iterable[Statistic]) -> dict[str, Cell]:
+    added: dict[str, Cell] = defaultdict(Cell)
+    for row in rows:
+        added[row.type].add(row)
+    return dict(sorted(added.items()))
+
+
+def _rate(type: str, columns: Sequence[str], seconds: float, now: datetime | None) -> float:
+    now = now or timezone.now()
+    begins = now - timedelta(seconds=seconds)
+    since = _minute(begins)
+    if since < begins:
+        since = min(since + MINUTE, _minute(now))
+    added = _since(since, type).aggregate(**{f"sum_{name}": Sum(name) for name in columns})
+    return sum(map(float, filter(None, added.values()))) / max((now - since).total_seconds(), 1.0)
+
+
+def _quantile(counts: list[int], at: float) -> float:
+    """Return the duration at a part of all, as if each bucket were filled evenly."""
+    wanted, before = at * sum(counts), 0
+    for place, number in enumerate(counts):
+        if number and before + number >= wanted:
+            low = 0.0 if place == 0 else 2.0 ** (place - 1)
+            high = 2.0**place
+            return (low + (high - low) * max(wanted - before, 0.0) / number) / 1000
+        before += number
+    raise AssertionError("a quantile lies behind all that was counted")
+
+
+def _minute(time: datetime) -> datetime:
+    return time.replace(second=0, microsecond=0)
+
+
+def _rows() -> QuerySet[Statistic]:
+    return Statistic.objects.using(settings.DATABASE)
+
+
+def _since(since: datetime, type: str | None = None) -> QuerySet[Statistic]:
+    rows = _rows().filter(span__in=(Span.MINUTE, Span.HOUR), start__gte=since)
+    return rows if type is None else rows.filter(type=type)

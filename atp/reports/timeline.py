@@ -1,0 +1,138 @@
+"""The history of an Instance, attempt by attempt, from its log."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from itertools import zip_longest
+from typing import Any
+
+from ..models import Instance, LogRecord
+from ..states import TERMINAL, Event, Reason, State, events
+from .documents import Document
+
+# Transitions that are read back at most: an Instance may have been tried very often.
+MOST = 400
+# Events after which the attempt goes on.
+_CONTINUING = events(lambda transition: transition.continues)
+# FAILED for these reasons it never ran, or no longer did.
+_NOT_RUNNING = frozenset({Reason.MISSED, Reason.DROPPED, Reason.UPSTREAM})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Span:
+    """From ``begin`` to ``end`` (None: until now) the Instance was in ``state``."""
+
+    state: str
+    begin: datetime
+    end: datetime | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Attempt:
+    """One attempt: claimed, started if it came to that, and how it ended.
+
+    ``event`` and ``state`` are those of its end, None while it lasts;
+    ``who`` is the daemon that claimed it.
+    """
+
+    number: int
+    claimed: datetime
+    who: str
+    started: datetime | None = None
+    ended: datetime | None = None
+    event: str | None = None
+    state: str | None = None
+    message: str = ""
+    paused: timedelta = timedelta()
+
+    @property
+    def ran(self) -> timedelta | None:
+        """For how long it ran, a timedelta without its pauses; None if that is not known yet."""
+        if self.started is None or self.ended is None:
+            return None
+        return self.ended - self.started - self.paused
+
+
+@dataclass(frozen=True, kw_only=True)
+class Timeline:
+    """``spans`` without gaps and ``attempts``, both oldest first.
+
+    ``is_whole`` tells whether they go back to the beginning.
+    """
+
+    spans: tuple[Span, ...]
+    attempts: tuple[Attempt, ...]
+    is_whole: bool
+
+
+def ran(line: Timeline, now: datetime) -> timedelta | None:
+    """For how long the last attempt has run without its pauses, if it has paused; else None."""
+    last = line.attempts[-1] if line.attempts else None
+    pauses = [span for span in line.spans if span.state == State.PAUSED]
+    if last is None or last.started is None or not pauses:
+        return None
+    until = last.ended or now
+    paused = sum(
+        ((p.end or until) - p.begin for p in pauses if p.begin >= last.started), timedelta()
+    )
+    return until - last.started - paused if paused else None
+
+
+def took(instance: Document, now: datetime) -> timedelta | None:
+    """Return the duration of the last attempt of an Instance document, so far; None if unknown."""
+    started = instance["started"]
+    waits = instance["state"] in (State.ACCEPTED, State.SCHEDULED)
+    if started is None or waits or instance["reason"] in _NOT_RUNNING:
+        return None
+    return max((instance["finished"] or now) - started, timedelta())
+
+
+def timeline(instance: Instance) -> Timeline:
+    """Return the :class:`Timeline` of an Instance."""
+    records = LogRecord.objects.using(instance._state.db).of_instance(instance).transitions()
+    latest = list(records.reverse()[: MOST + 1])
+    transitions = latest[:MOST][::-1]
+    return Timeline(
+        spans=tuple(_spans(transitions)),
+        attempts=tuple(_attempts(transitions)),
+        is_whole=len(latest) <= MOST,
+    )
+
+
+def _spans(transitions: Sequence[LogRecord]) -> Iterator[Span]:
+    for record, following in zip_longest(transitions, transitions[1:]):
+        if following is not None:
+            yield Span(state=record.state, begin=record.time, end=following.time)
+        elif record.state not in TERMINAL:
+            yield Span(state=record.state, begin=record.time, end=None)
+
+
+def _attempts(transitions: Sequence[LogRecord]) -> Iterator[Attempt]:
+    """Each from its claim to what ended it: the last transition that is not of the next one."""
+    facts: Any = None
+    since: Any = None
+    for before, record in zip([None, *transitions], transitions, strict=False):
+        if record.event == Event.CLAIM:
+            if facts is not None:
+                yield Attempt(**facts)
+            facts = {"number": record.attempt, "claimed": record.time, "who": record.who}
+            facts["paused"] = timedelta()
+        elif facts is None or record.attempt != facts["number"] or "ended" in facts:
+            continue
+        elif record.event == Event.START:
+            facts["started"] = record.time
+        elif record.event == Event.PAUSE:
+            since = record.time
+        elif record.event == Event.RESUME:
+            facts["paused"] += record.time - since
+        elif record.event not in _CONTINUING:
+            if before is not None and before.event == Event.PAUSE:
+                facts["paused"] += record.time - since
+            facts |= {
+                "ended": record.time,
+                "event": record.event,
+                "state": record.state,
+                "message": record.message,
+            }
+    if facts is not None:
+        yield Attempt(**facts)

@@ -1,0 +1,173 @@
+"""Graphs: Instances that wait for the ends of others."""
+
+from __future__ import annotations
+
+from django.db import models
+from django.db.models import F, Q
+
+from ..states import TERMINAL, State
+from ..words.options import MAX_IDENTIFIER
+from ..words.uuids import uuid7
+from .fields import InstantField
+from .instance import Instance
+from .schedule import Schedule
+from .type import Type
+
+
+class Condition(models.TextChoices):
+    """The end of its upstream by which an Edge is satisfied."""
+
+    FINISHED = "finished", "it FINISHED; if it fails, what waits for it fails too"
+    ENDED = "ended", "it ended, however that was"
+
+
+# The edges that are satisfied, for queries; and the same rule for values.
+SATISFIED = Q(upstream__instance__state=State.FINISHED) | Q(
+    on=Condition.ENDED, upstream__instance__state__in=TERMINAL
+)
+
+
+def is_satisfied(on: str, state: str | None) -> bool:
+    """Whether an Edge is satisfied, by the state of its upstream."""
+    return state == State.FINISHED or (on == Condition.ENDED and state in TERMINAL)
+
+
+class Graph(models.Model):
+    """Nodes that were submitted together, and those that were added to them later.
+
+    ``ended`` is set some time after its last node has ended, and null again when one of
+    them is redriven. ``request`` is what was asked of the whole, as to cancel it. ``undone`` is
+    when the undo of its nodes was begun, as one of them had FAILED: that is done once.
+    """
+
+    uuid = models.UUIDField(default=uuid7, unique=True, editable=False)
+    name = models.CharField(max_length=MAX_IDENTIFIER, blank=True, default="")
+    created = InstantField()
+    created_by = models.CharField(max_length=200, blank=True, default="")
+    ended = InstantField(null=True)
+    request = models.CharField(max_length=16, blank=True, default="")
+    undone = InstantField(null=True)
+
+    class Meta:
+        ordering = ["-id"]
+        indexes = [
+            # Those of which it is not known that they have ended: looked through by a chore.
+            models.Index(fields=["id"], condition=Q(ended__isnull=True), name="atp_graph_live"),
+            # Those that have, the oldest first, for retention.
+            models.Index(
+                fields=["ended"], condition=Q(ended__isnull=False), name="atp_graph_ended"
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return self.name or str(self.uuid)
+
+
+class Node(models.Model):
+    """An Instance of a graph, by its name there; or of the line of a schedule.
+
+    A line is the live Instances of a schedule that wait for each other. Its nodes are in no
+    graph, and each is removed with its edges when its Instance ends.
+
+    Who adds an Edge behind a node locks the node's row FOR KEY SHARE, and who ends nodes
+    locks theirs FOR UPDATE: nobody has to lock a Task that a daemon may hold.
+    ``not_before`` is the ``run_after`` that it was submitted with. ``undoes`` is the key of the
+    node that it undoes. Its Instance is removed with the whole graph, and not before.
+    """
+
+    instance = models.OneToOneField(
+        Instance, models.PROTECT, primary_key=True, related_name="node", db_constraint=False
+    )
+    graph = models.ForeignKey(
+        Graph, models.CASCADE, null=True, related_name="nodes", db_index=False, db_constraint=False
+    )
+    # Null in a graph, and if the schedule was removed.
+    schedule = models.ForeignKey(
+        *(Schedule, models.SET_NULL),
+        null=True,
+        related_name="line",
+        db_index=False,
+        db_constraint=False,
+    )
+    name = models.CharField(max_length=MAX_IDENTIFIER)
+    not_before = InstantField(null=True)
+    undoes = models.BigIntegerField(null=True)
+
+    class Meta:
+        ordering = ["graph_id", "instance_id"]
+        indexes = [
+            models.Index(fields=["schedule"], condition=Q(graph__isnull=True), name="atp_node_line")
+        ]
+        constraints = [
+            models.UniqueConstraint(fields=["graph", "name"], name="atp_node_name"),
+            # What was done is undone once.
+            models.UniqueConstraint(
+                fields=["undoes"], condition=Q(undoes__isnull=False), name="atp_node_undoes"
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class Edge(models.Model):
+    """One node waits for the end of another: the downstream for the upstream.
+
+    How many Edges of a node are not satisfied is counted in ``Task.waits``.
+    """
+
+    upstream = models.ForeignKey(
+        Node, models.CASCADE, related_name="downstreams", db_index=False, db_constraint=False
+    )
+    downstream = models.ForeignKey(
+        Node, models.CASCADE, related_name="upstreams", db_index=False, db_constraint=False
+    )
+    on = models.CharField(max_length=8, choices=Condition, default=Condition.FINISHED)
+
+    class Meta:
+        indexes = [models.Index(fields=["downstream"], name="atp_edge_of_downstream")]
+        constraints = [
+            # It is also the way from what ended to what waits for it.
+            models.UniqueConstraint(fields=["upstream", "downstream"], name="atp_edge_once"),
+            models.CheckConstraint(
+                condition=~Q(upstream=F("downstream")), name="atp_edge_of_two_nodes"
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.downstream_id} waits for {self.upstream_id}"
+
+
+# The nodes that may be redriven, for queries: if their graph was undone, those that undo.
+REDRIVABLE = Q(graph__undone__isnull=True) | Q(undoes__isnull=False)
+
+
+class Failing(models.Model):
+    """A node that FAILED, and of which not all dependants have been failed yet."""
+
+    node = models.OneToOneField(Node, models.CASCADE, primary_key=True, db_constraint=False)
+
+    class Meta:
+        verbose_name_plural = "failing"
+
+    def __str__(self) -> str:
+        return f"dependants of {self.node_id}"
+
+
+class Undo(models.Model):
+    """The Instance that undoes a node which has FINISHED, if the graph fails: it is enqueued then.
+
+    Its inputs are serialized when the node is written, as those of the node are.
+    """
+
+    node = models.OneToOneField(Node, models.CASCADE, primary_key=True, db_constraint=False)
+    type = models.ForeignKey(Type, models.PROTECT, related_name="+", db_constraint=False)
+    format = models.CharField(max_length=8)
+    data = models.TextField()
+    collection = models.CharField(max_length=MAX_IDENTIFIER, blank=True, default="")
+    priority = models.SmallIntegerField(default=0)
+    created_by = models.CharField(max_length=200, blank=True, default="")
+    own = models.TextField(null=True, help_text="As atp.payload.own writes it.")
+
+    def __str__(self) -> str:
+        return f"undo of {self.node_id}"

@@ -1,0 +1,116 @@
+"""The log: transitions, messages of handlers, actions of operators."""
+
+from django.db import models
+from django.db.models import Q, TextChoices
+
+from ..states import Event
+from .fields import InstantField
+from .instance import Instance
+from .querysets import LogQuerySet
+
+MAX_DETAIL = 64
+
+
+class Kind(TextChoices):
+    """The kind of a LogRecord that is no transition; the kind of a transition is its Event."""
+
+    # Of an Instance.
+    MESSAGE = "message", "a message of its handler"
+    LEFT_OUT = "left_out", "messages of its handler were left out here"
+    ASK = "ask", "its holder was asked: cancel, release, pause or resume"
+    CHANGE = "change", "priority, due time or collection were changed"
+    LATE = "late", "an attempt wrote when its Task had been taken away"
+    REFUSED = "refused", "something else was refused, as its attempt had ended"
+    STEP = "step", "a step was repeated: an earlier attempt had begun it and kept no result"
+    UNCLAIMED = "unclaimed", "due for long and not claimed"
+    FREED = "freed", "all that it waited for, of its graph or its schedule, has ended"
+    HOOK = "hook", "it ended, and a hook was enqueued: the detail is the hook's uuid"
+    # Of an Instance, a Type or a daemon.
+    MENDED = "mended", "a scan put right what did not fit together"
+    # Of a Type, a lane or everything.
+    GATE = "gate", "a gate was set: hold, drop or open"
+    LIMITS = "limits", "limits were set: by an operator, or by the code"
+    FULL = "full", "enqueues were refused or delayed, as too many waited: the detail is how many"
+    # Of a Type.
+    REGISTERED = "registered", "it was registered"
+    PARAMETERS = "parameters", "its parameters were changed"
+    UNREGISTERED = "unregistered", "it was unregistered"
+    REMOVED = "removed", "Instances of it were removed: how many"
+    # Of a downstream.
+    DOWNSTREAM = "downstream", "its state has changed, or an operator has set it"
+    # Of a schedule.
+    SCHEDULE = "schedule", "it was declared, set, paused, run …: the detail is the verb"
+    # Of a daemon, by its uuid.
+    STARTED = "started", "it joined the queue"
+    REJOINED = "rejoined", "it joined again, under a new identity"
+    LEFT = "left", "it left the queue"
+    LOST = "lost", "it was found lost"
+    ORDER = "order", "it was ordered: quiet, resume or stop"
+
+
+# The detail of a deferral because of inputs that do not fit, before the signature of the handler.
+_MISFIT = "misfit:"
+
+
+def misfit(signature: str) -> str:
+    """Return the detail of a deferral by a handler of this signature, which does not take it."""
+    return f"{_MISFIT}{signature}"
+
+
+def signature_in(detail: str) -> str | None:
+    """Return the signature of a handler that did not take the inputs; None in another detail."""
+    return detail.removeprefix(_MISFIT) if detail.startswith(_MISFIT) else None
+
+
+# The kinds of the records with which the row of a daemon is removed.
+DEPARTURES = (Kind.LEFT, Kind.LOST)
+
+
+class LogRecord(models.Model):
+    """One transition, message of a handler, or action of an operator.
+
+    ``kind`` is an Event, or a :class:`Kind`. ``detail`` says more, as data: what was asked,
+    the uuid of the daemon, the class of the exception that a handler raised (its first
+    characters), or :func:`misfit`. ``message`` is for people, and nothing compares it. ``instance``
+    is null where it concerns a Type, a lane or a daemon, named by ``subject``; purging keeps
+    those.
+    """
+
+    instance = models.ForeignKey(
+        Instance, models.CASCADE, null=True, db_index=False, db_constraint=False
+    )
+    subject = models.CharField(max_length=255, blank=True, default="")
+    time = InstantField()
+    kind = models.CharField(max_length=16)
+    state = models.CharField(max_length=9, blank=True, default="", help_text="After the event.")
+    attempt = models.IntegerField(null=True)
+    level = models.SmallIntegerField(help_text="As in the logging module.")
+    who = models.CharField(max_length=200, blank=True, default="")
+    message = models.TextField(blank=True, default="")
+    # Last, with a default of the database: statements that write many records leave it out.
+    detail = models.CharField(max_length=MAX_DETAIL, blank=True, default="", db_default="")
+    # Null in most, where it takes no room.
+    counted = models.BooleanField(
+        null=True, help_text="It was counted in Statistic by the transaction that wrote it."
+    )
+
+    objects = LogQuerySet.as_manager()
+
+    class Meta:
+        indexes = [
+            # The log of an Instance from any record on. Without the key in the index, a
+            # long log would be sorted for each page, or looked for among all logs.
+            models.Index(fields=["instance", "id"], name="atp_log_of_instance"),
+            # The records that concern a Type, a lane or a daemon.
+            models.Index(
+                fields=["subject"], condition=Q(instance__isnull=True), name="atp_log_subject"
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.time:%Y-%m-%d %H:%M:%S} {self.kind} {self.message[:60]}"
+
+    @property
+    def event(self) -> str:
+        """The Event, if it is a transition; else an empty string."""
+        return self.kind if self.kind in Event else ""

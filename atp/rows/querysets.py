@@ -1,0 +1,215 @@
+"""Selections, as QuerySet verbs that chain. They read; only the store writes."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Self
+from uuid import UUID
+
+from django.db import models
+from django.db.models import IntegerField, Q, Subquery
+from django.db.models.functions import Left
+
+from ..exceptions import IllegalTransition
+from ..states import CLAIMED, DEAD_LETTER, LIVE, TERMINAL, Event, State
+
+if TYPE_CHECKING:
+    from .instance import Instance
+    from .type import Type
+
+# The claim order within a lane (G8). It is said here, and derived from this in Python. The SQL
+# files of the store that repeat it name it at their head; a test compares them with it.
+CLAIMING_ORDER = ("-priority", "due_at", "instance_id")
+# Lane by lane: the order of the index on waiting Tasks.
+LANES_ORDER = ("type_id", "collection", *CLAIMING_ORDER)
+# Terminal rows, in the words of the partial indexes on them: the state itself
+# is in no index, since it changes while the Instance is live.
+_FINISHED = Q(finished__isnull=False, reason="")
+_FAILED = Q(finished__isnull=False, reason__gt="")
+
+
+def refuse_removal(instance: Any) -> IllegalTransition:
+    """Return the error of removing an Instance that is live."""
+    return IllegalTransition(
+        f"{instance.uuid} cannot be removed: it is {instance.state}. "
+        "atp.queue.delete(instance, cancel=True) cancels it and removes it.",
+        state=State(instance.state),
+    )
+
+
+class InstanceQuerySet(models.QuerySet):
+    def delete(self) -> tuple[int, dict[str, int]]:
+        """Remove them as Django does. Raises IllegalTransition if one is live.
+
+        Then nothing is removed: a daemon may be at work on it. :func:`atp.queue.delete`
+        cancels it first, if asked.
+        """
+        live = None if self.query.is_sliced else self.live().first()
+        if live is not None:
+            raise refuse_removal(live)
+        return super().delete()
+
+    delete.alters_data = True  # type: ignore[attr-defined]
+    delete.queryset_only = True  # type: ignore[attr-defined]
+
+    def of_type(self, identifier: str) -> Self:
+        """Instances of the Type of this identifier."""
+        return self.filter(type__identifier=identifier)
+
+    def in_state(self, *states: str) -> Self:
+        return self.filter(state__in=states)
+
+    def live(self) -> Self:
+        return self.filter(state__in=LIVE)
+
+    def terminal(self) -> Self:
+        return self.filter(state__in=TERMINAL)
+
+    def claimed(self) -> Self:
+        """Held by a daemon: SCHEDULED, RUNNING or PAUSED."""
+        return self.filter(state__in=CLAIMED)
+
+    def finished(self) -> Self:
+        return self.filter(state=State.FINISHED)
+
+    def failed(self, *reasons: str) -> Self:
+        """FAILED, for one of the given reasons if there are any."""
+        selected = self.filter(state=State.FAILED)
+        return selected.filter(reason__in=reasons) if reasons else selected
+
+    def dead_letter(self) -> Self:
+        """FAILED in a way that a redrive may mend."""
+        return self.failed(*DEAD_LETTER)
+
+    def selected(
+        self,
+        *,
+        type: Type | None = None,
+        state: str | None = None,
+        reason: str = "",
+        collection: str = "",
+        identifier: str = "",
+        created_by: str = "",
+    ) -> Self:
+        """Select the rows that fit all that is given; None and empty values select nothing.
+
+        This is the selection behind every list of Instances. It says the same
+        as plain conditions on the columns would, in the words of an index.
+        ``type`` is a Type.
+        """
+        rows = self._in(State(state), type, collection) if state else self._of(type, collection)
+        if reason:
+            rows = rows.filter(_FAILED, reason=reason)
+        if identifier:
+            rows = rows._identified(identifier, type)
+        return rows.filter(created_by=created_by) if created_by else rows
+
+    def _of(self, type: Type | None, collection: str) -> Self:
+        rows = self if type is None else self.filter(type=type)
+        return rows.filter(collection=collection, collection__gt="") if collection else rows
+
+    def _in(self, state: State, type: Type | None, collection: str) -> Self:
+        """Select the rows in a state: among what has ended, or among the Tasks.
+
+        A Task has copies of what never changes, so of what is live all but the
+        state of a claimed one is said there.
+        """
+        if state in TERMINAL:
+            ended = self.filter(_FINISHED if state == State.FINISHED else _FAILED)
+            return ended._of(type, collection)
+        task: Any = self.model._meta.get_field("task").related_model
+        tasks = task.objects.using(self.db)
+        tasks = tasks.claimed() if state in CLAIMED else tasks.waiting()
+        given = {"type": type, "collection": collection}
+        tasks = tasks.filter(**{name: value for name, value in given.items() if value})
+        rows = self.filter(pk__in=tasks.values("pk"))
+        return rows.in_state(state) if state in CLAIMED else rows
+
+    def _identified(self, identifier: str, type: Type | None) -> Self:
+        rows = self.filter(identifier=identifier)
+        if type is not None:
+            return rows
+        # The index on identifiers begins with the Type.
+        types: Any = self.model._meta.get_field("type").related_model
+        return rows.filter(type__in=types.objects.using(self.db).values("pk"))
+
+    def named(self, prefix: str) -> Self:
+        """Select the rows whose uuid starts with these hexadecimal digits; hyphens do not count."""
+        digits = prefix.replace("-", "")
+        first, last = (UUID(digits.ljust(32, filler)) for filler in "0f")
+        if first == last:
+            return self.filter(uuid=first)
+        # Said once for the index and once as text, where it costs next to nothing:
+        # PostgreSQL expects every range of uuids to hold one in two hundred, and
+        # would look for the newest of so many in the order of the primary key.
+        text = str(first)[: len(digits) + sum(len(digits) >= n for n in (9, 13, 17, 21))]
+        return self.filter(uuid__gte=first, uuid__lte=last, uuid__startswith=text)
+
+    def named_between(self, head: str, tail: str) -> Self:
+        """Select the rows whose uuid starts and ends with these digits, as pages show it."""
+        return self.named(head).filter(uuid__endswith=tail)
+
+    def newest_first(self) -> Self:
+        return self.order_by("-pk")
+
+
+class Counted(Subquery):
+    """Return the number of rows of a query, which may be cut off at some number."""
+
+    template = "(SELECT count(*) FROM (%(subquery)s) counted)"
+    output_field = IntegerField()
+
+
+class TaskQuerySet(models.QuerySet):
+    def waiting(self) -> Self:
+        return self.filter(daemon__isnull=True)
+
+    def claimed(self) -> Self:
+        return self.filter(daemon__isnull=False)
+
+    def held_by(self, daemon: UUID) -> Self:
+        """Held by the daemon of this uuid."""
+        return self.filter(daemon__uuid=daemon)
+
+    def due(self, now: datetime) -> Self:
+        """Waiting, and not to be started later than ``now``."""
+        return self.waiting().filter(due_at__lte=now)
+
+    def in_claiming_order(self) -> Self:
+        """Within a lane: by priority, then due time, then order of enqueueing (G8)."""
+        return self.order_by(*CLAIMING_ORDER)
+
+
+class LogQuerySet(models.QuerySet):
+    def of_instance(self, instance: Instance) -> Self:
+        return self.filter(instance=instance).in_order()
+
+    def about(self, subject: str) -> Self:
+        """Records that concern a Type, a lane or a daemon instead of an Instance."""
+        return self.filter(instance__isnull=True, subject=subject).in_order()
+
+    def about_any(self) -> Self:
+        """Records that concern no Instance."""
+        return self.filter(instance__isnull=True).in_order()
+
+    def about_type(self, identifier: str) -> Self:
+        """Records that concern a Type, or a lane of it."""
+        lanes = f"lane:{identifier}/"
+        # Not as a pattern: SQLite takes no notice of case in those.
+        head = Left("subject", len(lanes))
+        is_lane = Q(subject__startswith=lanes, head=lanes)
+        found = self.about_any().alias(head=head)
+        return found.filter(Q(subject=f"type:{identifier}") | is_lane)
+
+    def transitions(self) -> Self:
+        return self.filter(kind__in=Event.values)
+
+    def in_order(self) -> Self:
+        return self.order_by("pk")
+
+
+class DaemonQuerySet(models.QuerySet):
+    def leased(self, now: datetime) -> Self:
+        """Select the daemons whose lease has not run out, by row, spare lease or file lock."""
+        by_time = Q(lease_until__gt=now) | Q(spare_lease__until__gt=now)
+        return self.filter(by_time | ~Q(lock=""))

@@ -1,0 +1,133 @@
+"""Schedules, and what became of each of their slots."""
+
+from __future__ import annotations
+
+from django.db import models
+from django.db.models import Q
+
+from ..payload import codec
+from ..words.options import MAX_IDENTIFIER
+from .fields import InstantField
+from .type import Type
+
+
+class Missed(models.TextChoices):
+    """What is done about slots that nobody planned in time."""
+
+    SKIP = "skip", "run none of them"
+    ONE = "one", "run the newest of them"
+    ALL = "all", "run the newest of them, up to a number"
+
+
+class Overlap(models.TextChoices):
+    """What is done while the last Instance has not ended."""
+
+    ALLOW = "allow", "run beside it"
+    SKIP = "skip", "skip the slot"
+    QUEUE = "queue", "wait until it has ended"
+    CANCEL = "cancel", "cancel it, and wait until it has ended"
+
+
+# With these, the Instances of a schedule stand in line: each waits for those before it.
+IN_LINE = (Overlap.QUEUE, Overlap.CANCEL)
+# So many Instances of a schedule wait at once. Each waits for all that are before it, so the
+# number of edges grows with the square of it.
+LONGEST_LINE = 100
+
+
+class Outcome(models.TextChoices):
+    """What became of a slot."""
+
+    ENQUEUED = "ENQUEUED", "an Instance was enqueued"
+    SKIPPED = "SKIPPED", "the last Instance had not ended"
+    MISSED = "MISSED", "nobody planned it in time"
+    PAUSED = "PAUSED", "the schedule was paused"
+
+
+class Schedule(models.Model):
+    """A periodic job: when Instances of a Type are enqueued, and with which inputs.
+
+    ``next_at`` is the next slot, ``due_at`` the time at which it is planned: the slot and
+    its jitter. ``declared`` is what the code says, null where no code says anything. With
+    ``is_set`` an operator has made or edited it, and registration leaves it alone.
+    ``revision`` counts edits. ``trouble`` is the reason why it could not be planned.
+    """
+
+    identifier = models.CharField(max_length=MAX_IDENTIFIER, unique=True)
+    type = models.ForeignKey(Type, models.PROTECT, related_name="schedules")
+    format = models.CharField(max_length=16, default=codec.JSON)
+    data = models.TextField(default="{}")
+    takes_slot = models.BooleanField(
+        default=False, help_text="Whether its handler has a parameter for the slot."
+    )
+    collection = models.CharField(max_length=MAX_IDENTIFIER, blank=True, default="")
+    priority = models.IntegerField(default=0)
+    cron = models.CharField(max_length=200, blank=True, default="")
+    every = models.DurationField(null=True, help_text="Aligned to the Unix epoch.")
+    timezone = models.CharField(max_length=64, default="UTC")
+    missed = models.CharField(max_length=4, choices=Missed, default=Missed.ONE)
+    most = models.PositiveIntegerField(
+        default=100, help_text="Missed slots that are run; Instances that wait in line."
+    )
+    window = models.DurationField(help_text="Missed slots that are older are not run.")
+    late_after = models.DurationField(help_text="A slot is missed if nobody planned it by then.")
+    overlap = models.CharField(max_length=6, choices=Overlap, default=Overlap.ALLOW)
+    jitter = models.DurationField(help_text="A slot is planned later by up to this.")
+    next_at = InstantField(null=True)
+    due_at = InstantField(null=True)
+    last_id = models.BigIntegerField(null=True, help_text="The last Instance.")
+    paused_since = InstantField(null=True)
+    paused_until = InstantField(null=True)
+    paused_by = models.CharField(max_length=200, blank=True, default="")
+    paused_reason = models.CharField(max_length=200, blank=True, default="")
+    declared = models.JSONField(null=True)
+    is_set = models.BooleanField(default=False, help_text="By an operator.")
+    who = models.CharField(max_length=200, blank=True, default="")
+    since = InstantField(help_text="When it was last changed.")
+    revision = models.PositiveIntegerField(default=1)
+    retired = InstantField(null=True, help_text="Since when no code declares it.")
+    trouble = models.TextField(blank=True, default="")
+
+    # By whom it was paused before it was paused again, and why; None if it was not.
+    was_paused: tuple[str, str] | None = None
+
+    class Meta:
+        ordering = ["identifier"]
+        indexes = [
+            # The first that is due, and no other: asked with each look at the queue.
+            models.Index(
+                fields=["due_at"], condition=Q(due_at__isnull=False), name="atp_schedule_due"
+            )
+        ]
+
+    def __str__(self) -> str:
+        return self.identifier
+
+
+class Slot(models.Model):
+    """One slot of a schedule, or a row of slots that share their outcome.
+
+    ``at`` is its time as the schedule says it, without jitter. A row for ``count`` slots
+    ends with the one at ``until``. ``instance_id`` is the Instance that was enqueued, or
+    the one that was in the way; it may have been removed since.
+    """
+
+    schedule = models.ForeignKey(
+        Schedule, models.CASCADE, db_index=False, related_name="slots", db_constraint=False
+    )
+    at = InstantField()
+    until = InstantField(null=True)
+    count = models.PositiveIntegerField(default=1)
+    is_more = models.BooleanField(default=False, help_text="There were more than are counted.")
+    outcome = models.CharField(max_length=8, choices=Outcome)
+    instance_id = models.BigIntegerField(null=True)
+    decided = InstantField()
+    who = models.CharField(max_length=200, blank=True, default="")
+    message = models.CharField(max_length=400, blank=True, default="")
+
+    class Meta:
+        ordering = ["schedule", "-at"]
+        constraints = [models.UniqueConstraint(fields=["schedule", "at"], name="atp_slot_once")]
+
+    def __str__(self) -> str:
+        return f"{self.at:%Y-%m-%dT%H:%M:%SZ} {self.outcome}"

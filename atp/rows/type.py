@@ -1,0 +1,47 @@
+"""The registered parameters of a kind of task."""
+
+from django.db import models
+
+from ..payload import codec
+from ..words.options import MAX_IDENTIFIER
+from .fields import InstantField
+
+
+class Type(models.Model):
+    """The registered parameters of a kind of task (RFC 14). Written by registration only."""
+
+    identifier = models.CharField(max_length=MAX_IDENTIFIER, unique=True)
+    handler = models.CharField(
+        max_length=255,
+        help_text="For display: a daemon runs the function that its own code declares.",
+    )
+    timeout = models.DurationField(null=True, help_text="A running attempt is killed after this.")
+    max_restarts = models.PositiveIntegerField(help_text="Attempts that may be lost while running.")
+    max_retries = models.PositiveIntegerField(help_text="Attempts that may raise and try again.")
+    backoff = models.DurationField(help_text="Delay before the first retry.")
+    backoff_max = models.DurationField(help_text="Longest delay before a retry.")
+    retention = models.DurationField(null=True, help_text="Terminal Instances are kept this long.")
+    serializer = models.CharField(max_length=16, default=codec.JSON)
+    max_memory = models.PositiveBigIntegerField(
+        null=True, help_text="An attempt is killed when its processes have more resident, in bytes."
+    )
+    late_writes = models.PositiveIntegerField(
+        db_default=0, help_text="Results refused, because their Task had been taken away."
+    )
+    registered = InstantField(help_text="When the parameters were last changed.")
+    hooks = models.JSONField(
+        null=True, help_text="What is enqueued when an Instance ends; see atp.payload.hooks."
+    )
+    downstream = models.CharField(
+        max_length=MAX_IDENTIFIER,
+        blank=True,
+        default="",
+        db_default="",
+        help_text="The name of the downstream that it calls.",
+    )
+
+    class Meta:
+        ordering = ["identifier"]
+
+    def __str__(self) -> str:
+        return self.identifier

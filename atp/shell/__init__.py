@@ -1,0 +1,27 @@
+"""The subcommands of ``manage.py atp``, a module for each noun."""
+
+from .check import Check
+from .commanding import Tell
+from .enqueueing import Enqueue
+from .explaining.statistics import Statistics
+from .explaining.why import Why
+from .failures.errors import Error, Errors
+from .graphs import Graph, Graphs
+from .listing import List
+from .schedules import Schedule, Schedules
+from .scopes import Downstream, Downstreams, Gate, Limit
+from .selections import Cancel, Delete, Redrive
+from .show import Show
+from .status import Daemons, Status
+from .types import OneType, Types
+from .verbs import subcommands as of_verbs
+
+
+def subcommands():
+    """Return the Subcommands in the order of the help."""
+    return (
+        *(Status, Check, Types, OneType, Statistics, List, Show, Why, Enqueue),
+        *(Redrive, Cancel, *of_verbs(), Delete, Gate, Limit, Downstreams, Downstream),
+        *(Schedules, Schedule, Graphs, Graph, Errors, Error),
+        *(Daemons, Tell),
+    )

@@ -1,0 +1,71 @@
+"""Verbs on all that matches: the options of ``redrive``, ``cancel`` and ``delete`` for that."""
+
+import argparse
+import re
+from datetime import timedelta
+
+from django.core.management.base import CommandError
+from django.utils import timezone
+
+from ...verbs.table import MATCHING, VERBS
+from .. import arguments
+from ..base import actor
+from .errors import document_of
+
+_TIME = re.compile(r"([01]\d|2[0-3]):([0-5]\d)")
+
+
+class Matching:
+    """Options of a subcommand, with one of which it is for all that matches, at a rate.
+
+    ``verb`` is the verb of the table. Parameters whose option the subcommand has already
+    (``shared``) are not added again.
+    """
+
+    def __init__(self, name, shared=()):
+        self.verb = VERBS[MATCHING][name]
+        self._shared = shared
+
+    def add(self, parser):
+        """Add the options that the subcommand does not have."""
+        for parameter in self.verb.parameters:
+            if parameter.name in self._shared:
+                continue
+            name = parameter.name.replace("_", "-")
+            names = [f"--{name}"] + (["--before"] if name.endswith("-before") else [])
+            told = parameter.help[:1].lower() + parameter.help[1:].rstrip(".")
+            told = f"all that match: {told}".replace("%", "%%")
+            if name in ("dry-run", "all"):
+                parser.add_argument(*names, action="store_true", help=told)
+                continue
+            read = _moment if name.endswith("-before") else arguments.of(parameter.kind)
+            parser.add_argument(*names, type=read, metavar=name.upper(), help=told)
+
+    def is_meant(self, options):
+        """Whether an option was given that only this way has."""
+        own = [p.name for p in self.verb.parameters if p.name not in self._shared]
+        return any(options.get(name) not in (None, False) for name in own)
+
+    def run(self, options):
+        """Plan it, or start it; returns the document."""
+        if options.get("uuid"):
+            raise CommandError("Give either uuids, or what all have in common.")
+        values = {p.name: options.get(p.name) for p in self.verb.parameters}
+        values = {name: value for name, value in values.items() if value not in (None, False)}
+        if not values.get("dry_run") and self.verb.is_final and not options.get("yes"):
+            raise CommandError("Nothing was deleted: look at --dry-run first, and give --yes.")
+        if "reason" in values:
+            values["reason"] = str(values["reason"].value)
+        return document_of(self.verb.perform(None, actor(), **values))
+
+
+def _moment(given):
+    """A time of today as 09:40, or any other."""
+    found = _TIME.fullmatch(given)
+    if found is None:
+        time = arguments.moment(given)
+        if isinstance(time, timedelta):
+            raise argparse.ArgumentTypeError(f"{given!r} is no time that has passed")
+        return time
+    hour, minute = map(int, found.groups())
+    return timezone.localtime().replace(hour=hour, minute=minute, second=0, microsecond=0)

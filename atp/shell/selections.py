@@ -1,0 +1,227 @@
+"""``redrive``, ``cancel``, ``delete``: verbs that take a selection, or wait for an end."""
+
+import sys
+from collections import Counter
+
+from django.core.management.base import CommandError
+from django.db import transaction
+
+from .. import queue
+from ..conf import settings
+from ..exceptions import IllegalTransition, UnknownInstance
+from ..states import Reason, State
+from ..store.values import CANCEL
+from ..verbs.instances import CHUNK
+from . import arguments
+from .base import Subcommand, actor, find, instances
+from .failures.errors import text_of
+from .failures.matching import Matching
+
+
+class Selecting(Subcommand):
+    """One that acts on uuids, all of them or none, or on a selection, which is asked about first.
+
+    ``act`` calls the verb and returns ``counts``, which are the document. ``doing`` and
+    ``done`` are what is done to them, ``ways`` says by which options they are selected.
+    """
+
+    doing = done = ways = ""
+    # The same for all that matches, at a rate, by an Instance that does it.
+    matching = None
+    counts = ()
+
+    def add_arguments(self, parser):
+        add = parser.add_argument
+        add("uuid", nargs="*", type=arguments.uuid_prefix, help="these; all of them, or none")
+        self.add_ways(add)
+        add("--yes", action="store_true", help=f"do not ask before {self.doing} a selection")
+        self.matching.add(parser)
+
+    def add_ways(self, add):
+        """Add the options that select."""
+        raise NotImplementedError
+
+    def is_selecting(self, options):
+        """Whether an option that selects was given."""
+        raise NotImplementedError
+
+    def selection(self, options):
+        """Return what is selected."""
+        raise NotImplementedError
+
+    def act(self, chosen):
+        """Call the verb; returns the counts."""
+        raise NotImplementedError
+
+    def acted(self, rows):
+        """Return the counts from what has become of the rows, where one of them was in the way."""
+        raise NotImplementedError
+
+    def run(self, options):
+        if self.matching is not None and self.matching.is_meant(options):
+            return self.matching.run(options)
+        is_selecting = self.is_selecting(options)
+        if bool(options["uuid"]) == is_selecting:
+            raise CommandError(f"Which ones? Give either uuids, or a selection by {self.ways}.")
+        if not is_selecting:
+            chosen = [find(prefix) for prefix in dict.fromkeys(options["uuid"])]
+            with transaction.atomic(using=settings.DATABASE):
+                return self.act(chosen)
+        selected = self.selection(options)
+        self.confirm(selected.count(), options)
+        counts = Counter()
+        for chunk in _chunks(selected):
+            counts.update(self._act_on(chunk))
+        return {name: counts[name] for name in self.counts}
+
+    def confirm(self, count, options):
+        """Say how many there are, and ask, or want --yes, before anything is written."""
+        self.say(f"Instances selected: {count}")
+        if options["yes"] or not count:
+            return
+        if options["json"] or not sys.stdin.isatty():
+            raise CommandError(f"Nothing was {self.done}: a selection needs --yes.")
+        self.say(f"{self.name.capitalize()} them? [y/N] ")
+        if sys.stdin.readline().strip().lower() not in ("y", "yes"):
+            raise CommandError(f"Nothing was {self.done}.")
+
+    def _act_on(self, chunk):
+        try:
+            return self.act(chunk)
+        except (IllegalTransition, UnknownInstance):
+            # Somebody was quicker with one of them: the others have been acted on all the same.
+            return self.acted(instances().filter(pk__in=[instance.pk for instance in chunk]))
+
+
+def _chunks(selected):
+    """Yield lists of Instances, oldest first, up to the newest that there is now."""
+    last = 0
+    end = selected.order_by("pk").values_list("pk", flat=True).last()
+    while end is not None and last < end:
+        chunk = list(selected.filter(pk__gt=last, pk__lte=end).order_by("pk")[:CHUNK])
+        if not chunk:
+            return
+        last = chunk[-1].pk
+        yield chunk
+
+
+class Redrive(Selecting):
+    name = "redrive"
+    doing, done = "redriving", "redriven"
+    ways = "--type, --reason or --all"
+    matching = Matching("redrive", shared=("type", "reason", "all"))
+    counts = ("redriven",)
+    help = "Send FAILED Instances back to the queue, with their budgets as new."
+
+    def add_ways(self, add):
+        add("--type", type=arguments.text, help="the dead letters of this Type")
+        add("--reason", type=arguments.reason, help="what FAILED for this reason")
+        add("--all", action="store_true", help="the dead letters of all Types")
+
+    def is_selecting(self, options):
+        return options["all"] or options["type"] is not None or options["reason"] is not None
+
+    def selection(self, options):
+        """Dead letters; where a reason is given, what failed for it, dead letter or not."""
+        rows = instances()
+        rows = rows.failed(options["reason"]) if options["reason"] else rows.dead_letter()
+        if options["type"] is not None:
+            rows = rows.filter(type=queue.get_type(options["type"]))
+        return rows
+
+    def act(self, chosen):
+        queue.redrive(*chosen, by=actor())
+        return {"redriven": len(chosen)}
+
+    def acted(self, rows):
+        return {"redriven": rows.exclude(state=State.FAILED).count()}
+
+    def text(self, document):
+        if "outcome" in document:
+            return text_of(document)
+        return f"Instances redriven: {document['redriven']}"
+
+
+class Cancel(Selecting):
+    name = "cancel"
+    doing, done = "cancelling", "cancelled"
+    ways = "--type, --collection or both"
+    matching = Matching("cancel", shared=("type", "collection"))
+    counts = ("cancelled", "asked")
+    help = "End live Instances: at once what waits, what runs by asking its daemon."
+
+    def add_ways(self, add):
+        add("--type", type=arguments.text, help="what waits of this Type")
+        add("--collection", type=arguments.text, help="what waits of this collection")
+
+    def is_selecting(self, options):
+        return options["type"] is not None or options["collection"] is not None
+
+    def selection(self, options):
+        type = None if options["type"] is None else queue.get_type(options["type"])
+        return instances().selected(
+            state=State.ACCEPTED, type=type, collection=options["collection"] or ""
+        )
+
+    def act(self, chosen):
+        asked = queue.cancel(*chosen, by=actor())
+        return {"cancelled": len(chosen) - len(asked), "asked": len(asked)}
+
+    def acted(self, rows):
+        return {
+            "cancelled": rows.failed(Reason.CANCELLED).count(),
+            "asked": rows.filter(task__request=CANCEL).count(),
+        }
+
+    def text(self, document):
+        if "outcome" in document:
+            return text_of(document)
+        told = f"Instances cancelled: {document['cancelled']}"
+        if document["asked"]:
+            told += f"\nInstances that their daemons are asked to end: {document['asked']}"
+        return told
+
+
+_DELETE = Matching("delete")
+
+
+class Delete(Subcommand):
+    name = "delete"
+    help = "Remove Instances that have ended, or are cancelled first, with all that is theirs."
+
+    def add_arguments(self, parser):
+        add = parser.add_argument
+        add("uuid", nargs="*", type=arguments.whole_uuid, help="whole uuids")
+        add("--cancel", action="store_true", help="cancel those first that have not ended")
+        add(
+            "--wait",
+            type=arguments.seconds,
+            default=15.0,
+            metavar="SECONDS",
+            help="with --cancel: how long to wait for those that a daemon holds (%(default)g)",
+        )
+        add("--yes", action="store_true", help="delete all that match, for good")
+        _DELETE.add(parser)
+
+    def run(self, options):
+        if _DELETE.is_meant(options):
+            return _DELETE.run(options)
+        if not options["uuid"]:
+            raise CommandError("Which ones? Give either uuids, or what all have in common.")
+        chosen = [find(uuid) for uuid in dict.fromkeys(options["uuid"])]
+        how = {"cancel": True, "wait": options["wait"]} if options["cancel"] else {}
+        removed = queue.delete(*chosen, by=actor(), **how)
+        return {"asked": len(chosen), "removed": removed}
+
+    def text(self, document):
+        if "outcome" in document:
+            return text_of(document)
+        return f"Instances removed: {document['removed']}"
+
+    def check(self, document, options):
+        if "outcome" not in document and document["removed"] < document["asked"]:
+            raise CommandError(
+                f"{document['asked'] - document['removed']} could not be removed: "
+                "their files could not be, they have been redriven meanwhile, or a daemon has "
+                "not ended them yet."
+            )

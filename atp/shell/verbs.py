@@ -1,0 +1,148 @@
+"""Subcommands from the table of verbs: one for each verb, with an option for each parameter."""
+
+from argparse import SUPPRESS
+from types import NoneType
+
+from django.core.management.base import CommandError
+from django.db import transaction
+
+from .. import queue
+from ..conf import settings
+from ..reports.blocked import due
+from ..verbs.table import INSTANCE, SCOPE, VERBS
+from ..verbs.table.past_moment import Past
+from ..verbs.table.scopes import Level
+from ..words import kinds
+from . import arguments, present
+from .base import Subcommand, actor, find
+
+# These select Instances by more than their names, or wait for their end.
+BESPOKE = ("redrive", "cancel", "delete")
+
+
+# What stands for a value in the help; the name of the option does where none is given.
+_METAVARS = {
+    kinds.Delay: "DELAY",
+    kinds.Moment: "WHEN",
+    Past: "WHEN",
+    kinds.Number: "X",
+    kinds.WholeNumber: "N",
+}
+
+
+def add_word(words, name, told):
+    """Add a word behind a noun, as in ``schedule show``; returns its parser."""
+    added = words.add_parser(name, help=told, description=told)
+    # It stands behind the verb, too. What stands before is not forgotten.
+    added.add_argument("--json", action="store_true", default=SUPPRESS)
+    return added
+
+
+def add_parameters(parser, parameters):
+    """Add an option for each parameter of a verb."""
+    for parameter in parameters:
+        told = ", ".join(filter(None, [parameter.help.rstrip("."), parameter.kind.hint]))
+        if parameter.can_be_none:
+            told += "; or none"
+        parser.add_argument(
+            arguments.option(parameter),
+            type=arguments.of(parameter.kind, can_be_none=parameter.can_be_none),
+            required=parameter.is_required,
+            metavar=_METAVARS.get(type(parameter.kind)),
+            help=told[:1].lower() + told[1:],
+        )
+
+
+def given(parameters, options):
+    """Return the values that a verb is called with."""
+    found = {p.name: options[p.name] for p in parameters if options[p.name] is not None}
+    return {name: None if v is arguments.NONE else v for name, v in found.items()}
+
+
+def add_scope(parser, levels):
+    """Add the options that name a scope."""
+    everything = "; without it, everything" if Level.EVERYTHING in levels else ""
+    parser.add_argument("--type", type=arguments.text, help=f"of this Type{everything}")
+    if Level.LANE in levels:
+        parser.add_argument(
+            "--collection", type=arguments.text, help="of this lane of the Type only"
+        )
+
+
+class OnInstances(Subcommand):
+    """One verb on all Instances that are named, or on none."""
+
+    verb = None
+
+    def add_arguments(self, parser):
+        parser.add_argument(
+            "uuid",
+            nargs="+",
+            type=arguments.whole_uuid if self.verb.is_final else arguments.uuid_prefix,
+            help="these, each by its uuid or how only it begins; all of them, or none",
+        )
+        add_parameters(parser, self.verb.parameters)
+
+    def run(self, options):
+        values = given(self.verb.parameters, options)
+        if self.verb.parameters and not values:
+            names = ", ".join(map(arguments.option, self.verb.parameters))
+            raise CommandError(f"What? Give one or more of {names}.")
+        chosen = [find(prefix) for prefix in dict.fromkeys(options["uuid"])]
+        with transaction.atomic(using=settings.DATABASE):
+            outcomes = [self.verb.perform(each, actor(), **values) for each in chosen]
+        pairs = zip(chosen, outcomes, strict=True)
+        return {"instances": [_document(instance, outcome) for instance, outcome in pairs]}
+
+    def text(self, document):
+        return "\n".join(f"{each['uuid']}: {each['outcome']}" for each in document["instances"])
+
+
+def _document(instance, outcome):
+    task = queue.task(instance)
+    return {
+        "uuid": instance.uuid,
+        "state": instance.state,
+        "priority": instance.priority,
+        "collection": instance.collection,
+        "due_at": None if task is None else due(task),
+        "outcome": outcome.told,
+    }
+
+
+class OnScope(Subcommand):
+    """One verb on a scope."""
+
+    verb = None
+
+    def add_arguments(self, parser):
+        add_scope(parser, self.verb.levels)
+        add_parameters(parser, self.verb.parameters)
+
+    def run(self, options):
+        scope = options["type"], options.get("collection")
+        if scope[0] is None and Level.EVERYTHING not in self.verb.levels:
+            raise CommandError("Of which Type? Give --type.")
+        values = given(self.verb.parameters, options)
+        outcome = self.verb.perform(scope, actor(), **values)
+        is_plain = isinstance(outcome.value, (bool, int, float, str, NoneType))
+        return {"outcome": outcome.told, "value": outcome.value if is_plain else None}
+
+    def text(self, document):
+        return present.printable(document["outcome"])
+
+
+def _subcommand(base, verb):
+    attributes = {"name": verb.name, "help": verb.explanation, "verb": verb}
+    return type(f"{base.__name__}_{verb.id}", (base,), attributes)
+
+
+def subcommands():
+    """Return a Subcommand for each verb of the table that has none of its own."""
+    on_instances = [v for name, v in VERBS[INSTANCE].items() if name not in BESPOKE]
+    # What sets a gate or a limit, and what tells a daemon, is under one word each.
+    on_scopes = [verb for verb in VERBS[SCOPE].values() if not verb.of]
+    return [
+        *(_subcommand(OnInstances, verb) for verb in on_instances),
+        *(_subcommand(OnScope, verb) for verb in on_scopes),
+    ]

@@ -1,0 +1,80 @@
+"""The base of all parts of the portable store."""
+
+import logging
+from contextlib import contextmanager
+
+from django.db import DatabaseError, connections, transaction
+from django.utils.functional import cached_property
+
+from ...models import LogRecord
+from ..contract import Store
+from ..vendors import vendor_of
+
+
+class ORMBase(Store):
+    @property
+    def connection(self):
+        return connections[self.alias]
+
+    @cached_property
+    def vendor(self):
+        return vendor_of(self.connection)
+
+    @property
+    def lock_folder(self):
+        return self.vendor.lock_folder(self.connection)
+
+    def now(self):
+        return self.vendor.now(self.connection)
+
+    def open_transactions(self, longer):
+        return self.vendor.open_transactions(self.connection, longer)
+
+    def file_id(self):
+        """Return an identity of the database's file; None if the database is no file."""
+        return self.vendor.file_id(self.connection)
+
+    def atomic(self):
+        return transaction.atomic(using=self.alias)
+
+    @contextmanager
+    def unless_locked(self):
+        """Do it in a savepoint, or not at all if somebody else's lock lasts too long.
+
+        Yields a list that is not empty afterwards if it was not done.
+        """
+        failed = []
+        try:
+            with self.atomic():
+                yield failed
+        except DatabaseError as error:
+            if not self.is_lock(error):
+                raise
+            failed.append(error)
+
+    def tell(self):
+        """Wake the daemons that are idle, on a database where they listen. Here none do."""
+
+    def rows(self, model):
+        """All rows of ``model`` in the queue's database."""
+        return model.objects.using(self.alias)
+
+    def log(self, kind, message, **facts):
+        """Write one LogRecord about a Type, a lane or a daemon: see log_record()."""
+        self.log_all([self.log_record(kind, message, **facts)])
+
+    def log_record(self, kind, message, *, subject, time, who, detail="", level=logging.INFO):
+        """Return a LogRecord about a Type, a lane or a daemon."""
+        return LogRecord(
+            subject=subject,
+            time=time,
+            kind=kind,
+            level=level,
+            who=who,
+            message=message,
+            detail=detail,
+        )
+
+    def log_all(self, records):
+        """Write these LogRecords."""
+        self.rows(LogRecord).bulk_create(records)

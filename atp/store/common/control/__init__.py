@@ -1,0 +1,1 @@
+"""Control: gates, limits, orders, asks and changes, which operators set."""

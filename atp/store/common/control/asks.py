@@ -1,0 +1,106 @@
+"""Asks to the holders of claimed Tasks; and cancelling, which needs no holder if nobody holds."""
+
+import logging
+
+from ....models import Instance, LogRecord, Task
+from ....rows.log import Kind
+from ....states import Actor, Event, Reason, State
+from ....words import attempt_messages
+from ...values import CANCEL, PAUSE, RESUME, Ask, Cancelled, Move
+from ..base import ORMBase
+from ..mover import Mover, cancel_requests
+
+
+class Asks(ORMBase):
+    def request(self, instance, request, *, who, message=""):
+        with self.atomic():
+            tasks = self.rows(Task).select_for_update().filter(pk=instance)
+            task = tasks.filter(daemon__isnull=False).exclude(request=CANCEL).first()
+            if task is None:
+                return False
+            states = dict(self.rows(Instance).values_list("pk", "state").filter(pk=instance))
+            if not _makes_sense(request, task.request, states[instance]):
+                return False
+            tasks.update(request=request)
+            self._log_requests([task], states, request, who, message)
+            return True
+
+    def cancel(self, instances, *, who=""):
+        keys = sorted(set(instances))
+        failed, asked, before = [], [], []
+        with self.atomic():
+            mover = Mover(self, self.now()).load(keys)
+            for task in [mover.tasks[key] for key in keys if key in mover.tasks]:
+                if task.daemon_id is None:
+                    self._fail(mover, task.pk, who)
+                    failed.append(task.pk)
+                else:
+                    (before if task.request == CANCEL else asked).append(task)
+            mover.write()
+            if asked:
+                self.rows(Task).filter(pk__in=[task.pk for task in asked]).update(request=CANCEL)
+                states = {task.pk: mover.instances[task.pk].state for task in asked}
+                self._log_requests(asked, states, CANCEL, who)
+        return Cancelled(
+            failed=tuple(failed),
+            asked=tuple(task.pk for task in asked),
+            before=tuple(task.pk for task in before),
+        )
+
+    @staticmethod
+    def _fail(mover, key, who):
+        move = Move(
+            event=Event.FAIL,
+            instance=key,
+            who=who,
+            message=attempt_messages.cancelled(),
+            level=logging.WARNING,
+            reason=Reason.CANCELLED,
+        )
+        if not mover.apply(move, actor=Actor.ANYONE):
+            raise AssertionError(f"a waiting Task belongs to an Instance that does not: {key}")
+
+    def _log_requests(self, tasks, states, request, who, message=""):
+        now = self.now()
+        self.rows(LogRecord).bulk_create(
+            [
+                LogRecord(
+                    instance_id=task.pk,
+                    time=now,
+                    kind=Kind.ASK,
+                    state=states[task.pk],
+                    attempt=task.attempt,
+                    level=logging.INFO,
+                    who=who,
+                    message=message or attempt_messages.asked(request),
+                    detail=request,
+                )
+                for task in tasks
+            ]
+        )
+
+    def asked(self, daemon):
+        held = self.rows(Task).held_by(daemon).exclude(request="")
+        asked = list(held.values_list("pk", "attempt", "request"))
+        cancels = cancel_requests(self, [key for key, _, request in asked if request == CANCEL])
+        now = self.now() if cancels else None
+        return [
+            Ask(instance=key, attempt=attempt, request=request, **_by(cancels.get(key), now))
+            for key, attempt, request in asked
+        ]
+
+
+def _makes_sense(request, before, state):
+    """Whether an attempt that runs is to pause, or one that pauses, or is to, to go on."""
+    if request == PAUSE:
+        return state == State.RUNNING and before != PAUSE
+    if request == RESUME:
+        return before == PAUSE or (state == State.PAUSED and before != RESUME)
+    return True
+
+
+def _by(record, now):
+    """Return ``who`` asked and the ``age`` of that, from its LogRecord."""
+    if record is None:
+        return {}
+    return {"who": record.who, "age": max(0.0, (now - record.time).total_seconds())}

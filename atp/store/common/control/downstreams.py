@@ -1,0 +1,151 @@
+"""Downstreams in the portable store: the rows of those that refuse calls or fail, and the rest.
+
+A claim looks at a row that is not closed, and takes its tokens under its lock, as it does with
+limits. Somebody who keeps that lock keeps the Types of the downstream from being claimed, and
+stops no daemon: nobody waits for it but operators.
+"""
+
+import logging
+
+from ....exceptions import DownstreamChanged, UnknownDownstream
+from ....models import Downstream, Task, Type
+from ....protection import messages, rules
+from ....protection.values import State
+from ....rows.log import Kind
+from ....words.hints import did_you_mean
+from ...buckets import Bucket
+from ..base import ORMBase
+
+
+class Downstreams(ORMBase):
+    def report(self, name, report, *, who="", spread=0.0):
+        with self.atomic():
+            row = self._locked_downstream(name)
+            if row is None:
+                return None
+            now = self.now()
+            found = rules.reported(row.protection, report, now.timestamp(), spread=spread)
+            self._save(row, found, now, who)
+            return row
+
+    def bound(self, name, *, who="", expected=None, **changes):
+        def change(row, now):
+            for column, value in changes.items():
+                setattr(row, column, value)
+            return rules.bounded(row.protection, now)
+
+        return self._set(name, expected, who, change, messages.bound(changes), "set")
+
+    def reset(self, name, *, who="", expected=None):
+        message = messages.reset()
+        return self._set(
+            name,
+            expected,
+            who,
+            lambda row, now: rules.closed(row.protection, now),
+            message,
+            "reset",
+        )
+
+    def trip(self, name, *, who="", expected=None):
+        message = messages.tripped()
+        return self._set(
+            name,
+            expected,
+            who,
+            lambda row, now: rules.tripped(row.protection, now),
+            message,
+            "trip",
+        )
+
+    def _set(self, name, expected, who, change, message, verb):
+        """Set a row for an operator, who waits for whoever has it locked."""
+        with self.atomic():
+            row = self.rows(Downstream).select_for_update().filter(name=name).first()
+            if row is None:
+                known = self.rows(Downstream).values_list("name", flat=True)
+                raise UnknownDownstream(
+                    f"No Type names the downstream {name!r}.{did_you_mean(name, known)}"
+                )
+            if expected is not None and expected not in (row.state, row.since):
+                raise DownstreamChanged(
+                    f"The downstream {name} is not as expected: it is {row.state}.", downstream=row
+                )
+            now = self.now()
+            found = change(row, now.timestamp())
+            self._save(row, found, now, who, by_hand=True)
+            self._log_downstream(row, now, who, message, verb)
+            self.tell()
+            return row
+
+    def _save(self, row, found, now, who, *, by_hand=False):
+        was = row.state
+        row.take(found)
+        if row.state != was or by_hand:
+            row.since, row.who = now, who
+        row.save(using=self.alias)
+        if row.state != was and not by_hand:
+            message = messages.changed(was, row.state, row.per_second, row.not_before)
+            self._log_downstream(row, now, who, message, row.state)
+            # What waited may go, or may not be claimed ahead any more.
+            self.tell()
+
+    def _log_downstream(self, row, now, who, message, detail):
+        subject = f"downstream:{row.name}"
+        self.log(
+            Kind.DOWNSTREAM,
+            message,
+            subject=subject,
+            time=now,
+            who=who,
+            detail=detail,
+            level=logging.WARNING,
+        )
+
+    # Claiming
+
+    def _guarded(self, types):
+        """Return those of these Types, with their keys, whose downstreams are not closed."""
+        names = self.rows(Downstream).exclude(state=State.CLOSED.value).values("name")
+        rows = self.rows(Type).filter(identifier__in=list(types), downstream__in=names)
+        return dict(rows.values_list("identifier", "pk"))
+
+    def _guards(self, types):
+        """Return the :class:`Bucket` of the downstream of each Type where that is not closed."""
+        rows = self.rows(Downstream).exclude(state=State.CLOSED.value)
+        by_name = {row.name: row for row in rows}
+        if not by_name:
+            return []
+        calling = self.rows(Type).filter(identifier__in=list(types), downstream__in=by_name)
+        now = self.now()
+        return [
+            Bucket.of_downstream(by_name[name], type, now, is_probed=self._is_probed(by_name[name]))
+            for type, name in calling.values_list("identifier", "downstream")
+        ]
+
+    def _is_probed(self, row):
+        """Whether a daemon still holds the Instance that probes."""
+        if row.probe is None:
+            return False
+        return self.rows(Task).filter(pk=row.probe, daemon__isnull=False).exists()
+
+    def _locked_downstream(self, name):
+        """Return a row, locked; None if somebody else has locked it, or there is none."""
+        rows = self.rows(Downstream).filter(name=name)
+        return rows.select_for_update(skip_locked=True).first()
+
+    def _let_go(self, bucket, tasks):
+        """Take a token for each Task, or note that the one probes."""
+        if not tasks:
+            return
+        row = self.rows(Downstream).get(pk=bucket.key)
+        at = bucket.now.timestamp()
+        if bucket.probes:
+            found = rules.probing(row.protection, tasks[0].instance, at)
+        else:
+            found = rules.spent(row.protection, len(tasks), at)
+        was = row.state
+        row.take(found)
+        if row.state != was:
+            row.since = bucket.now
+        row.save(using=self.alias)

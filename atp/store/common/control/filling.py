@@ -1,0 +1,125 @@
+"""How full Types and lanes are: what waits there, beside ``max_waiting`` and ``max_wait``."""
+
+import logging
+from contextlib import contextmanager, nullcontext
+from datetime import timedelta
+
+from django.db.models import Count, Min, Q
+
+from ....models import Instance, Limit, LogRecord, Task, Type
+from ....rows.log import Kind
+from ....words import log_messages
+from ...values import Fill, Scope
+from ...values.scopes import LOW
+from ..base import ORMBase
+
+BOUNDING = Q(max_waiting__isnull=False) | Q(max_wait__isnull=False)
+# No more are counted of those that are late, or have ended lately.
+COUNTED = 10_000
+
+
+class Filling(ORMBase):
+    def _looking(self):
+        """A context to look in: part of a caller's transaction, if there is one.
+
+        On SQLite that may write then: one that has read first may fail to.
+        """
+        return self.atomic() if self.connection.in_atomic_block else nullcontext()
+
+    def bounded(self):
+        rows = self.rows(Limit).filter(BOUNDING).order_by()
+        # By Type, however many lanes have a limit of their own.
+        lanes = rows.values_list("type__identifier").annotate(lanes=Count("collection"))
+        with self._looking():
+            return {identifier: bool(count) for identifier, count in lanes}
+
+    def fills(self, type, collections, declared):
+        collections = list(collections)
+        names = [_subject(type, collection) for collection in collections]
+        with self._looking():
+            rows = {row.subject: row for row in self.rows(Limit).filter(subject__in=names)}
+            return {
+                collection: self._fill(type, collection, rows.get(name), declared)
+                for collection, name in zip(collections, names, strict=True)
+            }
+
+    def _fill(self, type, collection, row, declared):
+        """Look at one scope; ``row`` is its row of Limit, None if it has none."""
+        if row is not None:
+            max_waiting, max_wait = row.max_waiting, row.max_wait
+        elif collection is None:
+            max_waiting, max_wait = declared.get("max_waiting"), declared.get("max_wait")
+        else:
+            max_waiting = max_wait = None
+        if max_waiting is None and max_wait is None:
+            return Fill(type=type, collection=collection)
+        tasks = self.rows(Task).waiting().filter(type__identifier=type)
+        if collection is not None:
+            tasks = tasks.filter(collection=collection)
+        waiting, oldest, late = 0, None, 0
+        if max_waiting is not None:
+            waiting = tasks[: 2 * max_waiting + 1].count()
+        if max_waiting is None or waiting >= LOW * max_waiting:
+            now = self.now()
+            first = tasks.filter(due_at__lte=now).aggregate(first=Min("due_at"))["first"]
+            oldest = None if first is None else now - first
+            if max_wait is not None and oldest is not None and oldest > max_wait:
+                late = tasks.filter(due_at__lt=now - max_wait)[:COUNTED].count()
+        return Fill(
+            type=type,
+            collection=collection,
+            max_waiting=max_waiting,
+            max_wait=max_wait,
+            waiting=waiting,
+            oldest=oldest,
+            late=late,
+        )
+
+    def taken(self, type, submissions):
+        names = {each.identifier for each in submissions if each.identifier is not None}
+        keys = {each.unique for each in submissions if each.unique is not None}
+        named, live = set(), set()
+        if names:
+            found = self.rows(Instance).of_type(type).filter(identifier__in=names)
+            named = set(found.values_list("identifier", flat=True))
+        if keys:
+            found = self.rows(Task).filter(type__identifier=type, unique_key__in=keys)
+            live = set(found.values_list("unique_key", flat=True))
+        return {
+            number
+            for number, each in enumerate(submissions)
+            if each.identifier in named or each.unique in live
+        }
+
+    def drain_rate(self, type, seconds):
+        since = self.now() - timedelta(seconds=seconds)
+        ended = self.rows(Instance).of_type(type).filter(finished__gte=since)
+        return ended[:COUNTED].count() / seconds
+
+    @contextmanager
+    def enqueueing_alone(self, type):
+        with self.atomic():
+            self.vendor.take_turn(self.connection, f"enqueue {type}")
+            yield
+
+    def log_full(self, fill, count, *, seconds, who=""):
+        with self.atomic():
+            now = self.now()
+            subject = _subject(fill.type, fill.collection)[:255]
+            records = self.rows(LogRecord).filter(instance__isnull=True, subject=subject)
+            if records.filter(kind=Kind.FULL, time__gt=now - timedelta(seconds=seconds)).exists():
+                return False
+            self.log(
+                Kind.FULL,
+                log_messages.full(count, fill.waiting),
+                subject=subject,
+                time=now,
+                who=who,
+                detail=str(count),
+                level=logging.WARNING,
+            )
+        return True
+
+
+def _subject(type, collection):
+    return Scope(Type(identifier=type), collection).subject

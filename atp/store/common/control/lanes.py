@@ -1,0 +1,89 @@
+"""Limits of each lane of a Type, which its code declares as ``max_running_per_collection``.
+
+They stand in the Type's row of Limit: there is no row for each lane, however many there are. A
+claim of such a Type, and of no other, counts what daemons hold of each lane, and looks for
+lanes that have room. A limit of its own that an operator has set goes before.
+"""
+
+from django.db.models import Count
+
+from ....models import Daemon, Task, Type
+from ...buckets import Rooms, per_collection
+from ..base import ORMBase
+
+
+class LaneLimited(ORMBase):
+    def _in_lanes(self, by, type, buckets, rooms, wanted):
+        """Return the :class:`Rooms` of lanes that have room and due Tasks, where each is limited.
+
+        There are no more lanes than are wanted.
+        """
+        most = per_collection(buckets)
+        if most is None:
+            return rooms
+        held, own = self._held_by_lane(type), _own_limits(buckets, type)
+        limited = {c: most - held[c] for c in held if c not in own}
+        for (_, collection), room in rooms.lanes.items():
+            default = room if collection in own else most
+            limited[collection] = min(room, limited.get(collection, default))
+        full = [collection for collection, room in limited.items() if room <= 0]
+        rotation = by.memory.rotation
+        after = rotation.after(type, apart=True)
+        found, cut = self._open_lanes(type, full, after, wanted)
+        rotation.skip([(type, collection) for collection in cut], apart=True)
+        lanes = {(type, c): min(limited.get(c, most), rooms.total) for c in found}
+        return Rooms(rooms.total, lanes, whole=False)
+
+    def _are_full(self, type, collection, seconds, buckets):
+        """Whether nothing of a lane can be started, or of a Type, as each of its lanes is full.
+
+        ``collection`` None stands for what has no limit of its own, and is due in ``seconds``.
+        """
+        buckets = [bucket for bucket in buckets if bucket.type == type]
+        most = per_collection(buckets)
+        if most is None:
+            return False
+        held, own = self._held_by_lane(type), _own_limits(buckets, type)
+        if collection is not None:
+            return collection not in own and held[collection] >= most
+        full = [c for c in held if held[c] >= most or c in own]
+        return seconds <= 0 and self._open_lanes(type, full, "", 1) == ([], [])
+
+    def _held_by_lane(self, type):
+        """Return how many Tasks of a Type daemons hold, by collection."""
+        # By daemon, of which there are few: so the index on what is held serves.
+        tasks = self.rows(Task).filter(
+            daemon__in=self.rows(Daemon).values("pk"), type__identifier=type
+        )
+        counts = tasks.order_by().values_list("collection").annotate(Count("pk"))
+        return _Counts(counts)
+
+    def _open_lanes(self, type, full, after, most):
+        """Return lanes in which something is due, and none that are full or shut.
+
+        They are collections, those behind ``after`` first. Returns also where the look was
+        broken off, as a list of at most one collection.
+        """
+        now = self.now()
+        row = self.rows(Type).filter(identifier=type).first()
+        closed = self._closed(now)
+        if row is None or closed.shuts(row.pk):
+            return [], []
+        due = self._sound(now).filter(type=row).exclude(collection__in=full)
+        names = due.order_by("collection").values_list("collection", flat=True).distinct()
+        found = [*names.filter(collection__gt=after), *names.filter(collection__lte=after)]
+        return [name for name in found if not closed.shuts(row.pk, name)][:most], []
+
+
+class _Counts(dict):
+    def __missing__(self, key):
+        return 0
+
+
+def _own_limits(buckets, type):
+    """Return the collections of which an operator has said how many may run."""
+    return {
+        bucket.collection
+        for bucket in buckets
+        if bucket.type == type and bucket.collection is not None and bucket.max_running is not None
+    }

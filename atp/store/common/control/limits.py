@@ -1,0 +1,183 @@
+"""Claiming limited Tasks: one Type at a time, in a short transaction of its own.
+
+First the Type's rows of Limit are locked, so that daemons take turns. Then the Tasks that
+are held are counted, by a statement that sees the claim of the daemon that had the lock
+before. A daemon's turn is short. If somebody else keeps the lock for longer, nothing of the
+Type is claimed until the lock is gone.
+"""
+
+import time
+from collections import Counter
+from functools import partial
+
+from django.db import DatabaseError
+from django.db.models import F, Q
+from django.db.models.functions import Least
+
+from ....models import Daemon, Limit, Task
+from ...buckets import Bucket, Rooms, portions
+from .downstreams import Downstreams
+from .lanes import LaneLimited
+
+# So long other daemons may have their turns, then somebody keeps the lock; for so long it is
+# tried then, now and then; and so long it is between two tries, in seconds.
+TURNS, MOMENT, TURN = 0.1, 0.01, 0.002
+LIMITING = (
+    Q(max_running__isnull=False)
+    | Q(per_second__isnull=False)
+    | Q(max_running_per_collection__isnull=False)
+)
+
+
+class Limited(LaneLimited, Downstreams):
+    def _claim_limited(self, by, types, limit, free, parts=None):
+        """Claim up to ``limit`` of these Types, as far as their limits allow.
+
+        Where these may bind, only for ``free`` workers. ``parts`` are how many each
+        may give ahead; without them the first may give all.
+        """
+        claimed = []
+        # A look without the lock first: most of the time there is no room.
+        buckets = self._buckets(types, daemon=by.daemon) if types and limit > 0 else []
+        for type in types:
+            left = limit - len(claimed)
+            if left <= 0:
+                break
+            own_free = min(left, max(0, free - len(claimed)))
+            wanted = left if parts is None else min(left, max(own_free, parts[type]))
+            own = [bucket for bucket in buckets if bucket.type == type]
+            has_room = any(rooms.any and most for rooms, most in portions(own, wanted, own_free))
+            before = len(claimed)
+            if has_room:
+                guard = next((bucket.downstream for bucket in own if bucket.downstream), "")
+                claim = partial(self._claim_of, by, type, wanted, own_free, guard)
+                self._add(claimed, claim)
+            if len(claimed) == before:
+                by.memory.full.found(type)
+        return claimed
+
+    def _add(self, claimed, claim):
+        """Add what a further claim brings; a lock of others costs nothing that was claimed."""
+        try:
+            claimed += claim()
+        except DatabaseError as error:
+            if not claimed or not self.is_lock(error):
+                raise
+
+    def _claim_of(self, by, type, limit, free, downstream=""):
+        def claim():
+            if downstream and self._locked_downstream(downstream) is None:
+                return []
+            buckets = self._buckets([type], daemon=by.daemon)
+            guards = [bucket for bucket in buckets if bucket.downstream]
+            if guards and not downstream:
+                return []  # it has begun to refuse just now, and is not locked
+            tasks, room = [], Rooms.of(buckets).total
+            for rooms, most in portions(buckets, limit, free):
+                wanted = min(most, limit - len(tasks), rooms.total, room - len(tasks))
+                if wanted > 0 and rooms.any:
+                    open_rooms = self._in_lanes(by, type, buckets, rooms, wanted)
+                    tasks += self._take_limited(by, type, open_rooms, wanted)
+            self._spend(buckets, tasks)
+            guard = ("probe" if guards[0].probes else "rate") if guards else ""
+            return [task._replace(limited=True, guard=guard) for task in tasks]
+
+        return self._in_turn(type, claim, by.memory.full.blocked) or []
+
+    def _in_turn(self, type, call, blocked):
+        """Return ``call()``, made with a Type's limits locked; None if somebody keeps them.
+
+        It does not wait in the database: somebody who keeps a lock for long would hold up
+        everything else too. ``blocked`` are the Types whose limits are known to be kept.
+        """
+        until = time.monotonic() + (MOMENT if type in blocked else TURNS)
+        while True:
+            with self.atomic():
+                if self._lock_limits(type):
+                    blocked.discard(type)
+                    return call()
+            if time.monotonic() >= until:
+                blocked.add(type)
+                return None
+            time.sleep(TURN)
+
+    def _lock_limits(self, type):
+        """Lock the limits of a Type, if nobody else has; returns whether all of them are."""
+        rows = self.rows(Limit).filter(type__identifier=type)
+        locked = rows.select_for_update(of=("self",), skip_locked=True)
+        return len(locked) == rows.count()
+
+    def give_back(self, lanes, *, memory=None):
+        blocked = set() if memory is None else memory.full.blocked
+        for type in {type for type, _ in lanes}:
+            own = Counter(collection for of, collection in lanes if of == type)
+            self._in_turn(type, partial(self._give_back, type, own), blocked)
+
+    def _give_back(self, type, counts):
+        # What was not looked at since it was set is full.
+        rows = self.rows(Limit).filter(type__identifier=type, refilled__isnull=False)
+        for key, collection in rows.values_list("pk", "collection"):
+            count = counts.total() if collection is None else counts[collection]
+            if count:
+                tokens = Least(F("tokens") + count, F("burst") + 0.0)
+                self.rows(Limit).filter(pk=key).update(tokens=tokens)
+
+    def _due_in(self, due, limited, opens=None):
+        """Return the time until a Task may be started, in seconds; None if none waits.
+
+        ``due`` is that of what is not limited. ``limited`` are pairs of a lane, or a Type
+        and None, and of its due time in seconds; ``opens`` is when a gate does.
+        """
+        times = [time for time in (due, opens) if time is not None]
+        buckets = self._buckets({type for (type, _), _ in limited}) if limited else []
+        for (type, collection), seconds in limited:
+            own = [b for b in buckets if b.type == type and b.collection in (None, collection)]
+            # A full lane is looked at again when one of its attempts ends.
+            is_full = any(bucket.is_full for bucket in own)
+            if not is_full and not self._are_full(type, collection, seconds, buckets):
+                times.append(max([seconds, *(bucket.seconds for bucket in own)]))
+        return min(times, default=None)
+
+    def _buckets(self, types, *, daemon=None):
+        """Return the :class:`Bucket` of each limit of these Types, as a daemon sees it."""
+        rows = self.rows(Limit).filter(LIMITING, type__identifier__in=types)
+        limits = list(rows.select_related("type").order_by("pk"))
+        guards = self._guards(types)
+        if not limits:
+            return guards
+        daemons, now = self.rows(Daemon).values("pk"), self.now()
+        own = daemons.filter(uuid=daemon)
+        count = max(1, daemons.count())
+        return [
+            Bucket.of(
+                limit,
+                limit.type.identifier,
+                now,
+                held=self._held(limit, daemons),
+                own=self._held(limit, own),
+                daemons=count,
+            )
+            for limit in limits
+        ] + guards
+
+    def _held(self, limit, daemons):
+        """Return how many Tasks of a limit these daemons hold, if it matters."""
+        if limit.max_running is None:
+            return 0
+        # By daemon, of which there are few: so the index on what is held serves.
+        tasks = self.rows(Task).filter(daemon__in=daemons, type=limit.type_id)
+        if limit.collection is not None:
+            tasks = tasks.filter(collection=limit.collection)
+        return tasks.count()
+
+    def _spend(self, buckets, tasks):
+        """Take a token for each Task from the buckets that it comes out of."""
+        for bucket in buckets:
+            if bucket.downstream:
+                self._let_go(bucket, tasks)
+                continue
+            taken = sum(bucket.collection in (None, task.collection) for task in tasks)
+            if taken and bucket.per_second is not None:
+                self.rows(Limit).filter(pk=bucket.key).update(
+                    tokens=bucket.tokens - taken, refilled=bucket.now
+                )

@@ -1,0 +1,45 @@
+"""Orders to daemons, in the portable store."""
+
+from ....exceptions import IllegalOrder, UnknownDaemon
+from ....models import Daemon
+from ....rows.log import Kind
+from ....words import log_messages, orders
+from ..base import ORMBase
+
+
+class Orders(ORMBase):
+    def command(self, daemon, order, *, who=""):
+        with self.atomic():
+            rows = self.rows(Daemon)
+            row = rows.select_for_update(no_key=True).filter(uuid=daemon).first()
+            if row is None:
+                raise UnknownDaemon(f"There is no daemon {daemon}: it has left, or never was.")
+            now = self.now()
+            if self.is_over(row, now):
+                raise _illegal(row, order, "is lost")
+            if order not in orders.allowed(row.aim):
+                raise _illegal(row, order, _doing(row))
+            row.request = orders.REQUESTS[order]
+            rows.filter(pk=row.pk).update(request=row.request)
+            self.log(
+                Kind.ORDER,
+                log_messages.ordered(order),
+                subject=f"daemon:{row}",
+                time=now,
+                who=who,
+                detail=order,
+            )
+            return row
+
+
+def _illegal(row, order, doing):
+    told = f"Daemon {row} cannot be told to {order.label}: it {doing}."
+    return IllegalOrder(told, order=order, mode=row.aim)
+
+
+def _doing(row):
+    """Return the words for what a daemon does, or is about to do."""
+    if row.mode == row.aim:
+        return f"is {row.mode}"
+    [told] = [order for order, (_, aim) in orders.ORDERS.items() if aim == row.aim]
+    return f"has been told to {told.label}"

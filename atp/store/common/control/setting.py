@@ -1,0 +1,174 @@
+"""Setting gates and limits, in the portable store."""
+
+import logging
+from datetime import timedelta
+
+from ....exceptions import GateChanged
+from ....models import Gate, Limit, Type
+from ....rows.log import Kind
+from ....words import log_messages, sentences
+from ..base import ORMBase
+
+# Gates that have been open for so long are forgotten when the next one is set.
+KEPT = timedelta(days=1)
+# What a row of Limit says where nothing is limited.
+NOTHING = {
+    "max_running": None,
+    "max_running_per_collection": None,
+    "rate": "",
+    "per_second": None,
+    "burst": 1,
+    "weight": 1.0,
+    "max_waiting": None,
+    "max_wait": None,
+}
+
+
+class Setting(ORMBase):
+    def shut(self, scope, mode, *, who="", reason="", until=None, expected=None):
+        with self.atomic():
+            now = self.now()
+            columns = {"mode": mode, "reason": reason, "until": until, "who": who, "since": now}
+            # Of two who shut what was open, the second finds the row of the first.
+            rows = self.rows(Gate).select_for_update(of=("self",)).select_related("type")
+            gate, created = rows.get_or_create(
+                subject=scope.subject, defaults=columns | scope.columns
+            )
+            was = None
+            if not created:
+                # The time is that of its turn: the one before may have taken its own later.
+                columns["since"] = now = self.now()
+                was = _if_shut(gate, now)
+            check_expected(scope, was, expected)
+            if not created:
+                self.rows(Gate).filter(pk=gate.pk).update(**columns)
+                gate = self.rows(Gate).select_related("type").get(pk=gate.pk)
+            gate.was = was
+            self.rows(Gate).filter(until__lt=now - KEPT).delete()
+            message = log_messages.gate(mode, until=until, reason=reason, was=was)
+            self._log_scope(scope, now, who, Kind.GATE, message, mode)
+            # What one gate lets go, and another time does, is to be known.
+            self.tell()
+            return gate
+
+    def open(self, scope, *, who="", reason="", expected=None):
+        with self.atomic():
+            rows = self.rows(Gate).filter(subject=scope.subject)
+            found = rows.select_for_update(of=("self",)).select_related("type").first()
+            now = self.now()
+            was = None if found is None else _if_shut(found, now)
+            check_expected(scope, was, expected)
+            if was is not None:
+                # A scan asks since when it has been open.
+                rows.update(until=now)
+                message = log_messages.gate("open", reason=reason, was=was)
+                self._log_scope(scope, now, who, Kind.GATE, message, "open")
+                self.tell()
+        return was
+
+    def limit(self, scope, *, who="", **changes):
+        with self.atomic():
+            now = self.now()
+            rows = self.rows(Limit).select_for_update().filter(subject=scope.subject)
+            row = rows.first()
+            before = NOTHING if row is None else _columns(row)
+            after = before | changes
+            columns = after | {"is_set": True, "who": who, "since": now}
+            if row is None or before["per_second"] != after["per_second"]:
+                columns |= {"tokens": 0.0, "refilled": None}
+            if row is None:
+                row = self.rows(Limit).create(subject=scope.subject, **scope.columns, **columns)
+            elif before != after or not row.is_set:
+                rows.update(**columns)
+                row.refresh_from_db(using=self.alias)
+            else:
+                return row
+            message = log_messages.limits_set(_columns(row))
+            self._log_scope(scope, now, who, Kind.LIMITS, message, "set")
+            self.tell()
+            return row
+
+    def unlimit(self, scope, declared, *, who=""):
+        with self.atomic():
+            rows = self.rows(Limit).filter(subject=scope.subject)
+            row = rows.select_for_update().first()
+            if row is None or not row.is_set:
+                return False
+            now, before = self.now(), _columns(row)
+            after = before if declared is None else NOTHING | declared
+            if after == NOTHING:
+                rows.delete()
+            else:
+                columns = after | {"is_set": False, "who": who, "since": now}
+                if before["per_second"] != after["per_second"]:
+                    columns |= {"tokens": 0.0, "refilled": None}
+                rows.update(**columns)
+            message = log_messages.limits_left(after, is_known=declared is not None)
+            self._log_scope(scope, now, who, Kind.LIMITS, message, "left")
+            self.tell()
+        return True
+
+    def declare(self, limits, *, who=""):
+        """Write what code declares, by identifier, where no operator has set anything."""
+        rows = self.rows(Limit).filter(type__identifier__in=limits, collection=None)
+        known = {row.type.identifier: row for row in rows.select_related("type")}
+        locked = set()
+        for identifier, declared in limits.items():
+            row = known.get(identifier)
+            wanted = NOTHING | declared
+            if (row is not None and row.is_set) or (
+                NOTHING if row is None else _columns(row)
+            ) == wanted:
+                continue
+            with self.unless_locked() as is_locked:
+                self._declare(identifier, declared, wanted, who)
+            if is_locked:
+                locked.add(identifier)
+        return locked
+
+    def _declare(self, identifier, declared, wanted, who):
+        now, subject = self.now(), f"type:{identifier}"
+        # An operator may set the same just now.
+        own = self.rows(Limit).filter(subject=subject, is_set=False)
+        if not declared:
+            own.delete()
+        elif not own.update(**wanted, tokens=0.0, refilled=None, who=who, since=now):
+            type = self.rows(Type).get(identifier=identifier)
+            limit = Limit(subject=subject, type=type, who=who, since=now, **wanted)
+            self.rows(Limit).bulk_create([limit], ignore_conflicts=True)
+        message = log_messages.limits_declared(declared)
+        self.log(Kind.LIMITS, message, subject=subject, time=now, who=who, detail="declared")
+        self.tell()
+
+    def _log_scope(self, scope, now, who, kind, message, detail):
+        self.log(
+            kind,
+            message,
+            # A lane's name may be longer than what a record has room for.
+            subject=scope.subject[:255],
+            time=now,
+            who=who,
+            detail=detail,
+            level=logging.WARNING,
+        )
+
+
+def _columns(row):
+    return {name: getattr(row, name) for name in NOTHING}
+
+
+def _if_shut(gate, now):
+    """The gate, or None if it has opened by itself or been opened."""
+    return gate if gate.until is None or gate.until > now else None
+
+
+def check_expected(scope, gate, expected):
+    """Raises GateChanged if a gate, None where it is open, is not as expected."""
+    if expected is None or expected in ("open" if gate is None else gate.mode, gate and gate.since):
+        return
+    identifier = None if scope.type is None else scope.type.identifier
+    raise GateChanged(
+        f"The gate of {sentences.where(identifier, scope.collection)} is not as expected: "
+        f"it is {sentences.state_of(gate)}.",
+        gate=gate,
+    )

@@ -1,0 +1,87 @@
+"""A daemon's identity and the Tasks that it holds: locked, and taken away."""
+
+import logging
+
+from ....models import Daemon, SpareLease, Task
+from ....states import Actor, Event, State
+from ...values import Lost, Move
+from ..mending import Mending
+from ..mover import Mover
+
+
+class Holding(Mending):
+    # The database's file when the daemon joined, where the database is a file.
+    _file = None
+
+    def _lock_identity(self, row, *, waits):
+        """Lock a daemon's row and its spare lease; returns whether nobody else has locked one.
+
+        A daemon that claims or renews under this identity has locked one of them. If this
+        waits, it waits no longer than a statement may.
+        """
+        for model, own in ((Daemon, {"pk": row.pk}), (SpareLease, {"daemon": row})):
+            rows = self.rows(model).filter(**own)
+            is_free = True
+            with self.unless_locked() as is_locked:
+                is_there = rows.exists()
+                is_free = bool(rows.select_for_update(skip_locked=not waits)) or not is_there
+            if is_locked or not (is_free or waits):
+                return False
+        return True
+
+    def _owe(self, row):
+        """Note what the daemon has recorded under this identity and not counted."""
+        counted = self.rows(Daemon).filter(pk=row.pk).values_list("counted", flat=True).first()
+        self.statistics.owe(row.uuid, str(row), counted)
+
+    def _delete(self, row):
+        self._owe(row)
+        self.rows(SpareLease).filter(daemon=row).delete()
+        self.rows(Daemon).filter(pk=row.pk).delete()
+
+    def _end(self, row, now, event, who, why, *, limit=None, spare=()):
+        """Take away what the daemon holds; returns each :class:`Lost` attempt.
+
+        What somebody else has locked stays as it is, and so do the pairs in ``spare``.
+        """
+        tasks = self.rows(Task).filter(daemon=row).order_by("pk")
+        spared = set(spare)
+        held = [pair for pair in tasks.values_list("pk", "attempt")[:limit] if pair not in spared]
+        if not held:
+            return []
+        mover = Mover(self, now).load([key for key, _ in held], waits=False)
+        level = logging.WARNING if event == Event.EXPIRE else logging.INFO
+        actor = Actor.SWEEPER if event == Event.EXPIRE else Actor.HOLDER
+        facts = {"event": event, "who": who, "message": why, "level": level}
+        ended, refused = [], []
+        for key, attempt in held:
+            move = Move(instance=key, attempt=attempt, **facts)
+            if mover.apply(move, actor=actor, holder=row.pk):
+                ended.append(_lost(mover.instances[key], attempt))
+            else:
+                refused.append(key)
+        mover.write()
+        # What does not fit its Instance must not keep the daemon's row for ever.
+        self.mend_tasks(refused, now, who)
+        return ended
+
+    def _log_daemon(self, row, now, kind, message, level=logging.INFO, who=""):
+        """Log that the row of a daemon came or goes: its uuid is known from this even later."""
+        self.log(
+            kind,
+            message,
+            subject=f"daemon:{row}",
+            time=now,
+            who=who or str(row),
+            detail=str(row.uuid),
+            level=level,
+        )
+
+
+def _lost(instance, attempt):
+    return Lost(
+        type=instance.type.identifier,
+        uuid=instance.uuid,
+        attempt=attempt,
+        stale=instance.state == State.FAILED,
+    )

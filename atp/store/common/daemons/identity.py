@@ -1,0 +1,126 @@
+"""Taking an identity, and taking over an old one."""
+
+from dataclasses import asdict
+from datetime import timedelta
+
+from ....exceptions import LeaseLost
+from ....models import Daemon, SpareLease, Task
+from ....rows.log import Kind
+from ....states import Event, State
+from ....words import attempt_messages, log_messages
+from ...values import Reconciled
+from .holding import Holding
+
+
+class Identity(Holding):
+    def join(self, facts, *, lease, old=None, holding=()):
+        self._file = self.file_id()
+        with self.atomic():
+            # Whoever claims under the old identity locks its row first: such a
+            # claim has finished before this, or will find the row gone.
+            previous = self._previous(old, waits=True)
+            now = self.now()
+            until = now + timedelta(seconds=lease)
+            if previous is not None:
+                # From here on it counts under the new identity.
+                self._owe(previous)
+            row, created = self._row(facts, now, until, previous)
+            if created:
+                if old is None:
+                    self._log_daemon(row, now, Kind.STARTED, log_messages.started())
+                else:
+                    self._log_daemon(row, now, Kind.REJOINED, log_messages.rejoined())
+            return self._take_over(previous, row, now, until, holding)
+
+    def settle(self, old, daemon, *, lease, holding=()):
+        with self.atomic():
+            row = self.rows(Daemon).filter(uuid=daemon).first()
+            if row is None:
+                raise LeaseLost("The daemon's row is gone: its Tasks were taken away.")
+            previous, now = self._previous(old), self.now()
+            if previous is not None and previous.is_ours and previous.request and not row.request:
+                # It was told so while somebody else kept its row from being moved.
+                row.request = previous.request
+                self.rows(Daemon).filter(pk=row.pk).update(request=row.request)
+            return self._take_over(previous, row, now, now + timedelta(seconds=lease), holding)
+
+    def _previous(self, uuid, *, waits=False):
+        """Return the row of an old identity, or None; ``is_ours`` says whether it is locked now."""
+        own = self.rows(Daemon).filter(uuid=uuid)
+        row = own.first() if uuid is not None else None
+        if row is not None:
+            is_ours = self._lock_identity(row, waits=waits)
+            row = own.first()
+        if row is not None:
+            row.is_ours = is_ours
+        return row
+
+    def _take_over(self, previous, row, now, until, holding):
+        """Move what is held of ``holding`` from one row to another, and expire the rest."""
+        lost, left = (), {}
+        if previous is not None:
+            self._move(previous, row, holding)
+            if previous.is_ours:
+                why = attempt_messages.dispatcher_ended()
+                lost = self._end(previous, now, Event.EXPIRE, str(row), why, spare=holding)
+            wanted = set(holding)
+            left = {pair: state for pair, state in self._held_by(previous) if pair in wanted}
+            if previous.is_ours and not self.rows(Task).filter(daemon=previous).exists():
+                self._delete(previous)
+                previous = None
+            elif left:
+                self._prolong(previous, until)
+        return Reconciled(
+            time=now,
+            kept=dict(self._held_by(row)),
+            left=left,
+            lost=tuple(lost),
+            is_settled=previous is None,
+            request=row.request,
+            position=row.counted or 0,
+        )
+
+    def _held_by(self, row):
+        """Yield pair of key and attempt, and state, of what the daemon of a row holds."""
+        held = self.rows(Task).filter(daemon=row).values_list("pk", "attempt", "instance__state")
+        return [((key, attempt), State(state)) for key, attempt, state in held]
+
+    def _row(self, facts, now, until, previous):
+        """Return the daemon's row and whether it is new: an answer may have got lost.
+
+        What stands on the row of its last identity was said later than what it knows itself.
+        """
+        columns = asdict(facts) | {"types": list(facts.types), "lease_until": until, "seen": now}
+        request = columns.pop("request")
+        if previous is not None:
+            request = previous.request
+            if request:
+                columns["request"] = request
+        row, created = self.rows(Daemon).update_or_create(
+            uuid=facts.uuid,
+            defaults=columns,
+            create_defaults=columns
+            | {"started": now, "request": request, "counted": self.statistics.position()},
+        )
+        if not row.lock:
+            self.rows(SpareLease).get_or_create(daemon=row, defaults={"until": now})
+        return row, created
+
+    def _prolong(self, row, until):
+        """Extend a lease in that of its two places which nobody else has locked."""
+        rows = self.rows(Daemon).filter(pk=row.pk)
+        spare = self.rows(SpareLease).filter(daemon=row)
+        if rows.select_for_update(skip_locked=True, no_key=True).exists():
+            rows.update(lease_until=until)
+        elif spare.select_for_update(skip_locked=True, no_key=True).exists():
+            spare.update(until=until)
+
+    def _move(self, previous, row, holding):
+        """Hand what is still in the daemon's hands to its new identity."""
+        wanted = set(holding)
+        held = self.rows(Task).filter(daemon=previous, pk__in=[key for key, _ in wanted])
+        free = held.select_for_update(skip_locked=True).order_by("pk")
+        kept = [
+            key for key, attempt in free.values_list("pk", "attempt") if (key, attempt) in wanted
+        ]
+        self.rows(Task).filter(pk__in=kept).update(daemon=row)

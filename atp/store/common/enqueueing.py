@@ -1,0 +1,187 @@
+"""Enqueueing in the portable store."""
+
+import logging
+from dataclasses import replace
+
+from django.db import IntegrityError
+
+from ...exceptions import DuplicateIdentifier
+from ...models import Inputs, Instance, LogRecord, Task, Type
+from ...payload import own
+from ...rows.task import HOOKED
+from ...states import Actor, Event, State
+from ..values import Move
+from .mover import Mover
+from .unique import Ended, Unique
+
+# How often an enqueue looks again when its identifiers are being taken by others.
+ATTEMPTS = 5
+
+
+class Enqueueing(Unique):
+    def enqueue(self, registration, submissions, *, who=""):
+        submissions = hooked(registration, submissions)
+        is_alone = len(submissions) == 1 and not self.connection.in_atomic_block
+        for remaining in reversed(range(ATTEMPTS)):
+            try:
+                with self.atomic():
+                    return self._enqueue(registration, submissions, who, is_alone)
+            except (IntegrityError, Ended):
+                # Somebody took one of the identifiers or keys, or ended what had one, after we
+                # had looked.
+                if not remaining or not any(r.identifier or r.unique for r in submissions):
+                    raise
+        raise AssertionError("unreachable")
+
+    def _enqueue(self, registration, submissions, who, is_alone):
+        type_id = self.type_id(registration)
+        self.keep_hooks(registration, submissions)
+        now = self.now()
+        existing, live = self._existing(type_id, submissions), self.live(type_id, submissions)
+        instances, new, redrive = [], [], {}
+        for submission in submissions:
+            taken = (
+                existing.get(submission.identifier) if submission.identifier is not None else None
+            )
+            if submission.unique in live:
+                taken = live[submission.unique]
+                self.meet(submission, taken, registration.identifier, now, who)
+                instances.append(taken)
+                continue
+            if taken is None:
+                instance = self._instance(type_id, submission, now)
+                new.append((instance, submission))
+                instances.append(instance)
+                if submission.identifier is not None:
+                    existing[submission.identifier] = instance
+                if submission.unique is not None:
+                    live[submission.unique] = instance
+                continue
+            if submission.existing == "raise" and taken.pk is None:
+                raise DuplicateIdentifier(
+                    f"The identifier {submission.identifier!r} is given twice in one call."
+                )
+            if submission.existing == "raise":
+                raise DuplicateIdentifier(_duplicate(registration, submission, taken), taken)
+            if submission.existing == "redrive" and taken.state == State.FAILED:
+                redrive[taken] = submission.created_by or who
+            instances.append(taken)
+        self._insert(new, type_id, now, who, is_alone)
+        if redrive:
+            self._redrive(redrive, now)
+        return instances
+
+    def enqueue_hooks(self, registration, submissions, *, who=""):
+        """Enqueue hooks of what has just ended, and wait for no lock of others.
+
+        The Types whose hooks they are keep theirs from being unregistered.
+        """
+        return self.enqueue(replace(registration, hooks=None), submissions, who=who)
+
+    def type_id(self, registration):
+        """Return the key of the Type, which nobody unregisters until this is committed."""
+        found = self._kept(registration)
+        if not found:
+            self.register([registration, *registration.hook_types], update=False)
+            found = self._kept(registration)
+        return found[0].pk
+
+    def keep_hooks(self, registration, submissions):
+        """Register the Types of hooks that Instances have of their own; nobody unregisters them."""
+        if registration.hook_types and any(each.has_hooks for each in submissions):
+            for each in registration.hook_types:
+                self.type_id(each)
+
+    def _kept(self, registration):
+        return self.vendor.kept_type(self.rows(Type), registration.identifier)
+
+    def _existing(self, type_id, submissions):
+        identifiers = {r.identifier for r in submissions if r.identifier is not None}
+        if not identifiers:
+            return {}
+        found = self.rows(Instance).filter(type=type_id, identifier__in=identifiers)
+        return {instance.identifier: instance for instance in found}
+
+    @staticmethod
+    def _instance(type_id, submission, now):
+        instance = Instance(
+            type_id=type_id,
+            identifier=submission.identifier,
+            state=State.ACCEPTED,
+            collection=submission.collection,
+            priority=submission.priority,
+            start_before=submission.start_before,
+            created_by=submission.created_by,
+            created=now,
+            own=own.read(submission.own),
+        )
+        instance.is_new = True
+        return instance
+
+    def _insert(self, new, type_id, now, who, is_alone):
+        """Write the Instances; ``is_alone`` tells that it is one, and nothing else is written."""
+        if not new:
+            return
+        self.tell()
+        self.rows(Instance).bulk_create([instance for instance, _ in new])
+        self.rows(Inputs).bulk_create(
+            [
+                Inputs(
+                    instance=instance, format=submission.inputs.format, data=submission.inputs.data
+                )
+                for instance, submission in new
+            ]
+        )
+        self.rows(LogRecord).bulk_create(
+            [
+                LogRecord(
+                    instance=instance,
+                    time=now,
+                    kind=Event.ENQUEUE,
+                    state=State.ACCEPTED,
+                    attempt=0,
+                    level=logging.INFO,
+                    who=submission.created_by or who,
+                )
+                for instance, submission in new
+            ]
+        )
+        self.rows(Task).bulk_create(
+            [
+                Task(
+                    instance=instance,
+                    type_id=type_id,
+                    collection=submission.collection,
+                    priority=submission.priority,
+                    due_at=submission.due or now,
+                    start_before=submission.start_before,
+                    waits=submission.waits,
+                    unique_key=submission.unique,
+                )
+                for instance, submission in new
+            ]
+        )
+
+    def _redrive(self, failed, now):
+        mover = Mover(self, now).load([i.pk for i in failed], revives=True)
+        for instance, who in failed.items():
+            move = Move(event=Event.REDRIVE, instance=instance.pk, who=who)
+            mover.apply(move, actor=Actor.ANYONE)
+        mover.write()
+        for instance in failed:
+            instance.refresh_from_db(using=self.alias)
+
+
+def hooked(registration, submissions):
+    """Return these submissions with the mark of what has hooks, if their Type has."""
+    if registration.hooks is None:
+        return submissions
+    return [each._replace(waits=HOOKED) if each.waits is None else each for each in submissions]
+
+
+def _duplicate(registration, submission, taken):
+    return (
+        f"An Instance of {registration.identifier!r} with identifier {submission.identifier!r} "
+        f"exists already: {taken.uuid}, {taken.state}. Enqueue with existing='return' to get it, "
+        "or existing='redrive' to run it again if it has failed."
+    )

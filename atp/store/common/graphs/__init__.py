@@ -1,0 +1,23 @@
+"""Graphs in the portable store: submitting them, settling the ends of their nodes."""
+
+from ...contract.graphs import Graphs as Contract
+from .extending import Extending
+from .failing import Failures
+from .recounting import Recounting
+from .removing import Removing
+from .reviving import Reviving
+from .settling import Settling
+from .submitting import Submitting
+from .undoing import Undoing
+from .whole import Whole
+
+
+class Graphs(
+    *(Submitting, Extending, Failures, Settling, Reviving, Recounting, Removing, Whole, Undoing),
+    Contract,
+):
+    """The verbs of graphs. ``store`` is the store that they are part of."""
+
+    def __init__(self, store):
+        self.store = store
+        self.rows = store.rows

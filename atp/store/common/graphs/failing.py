@@ -1,0 +1,110 @@
+"""Failing what waits for a node that FAILED, and in turn what waits for that."""
+
+import logging
+
+from ....models import Edge, Failing, Instance, Node
+from ....rows.graph import Condition
+from ....states import Actor, Event, Reason, State
+from ....words import graph_messages
+from ...values import Move
+from ..mover import Mover
+
+# So many dependants are failed in the transaction of an end, and so many steps along the
+# edges. The others are left to a chore, which takes more steps.
+MOST, STEPS, STEPS_OF_CHORE = 500, 10, 100
+# So many nodes that FAILED are worked off at once.
+ROWS = 100
+
+
+class Failures:
+    def fail_behind(self, failed, who):
+        """Fail the first dependants of nodes that have just FAILED; the others are left."""
+        _, left = self._fail(failed, who, MOST, STEPS)
+        self._leave(left)
+
+    def fail_dependants(self, *, who="", limit=MOST):
+        if not self.rows(Failing).exists():
+            return 0
+        with self.store.atomic():
+            rows = self.rows(Failing).select_for_update(skip_locked=True).order_by("pk")
+            keys = [row.pk for row in rows[:ROWS]]
+            if not keys:
+                return 0
+            locked = self.lock(keys, waits=False)
+            own = self.rows(Instance).filter(pk__in=locked)
+            failed = set(own.filter(state=State.FAILED).values_list("pk", flat=True))
+            count, left = self._fail(failed, who, limit, STEPS_OF_CHORE)
+            # A node that has been redriven meanwhile has dependants again.
+            self.rows(Failing).filter(pk__in=locked - left).delete()
+            self._leave(left - failed)
+        return count
+
+    def _leave(self, keys):
+        if keys:
+            rows = [Failing(pk=key) for key in sorted(keys)]
+            self.rows(Failing).bulk_create(rows, ignore_conflicts=True)
+
+    def _fail(self, failed, who, most, steps):
+        """Fail up to ``most`` dependants; returns how many, and the nodes that have more.
+
+        What somebody else has locked is left too.
+        """
+        count, left, ahead = 0, set(), sorted(failed)
+        while ahead:
+            if count >= most or not steps:
+                return count, left | self._with_dependants(ahead)
+            steps -= 1
+            edges = self._edges(ahead).order_by("downstream", "upstream")
+            pairs = list(edges.values_list("downstream", "upstream")[: most - count + 1])
+            if len(pairs) > most - count:
+                # One too many, to know that there are more.
+                pairs.pop()
+                left |= self._with_dependants(ahead)
+            done = self._fail_each(pairs, who)
+            left |= {upstream for key, upstream in pairs if key not in done}
+            count, ahead = count + len(done), sorted(done)
+        # Of some that had more, all have been failed now.
+        return count, self._with_dependants(left) if left else left
+
+    def _edges(self, failed):
+        """The edges behind these nodes by which something has to fail."""
+        return self.rows(Edge).filter(
+            upstream__in=failed,
+            on=Condition.FINISHED,
+            downstream__instance__task__waits__gt=0,
+        )
+
+    def _with_dependants(self, keys):
+        return set(self._edges(keys).values_list("upstream", flat=True).distinct())
+
+    def _fail_each(self, pairs, who):
+        """Fail nodes, each for the node that it waits for; returns the keys of those that did."""
+        why = {}
+        for key, upstream in pairs:
+            why.setdefault(key, upstream)
+        upstreams = self.rows(Node).filter(pk__in=set(why.values()))
+        told = {
+            key: graph_messages.upstream_failed(name, reason)
+            for key, name, reason in upstreams.values_list("pk", "name", "instance__reason")
+        }
+        mover = Mover(self.store, self.store.now()).load(sorted(why), waits=False)
+        done = {
+            key
+            for key, upstream in why.items()
+            if mover.apply(_end(key, told[upstream], who), actor=Actor.ANYONE)
+        }
+        mover.write(settles=False)
+        # What waits for any end of theirs has it; of the others some have to fail.
+        self.satisfy(dict.fromkeys(done, State.FAILED), who)
+        return done
+
+
+def _end(key, message, who):
+    return Move(
+        event=Event.FAIL,
+        instance=key,
+        who=who,
+        message=message,
+        level=logging.WARNING,
+        reason=Reason.UPSTREAM,
+    )

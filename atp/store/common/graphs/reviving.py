@@ -1,0 +1,113 @@
+"""Redriving nodes: how many of their edges are not satisfied, counted anew."""
+
+from collections import defaultdict
+from graphlib import TopologicalSorter
+
+from django.db.models import F
+
+from ....models import Edge, Failing, Graph, Instance, Node, Task
+from ....rows.graph import Condition, is_satisfied
+from ....states import State
+
+# What is asked of a graph that is being removed.
+REMOVE = "remove"
+
+
+class Reviving:
+    def upstreams(self, keys):
+        """Lock these nodes, what they wait for, and their graphs; returns :class:`Upstreams`."""
+        nodes = list(self.rows(Node).filter(pk__in=keys))
+        if not nodes:
+            return Upstreams(self.rows, {}, {}, {}, set())
+        graphs = {node.pk: node.graph_id for node in nodes}
+        locked = self.rows(Graph).select_for_update(no_key=True).filter(pk__in=graphs.values())
+        of_node = {graph.pk: graph for graph in locked.order_by("pk")}
+        closed = {node.pk for node in nodes if _is_closed(node, of_node.get(node.graph_id))}
+        edges = defaultdict(list)
+        found = self.rows(Edge).filter(downstream__in=graphs)
+        for key, upstream, on in found.values_list("downstream_id", "upstream_id", "on"):
+            edges[key].append((upstream, on))
+        upstreams = {upstream for own in edges.values() for upstream, _ in own}
+        self.lock(upstreams | graphs.keys())
+        # After they were locked: whoever was about to end has ended.
+        states = dict(self.rows(Instance).filter(pk__in=upstreams).values_list("pk", "state"))
+        return Upstreams(self.rows, graphs, edges, states, closed)
+
+
+def _is_closed(node, graph):
+    """Whether nothing can be redriven: its graph is being removed, or what it did was undone."""
+    if graph is None or graph.request == REMOVE:
+        return True
+    return graph.undone is not None and node.undoes is None
+
+
+class Upstreams:
+    """Nodes that may be redriven: their graphs, their edges, and the states at the other ends.
+
+    Those of ``closed`` may not. Several are redriven together in the order of the graph: see
+    :meth:`in_order`.
+    """
+
+    def __init__(self, rows, graphs, edges, states, closed):
+        self._rows = rows
+        self._graphs = graphs
+        self._edges = edges
+        self._states = states
+        self._closed = closed
+        self._revived = set()
+
+    def __contains__(self, key):
+        return key in self._graphs
+
+    def in_order(self, moves):
+        """Return moves of Instances in the order of the graph: what is upstream first."""
+        edges = {
+            key: [upstream for upstream, _ in self._edges.get(key, ())] for key in self._graphs
+        }
+        places = {key: place for place, key in enumerate(TopologicalSorter(edges).static_order())}
+        return sorted(moves, key=lambda move: places.get(move.instance, -1))
+
+    def allow(self, key):
+        """Whether an Instance may be redriven: if nothing that it waits for has failed."""
+        if key in self._closed:
+            return False
+        return not any(
+            self._state(upstream) == State.FAILED and on == Condition.FINISHED
+            for upstream, on in self._edges.get(key, ())
+        )
+
+    def waits(self, key):
+        """Return how many edges of a node are not satisfied; None if it is no node."""
+        return len(self._open(key)) if key in self else None
+
+    def revive(self, key):
+        """From here on this one is live."""
+        self._revived.add(key)
+
+    def write(self):
+        """Let what waits for any end of theirs wait again, and their graphs go on."""
+        if not self._revived:
+            return
+        graphs = {self._graphs[key] for key in self._revived}
+        self._rows(Graph).filter(pk__in=graphs).update(ended=None)
+        self._rows(Failing).filter(pk__in=self._revived).delete()
+        again = self._rows(Edge).filter(upstream__in=self._revived, on=Condition.ENDED)
+        counts = defaultdict(int)
+        for key in again.exclude(downstream__in=self._revived).values_list(
+            "downstream_id", flat=True
+        ):
+            counts[key] += 1
+        waiting = self._rows(Task).select_for_update().filter(pk__in=counts, waits__gt=0)
+        for task in waiting.order_by("pk"):
+            self._rows(Task).filter(pk=task.pk).update(waits=F("waits") + counts[task.pk])
+
+    def _state(self, key):
+        return State.ACCEPTED if key in self._revived else self._states.get(key)
+
+    def _open(self, key):
+        """The nodes that a node has to wait for. One that is gone is waited for no more."""
+        return [
+            upstream
+            for upstream, on in self._edges.get(key, ())
+            if (state := self._state(upstream)) is not None and not is_satisfied(on, state)
+        ]

@@ -1,0 +1,70 @@
+"""Writing a graph: its Instances, its nodes and its edges in one transaction."""
+
+from collections import Counter, defaultdict
+
+from ....models import Edge, Graph, Node
+from ....rows.task import BLOCKED
+from ...values import Registration
+
+
+class Submitting:
+    def submit(self, plan):
+        store = self.store
+        waits = Counter(edge.downstream for edge in plan.edges)
+        with store.atomic():
+            graph = self.rows(Graph).create(
+                uuid=plan.uuid, name=plan.name, created=store.now(), created_by=plan.created_by
+            )
+            keys = self._enqueue(plan.nodes, waits, plan.created_by)
+            self._write_nodes(graph, plan.nodes, keys)
+            self._write_edges(plan.edges, keys)
+            self._write_undos(plan.nodes, keys)
+        return graph
+
+    def _enqueue(self, nodes, waits, who):
+        """Enqueue nodes, each with what it waits for; returns their keys by name."""
+        of_type, keys = defaultdict(list), {}
+        for node in nodes:
+            of_type[node.registration.identifier].append(node)
+        for own in of_type.values():
+            submissions = [_waiting(node.submission, waits[node.name]) for node in own]
+            registration = Registration.of_all(node.registration for node in own)
+            made = self.store.enqueue(registration, submissions, who=who)
+            keys.update(zip((node.name for node in own), self._keys_of(made), strict=True))
+        return keys
+
+    @staticmethod
+    def _keys_of(instances):
+        return [instance.pk for instance in instances]
+
+    def _write_nodes(self, graph, nodes, keys):
+        self.rows(Node).bulk_create(
+            [
+                Node(
+                    instance_id=keys[node.name],
+                    graph=graph,
+                    name=node.name,
+                    not_before=node.submission.due,
+                    undoes=node.undoes,
+                )
+                for node in nodes
+            ],
+            batch_size=2000,
+        )
+
+    def _write_edges(self, edges, keys):
+        self.rows(Edge).bulk_create(
+            [
+                Edge(
+                    upstream_id=keys[edge.upstream],
+                    downstream_id=keys[edge.downstream],
+                    on=edge.on,
+                )
+                for edge in edges
+            ],
+            batch_size=2000,
+        )
+
+
+def _waiting(submission, waits):
+    return submission._replace(waits=waits, due=BLOCKED if waits else submission.due)

@@ -1,0 +1,104 @@
+"""Hooks: what is enqueued in the transaction in which an Instance ends.
+
+They are written when the end is settled (:mod:`.graphs.settling`): after it was recorded, once,
+as the end happens once by the fence. So the end and its hooks are committed together.
+"""
+
+import json
+import logging
+from collections import defaultdict
+from typing import Any, NamedTuple
+
+from django.db.models import Q
+
+from ...models import Instance, LogRecord, Type
+from ...payload import own
+from ...payload.hooks import Hook, of_end
+from ...rows.log import Kind
+from ...words import log_messages
+from ..values import Registration, Submission
+
+
+class Ended(NamedTuple):
+    """An Instance that has just ended and has hooks: of its Type, or of its own."""
+
+    instance: int
+    uuid: str
+    type: str
+    state: str
+    reason: str
+    attempt: int
+    of_type: list[dict[str, Any]] | None
+    own: dict[str, Any] | None
+
+    @property
+    def hooks(self) -> list[Hook]:
+        return of_end(self.state, self.of_type, (self.own or {}).get(own.HOOKS))
+
+
+class Hooks:
+    """``store`` is the store that writes them."""
+
+    def __init__(self, store):
+        self._store = store
+
+    def of(self, keys):
+        """Return those of these Instances, which have ended, that have hooks."""
+        has_some = Q(type__hooks__isnull=False) | Q(own__has_key=own.HOOKS)
+        found = self._store.rows(Instance).filter(has_some, pk__in=keys).order_by("pk")
+        rows = found.values_list(
+            *("pk", "uuid", "type__identifier", "state", "reason", "attempt"), "type__hooks", "own"
+        )
+        return [Ended(key, str(uuid), *rest) for key, uuid, *rest in rows]
+
+    def write(self, ended, who):
+        """Enqueue the hooks of these Instances, and say so in the logs of those."""
+        wanted = defaultdict(list)
+        for each in ended:
+            # A hook has none.
+            for hook in () if own.HOOK_OF in (each.own or {}) else each.hooks:
+                wanted[hook.type].append((each, hook))
+        if not wanted:
+            return
+        types = self._store.rows(Type).in_bulk(list(wanted), field_name="identifier")
+        records = []
+        for name, pairs in sorted(wanted.items()):
+            made = []
+            if name in types:
+                submissions = [_submission(each, hook) for each, hook in pairs]
+                registration = Registration.of(types[name])
+                made = self._store.enqueue_hooks(registration, submissions, who=who)
+            uuids = [instance.uuid for instance in made] or [None] * len(pairs)
+            records += [
+                _record(each, hook, uuid, who)
+                for (each, hook), uuid in zip(pairs, uuids, strict=True)
+            ]
+        now = self._store.now()
+        for record in records:
+            record.time = now
+        self._store.rows(LogRecord).bulk_create(sorted(records, key=lambda r: r.instance_id))
+
+
+def _submission(ended, hook):
+    facts = {name: getattr(ended, name) for name in ("uuid", "type", "state", "reason")}
+    return Submission(
+        inputs=hook.payload(**facts),
+        collection=hook.collection,
+        priority=hook.priority,
+        own=own.of(**json.loads(hook.own or "{}"), **{own.HOOK_OF: ended.uuid}),
+    )
+
+
+def _record(ended, hook, uuid, who):
+    return LogRecord(
+        instance_id=ended.instance,
+        kind=Kind.HOOK,
+        state=ended.state,
+        attempt=ended.attempt,
+        level=logging.WARNING if uuid is None else logging.INFO,
+        who=who,
+        message=log_messages.hook_unknown(hook.on, hook.type)
+        if uuid is None
+        else log_messages.hooked(hook.on, hook.type, uuid),
+        detail="" if uuid is None else str(uuid),
+    )

@@ -1,0 +1,160 @@
+"""Mending what does not fit together: Instances and Tasks that disagree.
+
+No verb of the queue leaves such a thing behind; a hand in the database, a restored
+backup or a fault may. Everything here locks, looks again, and then writes what is
+right by the transition table, with a line in the log that says so.
+"""
+
+import logging
+
+from ...models import Instance, LogRecord, Task
+from ...rows.log import Kind
+from ...rows.task import BLOCKED, HOOKED
+from ...states import CLAIMED, Actor, Event
+from ...words import log_messages
+from ..values import Move
+from .base import ORMBase
+from .mover import Mover
+from .unique import Keys
+
+
+class Mending(ORMBase):
+    """Both return what was done, in words, by the key of the Instance.
+
+    What fits, and what somebody else has locked, is left alone; so are the
+    Instances in ``spare`` that a daemon may still run.
+    """
+
+    def mend_tasks(self, keys, now, who, *, spare=frozenset()):
+        """Mend the Tasks of these keys."""
+        if not keys:
+            return {}
+        with self.atomic():
+            locked = self.rows(Task).select_for_update(skip_locked=True)
+            tasks = list(locked.filter(pk__in=keys).order_by("pk"))
+            own = self.rows(Instance).filter(pk__in=[task.pk for task in tasks]).order_by("pk")
+            there = set(own.values_list("pk", flat=True))
+            free = own.select_for_update(skip_locked=True, no_key=True).in_bulk()
+            remedy = _Remedy(self, now, who)
+            pairs = [
+                (task, free.get(task.pk))
+                for task in tasks
+                if task.pk in free or task.pk not in there
+            ]
+            done = {task.pk: remedy.of_task(task, own, spare) for task, own in pairs}
+        return {key: words for key, words in done.items() if words}
+
+    def mend_instances(self, keys, now, who, *, spare=frozenset()):
+        """Give those of the Instances that are live and have no Task one."""
+        if not keys:
+            return {}
+        with self.atomic():
+            # Whoever gives or takes a Task without holding one locks the Instance first.
+            locked = self.rows(Instance).select_for_update(skip_locked=True)
+            instances = list(locked.filter(pk__in=keys, finished__isnull=True).order_by("pk"))
+            held = self.rows(Task).filter(pk__in=[instance.pk for instance in instances])
+            apart = spare | set(held.values_list("pk", flat=True))
+            remedy = _Remedy(self, now, who)
+            lacking = [instance for instance in instances if instance.pk not in apart]
+            return {instance.pk: remedy.of_instance(instance) for instance in lacking}
+
+
+class _Remedy:
+    """The repair of one Instance and its Task, which are locked."""
+
+    def __init__(self, store, now, who):
+        self._store = store
+        self._tasks, self._instances = store.rows(Task), store.rows(Instance)
+        self._now = now
+        self._who = who
+
+    def of_task(self, task, instance, spare):
+        """Mend a Task; returns what was done, nothing if there was nothing to do."""
+        if instance is None:
+            return self._remove_orphan(task)
+        if instance.is_terminal:
+            self._tasks.filter(pk=task.pk).delete()
+            return self._say(instance, log_messages.had_ended(), log_messages.task_removed())
+        is_held, is_claimed = task.daemon_id is not None, instance.state in CLAIMED
+        fits = is_held == is_claimed and (is_held or task.attempt == instance.attempt)
+        if fits or task.pk in spare:
+            return ""
+        if is_held:
+            return self._free(task, instance)
+        if is_claimed:
+            self._level(task, instance)
+            return self._expire(task.pk, log_messages.nobody_held(instance.state))
+        what = log_messages.other_attempt(instance.attempt, task.attempt)
+        self._level(task, instance)
+        return self._say(instance, what, log_messages.attempt_aligned())
+
+    def of_instance(self, instance):
+        """Give a live Instance a Task; returns what was done."""
+        waits = self._store.graphs.upstreams([instance.pk]).waits(instance.pk)
+        if waits is None and instance.is_hooked:
+            waits = HOOKED
+        keys = Keys(self._store.rows, [instance])
+        Task(
+            instance=instance,
+            unique_key=keys.take(instance) if keys.is_free(instance) else None,
+            type_id=instance.type_id,
+            collection=instance.collection,
+            priority=instance.priority,
+            due_at=BLOCKED if waits and waits > 0 else self._now,
+            waits=waits,
+            start_before=instance.start_before if instance.started is None else None,
+            attempt=instance.attempt,
+        ).save(using=self._store.alias, force_insert=True)
+        if instance.state in CLAIMED:
+            return self._expire(instance.pk, log_messages.no_task(instance.state))
+        self._store.tell()
+        return self._say(instance, log_messages.no_task(), log_messages.task_given())
+
+    def _remove_orphan(self, task):
+        self._tasks.filter(pk=task.pk).delete()
+        self._store.log(
+            Kind.MENDED,
+            log_messages.orphan_removed(task.pk),
+            subject=f"type:{task.type.identifier}",
+            time=self._now,
+            who=self._who,
+            level=logging.WARNING,
+        )
+        return log_messages.task_removed()
+
+    def _free(self, task, instance):
+        self._level(task, instance)
+        self._tasks.filter(pk=task.pk).update(daemon=None, request="")
+        self._store.tell()
+        return self._say(
+            instance, log_messages.somebody_held(instance.state), log_messages.task_freed()
+        )
+
+    def _level(self, task, instance):
+        """Give both the higher of their attempts, since an attempt only ever goes up."""
+        instance.attempt = max(task.attempt, instance.attempt)
+        for rows in (self._tasks, self._instances):
+            rows.filter(pk=task.pk).update(attempt=instance.attempt)
+
+    def _expire(self, key, why):
+        mover = Mover(self._store, self._now).load([key])
+        move = Move(
+            event=Event.EXPIRE, instance=key, who=self._who, message=why, level=logging.WARNING
+        )
+        if not mover.apply(move, actor=Actor.SWEEPER):
+            raise AssertionError(f"an attempt that nobody holds could not be expired: {key}")
+        mover.write()
+        return log_messages.attempt_expired()
+
+    def _say(self, instance, what, done):
+        self._store.rows(LogRecord).create(
+            instance_id=instance.pk,
+            time=self._now,
+            kind=Kind.MENDED,
+            state=instance.state,
+            attempt=instance.attempt,
+            level=logging.WARNING,
+            who=self._who,
+            message=log_messages.mended(what, done),
+        )
+        return done

@@ -1,0 +1,170 @@
+"""Recording what happened, in the portable store."""
+
+import logging
+from dataclasses import replace
+
+from django.db import IntegrityError
+
+from ...exceptions import TaskGone
+from ...models import Daemon, Instance, LogRecord, Response, Task
+from ...rows.log import Kind
+from ...states import Actor, Event, State
+from ...words import attempt_messages
+from ...words.messages import kept
+from .enqueueing import ATTEMPTS
+from .late import Late
+from .mover import Mover
+
+
+class Records(Late):
+    def record(self, moves, *, daemon=None):
+        if not moves:
+            return []
+        for remaining in reversed(range(ATTEMPTS)):
+            try:
+                with self.atomic():
+                    return self._record(moves, daemon)
+            except IntegrityError:
+                # Somebody took the unique key of one that is redriven after we had looked.
+                if not remaining or all(move.event != Event.REDRIVE for move in moves):
+                    raise
+        raise AssertionError("unreachable")
+
+    def _record(self, moves, daemon):
+        keys = sorted({move.instance for move in moves})
+        counts = daemon is None
+        mover = Mover(self, self.now(), counts=counts).load(keys, revives=daemon is None)
+        actor, holder = Actor.ANYONE, None
+        if daemon is not None:
+            actor, holder = Actor.HOLDER, self._key(daemon)
+        ordered = mover.in_order(moves)
+        refused = [m for m in ordered if not mover.apply(m, actor=actor, holder=holder)]
+        mover.write()
+        return refused if daemon is None else self.keep_late(refused)
+
+    def _key(self, daemon):
+        """The key of the daemon's row; 0, which holds nothing, if it is gone."""
+        return self.rows(Daemon).filter(uuid=daemon).values_list("pk", flat=True).first() or 0
+
+    def conclude(self, move, *, note=None):
+        # In plain ORM, whatever the store: the connection is the application's.
+        with self.atomic():
+            # Its node first, as whoever ends nodes does; most have none.
+            self.graphs.lock([move.instance])
+            held = self.rows(Task).select_for_update(of=("self",)).claimed()
+            task = held.filter(pk=move.instance, attempt=move.attempt).first()
+            if task is None:
+                raise TaskGone(f"The Task of attempt {move.attempt} was taken away.")
+            if note is not None:
+                self._say([note], {move.instance: State.RUNNING})
+            mover = Mover(self, self.now()).load([move.instance])
+            if not mover.apply(move, actor=Actor.HOLDER, holder=task.daemon_id):
+                raise TaskGone(f"Attempt {move.attempt} is not {State.RUNNING} any more.")
+            mover.write()
+
+    def note(self, notes, *, daemon):
+        if not notes:
+            return []
+        with self.atomic():
+            locked = self.rows(Task).select_for_update(of=("self",)).held_by(daemon).order_by("pk")
+            held = dict(
+                locked.filter(pk__in=[n.instance for n in notes]).values_list("pk", "attempt")
+            )
+            # Each with what is unsaid of it, where it may have been written before.
+            pairs = [(note, self._unsaid(note) if note.again else note) for note in notes]
+            accepted = [unsaid for note, unsaid in pairs if held.get(note.instance) == note.attempt]
+            states = dict(
+                self.rows(Instance)
+                .filter(pk__in=[n.instance for n in accepted])
+                .values_list("pk", "state")
+            )
+            self._say(accepted, states)
+            late = [
+                note
+                for note, unsaid in pairs
+                if held.get(note.instance) != note.attempt and (not note.again or unsaid.messages)
+            ]
+            self.keep_late(late)
+            return late
+
+    def _unsaid(self, note):
+        """Return the note without the messages and files that are there already."""
+        said = set(self._own_messages(note).values_list("time", "message"))
+        response = self.rows(Response).filter(instance=note.instance).first()
+        stored = {file["path"] for file in response.files} if response is not None else ()
+        return replace(
+            note,
+            messages=tuple(m for m in note.messages if (m.time, m.text) not in said),
+            files=tuple(file for file in note.files if file["path"] not in stored),
+        )
+
+    def _say(self, notes, states):
+        self._write_progress(notes)
+        self._write_messages(notes, states)
+        self._leave_out(notes)
+        self._write_files(notes)
+
+    def _write_progress(self, notes):
+        for note in notes:
+            said = {}
+            if note.progress is not None or note.progress_message is not None:
+                said["progress"] = note.progress
+            if note.progress_message is not None:
+                said["progress_message"] = note.progress_message
+            if said:
+                self.rows(Instance).filter(pk=note.instance).update(**said)
+
+    def _write_messages(self, notes, states):
+        self.rows(LogRecord).bulk_create(
+            [
+                LogRecord(
+                    instance_id=note.instance,
+                    time=message.time,
+                    kind=Kind.MESSAGE,
+                    state=states[note.instance],
+                    attempt=note.attempt,
+                    level=message.level,
+                    who=note.who,
+                    message=message.text,
+                )
+                for note in notes
+                for message in note.messages
+            ]
+        )
+
+    def _leave_out(self, notes):
+        """Keep the first and the last messages of attempts that write more than is kept."""
+        first, last = kept()
+        for note in notes:
+            if not note.left_out:
+                continue
+            own = self._own_messages(note)
+            keys = own.values_list("pk", flat=True)
+            # The first that goes becomes the record that says so.
+            oldest_gone = keys.order_by("pk")[first : first + 1]
+            oldest_kept = keys.order_by("-pk")[last - 1 : last]
+            ends = [*oldest_gone, *oldest_kept]
+            if len(ends) == 2 and ends[0] < ends[1]:
+                own.filter(pk__gt=ends[0], pk__lt=ends[1]).delete()
+                own.filter(pk=ends[0]).update(
+                    kind=Kind.LEFT_OUT,
+                    level=logging.WARNING,
+                    message=attempt_messages.left_out(note.left_out),
+                    detail=str(note.left_out),
+                )
+
+    def _own_messages(self, note):
+        """The messages of the attempt, and the record that says that some were left out."""
+        return self.rows(LogRecord).filter(
+            instance=note.instance,
+            attempt=note.attempt,
+            kind__in=(Kind.MESSAGE, Kind.LEFT_OUT),
+            who=note.who,
+        )
+
+    def _write_files(self, notes):
+        for note in notes:
+            if note.files:
+                response, _ = self.rows(Response).get_or_create(instance_id=note.instance)
+                response.files = [*response.files, *note.files]
+                response.save(using=self.alias, update_fields=["files"])

@@ -1,0 +1,62 @@
+"""Rehearsals in the portable store: claiming one Task, and letting time pass."""
+
+from ...exceptions import UnknownSchedule
+from ...models import Gate, Instance, Limit, Schedule, Step, Task
+from ...rows.task import BLOCKED
+from ..values.schedules import timing_of
+from .claims import Claims
+from .schedules.slots import move_on
+
+# So many rows are read and written at once.
+PORTION = 500
+
+
+class Rehearsals(Claims):
+    def take(self, daemon, instance):
+        with self.atomic():
+            row, now = self._locked_row(daemon)
+            waiting = self.rows(Task).waiting().filter(pk=instance)
+            tasks = list(waiting.select_for_update(of=("self",)))
+            return self._take_tasks(tasks, row, now)[0] if tasks else None
+
+    def let_pass(self, time, *, instances=None):
+        with self.atomic():
+            waiting = self.rows(Task).waiting().exclude(due_at=BLOCKED)
+            if instances is not None:
+                self._backdate(waiting.filter(pk__in=instances), time, "due_at")
+                return
+            self._backdate(waiting, time, "due_at")
+            for model in (Task, Instance):
+                limited = self.rows(model).filter(start_before__isnull=False)
+                self._backdate(limited, time, "start_before")
+            self._backdate(self.rows(Step).filter(until__isnull=False), time, "until")
+            self._backdate(self.rows(Gate).filter(until__isnull=False), time, "until")
+            self._backdate(self.rows(Limit).filter(refilled__isnull=False), time, "refilled")
+
+    def plan_slots(self, schedule, since, until, *, who=""):
+        decided = 0
+        rows = self.rows(Schedule).filter(identifier=schedule)
+        with self.atomic():
+            row = rows.select_for_update().first()
+            if row is None:
+                raise UnknownSchedule(f"There is no schedule {schedule!r}.")
+            if row.due_at is not None and row.due_at <= since:
+                move_on(row, timing_of(row), since)
+                row.save(using=self.alias, update_fields=["next_at", "due_at"])
+            while (at := rows.values_list("due_at", flat=True).get()) and at <= until:
+                decided += self.schedules.plan(who=who, now=at, only=schedule).decided
+                if rows.values_list("due_at", flat=True).get() == at:
+                    break
+        return decided
+
+    def as_guest(self):
+        return self.vendor.as_guest(self.connection)
+
+    def _backdate(self, rows, time, column):
+        moved = list(rows.select_for_update(of=("self",)).order_by("pk"))
+        for row in moved:
+            setattr(row, column, getattr(row, column) - time)
+        for first in range(0, len(moved), PORTION):
+            rows.model.objects.using(self.alias).bulk_update(
+                moved[first : first + PORTION], [column]
+            )

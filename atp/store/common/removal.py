@@ -1,0 +1,230 @@
+"""Removing terminal Instances, in the portable store (RFC 14's retention)."""
+
+import logging
+import posixpath
+from datetime import datetime, timedelta
+from typing import NamedTuple
+
+from django.core.files.storage import FileSystemStorage, storages
+from django.db.models import Exists, OuterRef, Q, Subquery
+from django.db.models.signals import post_delete, pre_delete
+
+from ...conf import Defaults, settings
+from ...models import (
+    Edge,
+    Failing,
+    Inputs,
+    Instance,
+    LogRecord,
+    Node,
+    Response,
+    Step,
+    Task,
+    Type,
+    Undo,
+)
+from ...rows.log import Kind
+from ...words import log_messages
+from ...words.hints import seconds
+from .base import ORMBase
+
+logger = logging.getLogger("atp.store")
+
+# What belongs to an Instance and goes with it.
+_CHILDREN = (Inputs, Response, Step, LogRecord)
+_OWN = {*_CHILDREN, Task, Node}
+
+
+class Over(NamedTuple):
+    """Instances that are not kept any longer: those of a Type that ended before a point in time.
+
+    ``type`` is its key. ``reasons`` is "" for all, "none" for those that FINISHED and "some"
+    for those that FAILED.
+    """
+
+    type: int
+    before: datetime
+    reasons: str = ""
+
+
+class Removal(ORMBase):
+    def purge(self, *, type=None, instances=None, limit=500, who="", marks=None):
+        if instances is not None:
+            given = self.rows(Instance).filter(pk__in=instances)
+            return self._remove(given.filter(~self._in_graph()), limit, who)
+        marks = {} if marks is None else marks
+        types = self.rows(Type).filter(retention__isnull=False)
+        if type is not None:
+            types = types.filter(identifier=type)
+        now, removed = self.now(), 0
+        for row, oldest in self._with_ended(types, marks):
+            for over in _overs(row, now):
+                if removed < limit and (oldest is None or oldest < over.before):
+                    removed += self._remove_over(over, limit - removed, who, marks)
+        return removed
+
+    def _with_ended(self, types, marks):
+        """Return the Types that may have something to remove.
+
+        With each comes the end of the Instance of it that ended first, or None where
+        ``marks`` say how far a purge has come: what it has removed would be walked over again.
+        """
+        marked = {type for type, _ in marks}
+        ended = self.rows(Instance).filter(type=OuterRef("pk"), finished__isnull=False)
+        oldest = ended.order_by("finished").values("finished")[:1]
+        others = types.exclude(pk__in=marked).annotate(oldest=Subquery(oldest))
+        found = [(row, row.oldest) for row in others.filter(oldest__isnull=False)]
+        return found + [(row, None) for row in (types.filter(pk__in=marked) if marked else ())]
+
+    def _remove_over(self, over, limit, who, marks):
+        """Remove what is over, the oldest first, and return how many."""
+        return self._remove(self._selected(over), limit, who)
+
+    def _selected(self, over):
+        of_reasons = {"": Q(), "none": Q(reason=""), "some": Q(reason__gt="")}
+        found = self.rows(Instance).filter(type=over.type, finished__lt=over.before)
+        return found.filter(~self._in_graph(), of_reasons[over.reasons]).order_by("finished")
+
+    def _in_graph(self):
+        """Whether an Instance is a node: then it goes with the whole graph."""
+        return Exists(self.rows(Node).filter(pk=OuterRef("pk")).order_by())
+
+    def remove_nodes(self, selected, limit):
+        """Remove Instances of a graph that goes as a whole, up to so many; returns how many."""
+        return self._remove(selected, limit, "", of_graph=True)
+
+    def _remove(self, selected, limit, who, *, of_graph=False):
+        count, stuck = 0, set()
+        while count < limit:
+            rest = selected.exclude(pk__in=stuck)
+            tried, kept = self._remove_chunk(rest, limit - count, who, of_graph)
+            count += tried - len(kept)
+            stuck |= kept
+            if not kept:
+                break
+        return count
+
+    def _remove_chunk(self, selected, limit, who, of_graph):
+        """Returns how many it found, and the keys of those that it could not remove."""
+        with self.atomic():
+            # A redrive locks the Instance too: one of the two comes first.
+            locked = selected.terminal().select_for_update(skip_locked=True)
+            keys = [instance.pk for instance in locked.only("pk")[:limit]]
+            kept = self._in_use(keys)
+            kept |= self._remove_files([key for key in keys if key not in kept])
+            going = [key for key in keys if key not in kept]
+            removed = self.rows(Instance).filter(pk__in=going)
+            if who:
+                self._log_removal(removed, who)
+            if of_graph:
+                self._remove_node_rows(going)
+            removed.delete()
+        return len(keys), kept
+
+    def _remove_node_rows(self, keys):
+        self.rows(Edge).filter(Q(upstream__in=keys) | Q(downstream__in=keys)).delete()
+        self.rows(Failing).filter(pk__in=keys).delete()
+        self.rows(Undo).filter(pk__in=keys).delete()
+        self.rows(Node).filter(pk__in=keys).delete()
+
+    def _in_use(self, keys):
+        """Return the keys of the Instances of which somebody has locked something.
+
+        What is free is locked, so that to remove it waits for nobody.
+        """
+        if not keys or not self.connection.features.has_select_for_update_skip_locked:
+            return set()
+        found = set()
+        for model in _CHILDREN:
+            own = self.rows(model).filter(instance__in=keys)
+            free = {row.pk for row in own.select_for_update(skip_locked=True).only("pk")}
+            found |= {key for pk, key in own.values_list("pk", "instance") if pk not in free}
+        return found
+
+    def remove_unkept(self, keys):
+        """Remove what has just FINISHED and is not kept, but for what has stored files.
+
+        These go first, and not before it is committed that it FINISHED: the next purge
+        removes both. What somebody has locked is left to that too.
+        """
+        stored = self.rows(Response).filter(Q(file__gt="") | ~Q(files=[]), pk__in=keys)
+        left = set(stored.values_list("pk", flat=True))
+        left |= self._in_use([key for key in keys if key not in left])
+        self.rows(Instance).filter(pk__in=[key for key in keys if key not in left]).delete()
+
+    def _log_removal(self, removed, who):
+        """Say of each Type what is removed: the Instances' own logs go with them."""
+        uuids = {}
+        for identifier, uuid in removed.values_list("type__identifier", "uuid").order_by("pk"):
+            uuids.setdefault(identifier, []).append(str(uuid))
+        for identifier, gone in uuids.items():
+            self.log(
+                Kind.REMOVED,
+                log_messages.removed(gone),
+                subject=f"type:{identifier}",
+                time=self.now(),
+                who=who,
+                detail=str(len(gone)),
+            )
+
+    def _remove_files(self, keys):
+        """Remove stored files before the rows that name them, so that none is forgotten.
+
+        Returns the keys of the Instances whose files could not be removed.
+        """
+        storage = storages[settings.STORAGE]
+        kept = set()
+        for response in self.rows(Response).filter(pk__in=keys):
+            try:
+                for path in response.stored_paths:
+                    storage.delete(path)
+                    _remove_folder(storage, posixpath.dirname(path))
+            except OSError as error:
+                logger.warning("files of Instance %s cannot be removed: %s", response.pk, error)
+                kept.add(response.pk)
+        return kept
+
+
+def _overs(row, now):
+    """Yield each :class:`Over` of a Type that does not keep everything for ever."""
+    if row.retention:
+        yield Over(row.pk, now - row.retention)
+        return
+    yield Over(row.pk, now, "none")
+    kept = failures_kept()
+    if kept is not None:
+        yield Over(row.pk, now - kept, "some")
+
+
+def failures_kept() -> timedelta | None:
+    """Return how long a Type that keeps no FINISHED Instance keeps a FAILED one; None is for ever.
+
+    An operator must be able to see a failure, even where the setting keeps nothing.
+    """
+    kept = seconds(settings.RETENTION)
+    return seconds(Defaults.RETENTION) if kept == timedelta(0) else kept
+
+
+def is_followed() -> bool:
+    """Whether an application's own rows, or its signals, go with an Instance.
+
+    Then Django has to remove it, which knows of them.
+    """
+    models = {Instance, *_CHILDREN}
+    return any(
+        relation.related_model not in _OWN
+        for model in models
+        for relation in model._meta.related_objects
+    ) or any(
+        signal.has_listeners(model) for model in models for signal in (pre_delete, post_delete)
+    )
+
+
+def _remove_folder(storage, folder):
+    """Remove the folder of an Instance when it is empty; object stores have none."""
+    if not isinstance(storage, FileSystemStorage):
+        return
+    try:
+        storage.delete(folder)
+    except OSError:
+        pass  # not empty yet

@@ -1,0 +1,28 @@
+"""Nodes of graphs that wait for more, or for less, than they should (G17)."""
+
+from ....models import Task
+from ...findings import Finding, Trouble
+from .look import MOST
+
+
+def miscounted(look, low, high):
+    """Return nodes between these keys, the lower one not included; they are counted anew."""
+    graphs = look.store.graphs
+    tasks = look.rows(Task).filter(pk__gt=low, pk__lte=high)
+    if not tasks.filter(waits__gt=0).exists():
+        return []
+    keys = sorted(graphs.miscounted(tasks))[:MOST]
+    if not keys:
+        return []
+    named = look.named(keys)
+    done = graphs.recount(keys, look.now, look.who) if look.repair else {}
+    return [
+        Finding(
+            trouble=Trouble.MISCOUNTED,
+            instance=named[key][0],
+            type=named[key][1],
+            done=done.get(key, ""),
+        )
+        for key in keys
+        if key in done or not look.repair
+    ]

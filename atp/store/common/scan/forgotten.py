@@ -1,0 +1,105 @@
+"""Tasks that have been due for long and are not claimed, although a daemon is idle."""
+
+import logging
+
+from django.db.models import Max
+
+from ....models import Instance, LogRecord, Task, Type
+from ....rows.log import Kind
+from ....states import State
+from ....words import log_messages
+from ...findings import Finding, Trouble
+from .look import MOST
+
+# So many lanes are looked at by their index; the walk sees all.
+LANES = 100
+
+
+class Forgotten:
+    """Only reported: what keeps a daemon from claiming, nobody else can mend."""
+
+    def __init__(self, look):
+        self._look = look
+        self._rows = look.rows
+        self._types = self._served()
+
+    def first_of_each(self):
+        """Look at the first waiting Tasks of each lane, in the highest priority that is due."""
+        look, found = self._look, {}
+        if not self._types:
+            return []
+        lanes = look.store.due_lanes(self._types, look.closed, look.then, LANES)
+        for type, collection, priority in lanes:
+            due = self._due().filter(type=type, collection=collection, priority=priority)
+            found |= _by_key(due.order_by("due_at", "pk")[: -(-MOST // len(lanes))])
+        return self._unclaimed(found)
+
+    def between(self, low, high):
+        """Look at Tasks between these keys; the lower one is not included."""
+        if not self._types:
+            return []
+        due = self._due().filter(pk__gt=low, pk__lte=high, type__in=self._types)
+        for type, collection in self._look.closed.lanes:
+            due = due.exclude(type=type, collection=collection)
+        return self._unclaimed(_by_key(due.order_by("pk")[:MOST]))
+
+    def _due(self):
+        return self._rows(Task).due(self._look.then)
+
+    def _served(self):
+        """Return the Types that a daemon serves which has been there for long, and is idle.
+
+        Types of which nothing is to be claimed are left out.
+        """
+        idle = [row for row in self._look.settled if row.idle and isinstance(row.types, list)]
+        identifiers = {name for row in idle for name in row.types}
+        if not identifiers:
+            return []
+        types = self._rows(Type).filter(identifier__in=identifiers).order_by("pk")
+        keys = types.values_list("pk", flat=True)
+        return [key for key in keys if not self._look.closed.shuts(key)]
+
+    def _unclaimed(self, due):
+        """Return the Tasks that nothing has happened to for long; ``due`` are times by key."""
+        if not due:
+            return []
+        last = self._look.last_transitions(due)
+        quiet = [key for key in due if key not in last or last[key][0] <= self._look.then]
+        # What was claimed since then is left out, and what does not fit its Task.
+        waiting = self._rows(Instance).filter(pk__in=quiet, state=State.ACCEPTED)
+        instances = list(waiting.select_related("type").order_by("pk"))
+        if self._look.repair and instances:
+            self._complain(instances, last)
+        return [
+            Finding(
+                trouble=Trouble.UNCLAIMED,
+                instance=instance.uuid,
+                type=instance.type.identifier,
+                since=due[instance.pk],
+            )
+            for instance in instances
+        ]
+
+    def _complain(self, instances, last):
+        """Say it in the log of each, once for as long as nothing happens."""
+        said = self._rows(LogRecord).filter(instance__in=instances, kind=Kind.UNCLAIMED)
+        newest = said.order_by().values("instance").annotate(newest=Max("pk"))
+        newest = {row["instance"]: row["newest"] for row in newest}
+        self._rows(LogRecord).bulk_create(
+            LogRecord(
+                instance=instance,
+                time=self._look.now,
+                kind=Kind.UNCLAIMED,
+                state=instance.state,
+                attempt=instance.attempt,
+                level=logging.ERROR,
+                who=self._look.who,
+                message=log_messages.unclaimed(),
+            )
+            for instance in instances
+            if newest.get(instance.pk, 0) <= last.get(instance.pk, (None, 0))[1]
+        )
+
+
+def _by_key(tasks):
+    return dict(tasks.values_list("pk", "due_at"))

@@ -1,0 +1,26 @@
+"""Schedules whose slots are not decided."""
+
+from django.db.models import Q
+
+from ....models import Schedule
+from ...findings import Finding, Trouble
+from ..schedules.planning import TRY_AGAIN
+from .look import MOST
+
+
+def unplanned(look):
+    """Return the schedules that have been due for long, and those that cannot be planned.
+
+    The former only if a daemon was there all the while. Nobody but a daemon plans.
+    """
+    # One that cannot be planned is due again after a while. The index is on when it is due.
+    soon = look.rows(Schedule).filter(due_at__lte=look.now + TRY_AGAIN, next_at__lte=look.then)
+    troubled = ~Q(trouble="")
+    found = soon.filter(troubled | Q(due_at__lte=look.then) if look.settled else troubled)
+    rows = found.order_by("due_at").values_list(
+        "identifier", "type__identifier", "next_at", "trouble"
+    )
+    return [
+        Finding(trouble=Trouble.UNPLANNED, schedule=name, type=type, since=since, why=trouble)
+        for name, type, since, trouble in rows[:MOST]
+    ]

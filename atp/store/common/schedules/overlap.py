@@ -1,0 +1,132 @@
+"""The runs of schedules: which of them their ``overlap`` allows, and enqueueing those."""
+
+from collections import Counter
+
+from ....models import Instance
+from ....rows.schedule import IN_LINE, LONGEST_LINE, Overlap
+from ....states import LIVE
+from ....words import schedule_messages
+from ...values import Registration, Submission
+from .lines import Lines
+from .slots import full, inputs_of, instance_identifier, no_room, passed_over, skipped
+
+
+class Runs:
+    """Runs are pairs of a locked Schedule and a slot, or None for a run of no slot."""
+
+    def __init__(self, store):
+        self._store = store
+        self._lines = Lines(store)
+
+    def lock(self, rows, *, waits=True):
+        """Lock the lines of these schedules; see :meth:`.lines.Lines.lock`."""
+        return self._lines.lock([row for row in rows if row.overlap in IN_LINE], waits=waits)
+
+    def allowed(self, runs, lines):
+        """Return the runs that are allowed, and the Slots of those that are skipped."""
+        live = self._live([row for row, _ in runs if row.overlap == Overlap.SKIP])
+        # Each but the newest would be cancelled by the one behind it.
+        newest = {row.pk: at for row, at in runs if row.overlap == Overlap.CANCEL}
+        ahead = Counter({key: len(line.live) for key, line in lines.items()})
+        waiting = Counter({key: line.waiting for key, line in lines.items()})
+        allowed, slots = [], []
+        for row, at in runs:
+            if row.overlap == Overlap.SKIP and row.pk in live:
+                slots.append(skipped(row, at, live[row.pk]))
+            elif row.overlap == Overlap.CANCEL and at != newest[row.pk]:
+                slots.append(passed_over(row, at))
+            elif row.overlap == Overlap.QUEUE and waiting[row.pk] >= min(row.most, LONGEST_LINE):
+                slots.append(full(row, at, waiting[row.pk]))
+            else:
+                waiting[row.pk] += bool(ahead[row.pk])
+                ahead[row.pk] += 1
+                live[row.pk] = None  # the one that is being enqueued
+                allowed.append((row, at))
+        return allowed, slots
+
+    def fitting(self, type, runs):
+        """Return the runs that fit into their Type and their lanes, and the Slots of the others."""
+        if not runs:
+            return [], []
+        lanes = {row.collection for row, _ in runs}
+        fills = self._store.fills(type.identifier, [None, *lanes], {})
+        fit, slots, added = [], [], Counter()
+        for row, at in runs:
+            scopes = None, row.collection
+            full = [fills[s] for s in scopes if fills[s].excess(added[s] + 1, row.priority)]
+            if full:
+                slots.append(no_room(row, at, full[0]))
+            else:
+                fit.append((row, at))
+                added.update(scopes)
+        return fit, slots
+
+    def _live(self, rows):
+        """Return the last Instance of each schedule where that has not ended, by its key."""
+        wanted = {row.last_id: row.pk for row in rows if row.last_id is not None}
+        if not wanted:
+            return {}
+        found = self._store.rows(Instance).filter(pk__in=list(wanted), state__in=LIVE)
+        return {wanted[instance.pk]: instance for instance in found.only("uuid", "state")}
+
+    def enqueue(self, type, runs, lines, *, who=""):
+        """Enqueue an Instance for each run; returns them, each with a message for its Slot.
+
+        Where its schedule has a line, which is locked, it stands at the end of that.
+        """
+        submissions = [_submission(row, at, who) for row, at in runs]
+        # Where the record of a slot was lost, its Instance is found.
+        there = self._there(type, submissions) if lines else set()
+        plain, in_line = [], []
+        for number, ((row, _), submission) in enumerate(zip(runs, submissions, strict=True)):
+            is_plain = row.pk not in lines or submission.identifier in there
+            (plain if is_plain else in_line).append(number)
+        registration, made = Registration.of(type), {}
+        if plain:
+            given = [submissions[number] for number in plain]
+            own = self._store.enqueue(registration, given, who=who)
+            made |= {key: (one, "") for key, one in zip(plain, own, strict=True)}
+        if in_line:
+            given = [(*runs[number], submissions[number]) for number in in_line]
+            cancelled = self._make_room({row.pk: row for row, _, _ in given}, lines)
+            own = self._lines.enqueue(registration, given, lines, who=who)
+            for number, (instance, behind) in zip(in_line, own, strict=True):
+                ended = cancelled.get(runs[number][0].pk, 0)
+                made[number] = instance, schedule_messages.slot_in_line(behind, ended)
+        return [made[number] for number in range(len(runs))]
+
+    def _there(self, type, submissions):
+        """Return those of the identifiers that Instances have."""
+        wanted = [each.identifier for each in submissions if each.identifier is not None]
+        found = self._store.rows(Instance).filter(type=type, identifier__in=wanted)
+        return set(found.values_list("identifier", flat=True))
+
+    def _make_room(self, rows, lines):
+        """Cancel what is live where the policy says so; returns how many, by schedule.
+
+        What a daemon holds ends later, and is in the line until then.
+        """
+        done = {}
+        for key, row in rows.items():
+            line = lines[key]
+            if row.overlap == Overlap.CANCEL and line.live:
+                cancelled = self._store.cancel(line.live, who=_by(row))
+                done[key] = len(cancelled.failed) + len(cancelled.asked)
+                line.live = [one for one in line.live if one not in cancelled.failed]
+                line.waiting = 0
+        return done
+
+
+def _submission(row, at, who):
+    return Submission(
+        inputs=inputs_of(row, at),
+        identifier=None if at is None else instance_identifier(row, at),
+        collection=row.collection,
+        priority=row.priority,
+        created_by=_by(row) if at is not None else who,
+        existing="return" if at is not None else "raise",
+    )
+
+
+def _by(row):
+    return f"schedule {row.identifier}"[:200]

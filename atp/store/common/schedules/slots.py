@@ -1,0 +1,188 @@
+"""Deciding about slots: which are due, run, missed, paused. Nothing here asks the database."""
+
+import json
+from dataclasses import dataclass, field
+from datetime import timedelta
+from itertools import accumulate, takewhile
+
+from ....models import Schedule, Slot
+from ....payload import tagged_json
+from ....payload.codec import Payload
+from ....rows.schedule import Missed, Outcome
+from ....timing.jitter import jitter
+from ....words import schedule_messages
+from ...values.schedules import timing_of
+
+# No more slots of one schedule are walked at once; of a longer gap the newest are looked for
+# backwards.
+WALKED = 10_000
+PAUSE = ("paused_since", "paused_until", "paused_by", "paused_reason")
+
+
+@dataclass
+class Plan:
+    """The decisions about one schedule that is due, before they are written."""
+
+    row: Schedule
+    slots: list = field(default_factory=list)
+    # The slots that are to be run, oldest first.
+    runs: list = field(default_factory=list)
+    # Whether its pause is over.
+    is_resumed: bool = False
+
+
+def plan_of(row, now):
+    """Return the :class:`Plan` of a schedule, and move it on to its next slot, in memory.
+
+    Raises InvalidSchedule, and anything else where the row was broken by hand.
+    """
+    plan, timing = Plan(row), timing_of(row)
+    slots, has_more = _due(row, timing, now)
+    row.trouble = ""
+    paused = [at for at in slots if _is_paused(row, at)]
+    late = [at for at in slots[: _late(row, slots, now)] if not _is_paused(row, at)]
+    rest = [at for at in slots if not _is_paused(row, at)][len(late) :]
+    run_late, missed = _caught_up(row, late, now)
+    plan.runs = run_late + rest
+    if paused:
+        message = schedule_messages.slot_paused(row.paused_by, row.paused_reason)
+        plan.slots.append(_row_of(row, paused, Outcome.PAUSED, message))
+    before = [at for at in missed if not paused or at < paused[0]]
+    if before or has_more:
+        plan.slots.append(_missed(row, before, has_more, now))
+    if len(before) < len(missed):
+        plan.slots.append(_missed(row, missed[len(before) :], False, now))
+    # Where the next slot is none any more, as by other rules of its zone, it is passed over.
+    move_on(row, timing, slots[-1] if slots else row.next_at)
+    if row.paused_until is not None and row.paused_until <= now:
+        resume(row)
+        plan.is_resumed = True
+    return plan
+
+
+def resume(row):
+    """End a pause in memory."""
+    row.paused_since = row.paused_until = None
+    row.paused_by = row.paused_reason = ""
+
+
+def move_on(row, timing, time):
+    """Let a schedule go on with its first slot after a time, in memory."""
+    row.next_at = timing.after(time)
+    row.due_at = _due_at(row, row.next_at)
+
+
+def instance_identifier(row, at):
+    """Return the identifier of the Instance of a slot."""
+    return f"{row.identifier}@{at:%Y-%m-%dT%H:%M:%SZ}"
+
+
+def inputs_of(row, at):
+    """Return the inputs of an Instance; those of a handler that wants it have the slot."""
+    if not row.takes_slot:
+        return Payload(row.format, row.data)
+    inputs = json.loads(row.data)
+    inputs["slot"] = None if at is None else json.loads(tagged_json.to_json(at))
+    return Payload(row.format, json.dumps(inputs))
+
+
+def skipped(row, at, running):
+    """Return the Slot that is skipped, as an Instance has not ended; None is a new one."""
+    return Slot(
+        schedule=row,
+        at=at,
+        outcome=Outcome.SKIPPED,
+        instance_id=None if running is None else running.pk,
+        message=schedule_messages.slot_skipped(None if running is None else running.uuid),
+    )
+
+
+def enqueued(row, at, instance, message=""):
+    """Return the Slot of which an Instance was enqueued."""
+    return Slot(
+        schedule=row,
+        at=at,
+        outcome=Outcome.ENQUEUED,
+        instance_id=instance.pk,
+        message=message,
+    )
+
+
+def passed_over(row, at):
+    """Return the Slot that is skipped, as a later one was due too, which would cancel it."""
+    message = schedule_messages.slot_passed_over()
+    return Slot(schedule=row, at=at, outcome=Outcome.SKIPPED, message=message)
+
+
+def full(row, at, waiting):
+    """Return the Slot that is skipped, as so many Instances wait already."""
+    message = schedule_messages.slot_full(waiting)
+    return Slot(schedule=row, at=at, outcome=Outcome.SKIPPED, message=message)
+
+
+def no_room(row, at, fill):
+    """Return the Slot that is skipped, as its Type or its lane is full."""
+    message = schedule_messages.slot_no_room(fill)
+    return Slot(schedule=row, at=at, outcome=Outcome.SKIPPED, message=message[:400])
+
+
+def _due_at(row, at):
+    return at + jitter(row.identifier, at, row.jitter.total_seconds()) if row.jitter else at
+
+
+def _due(row, timing, now):
+    """Return the slots that are due, and whether there are more than these, the newest.
+
+    One that is not due yet, by its jitter, keeps those behind it waiting.
+    """
+    since = row.next_at - timedelta.resolution
+    first = timing.slots(since, now, WALKED + 1)
+    if len(first) <= WALKED:
+        return list(takewhile(lambda at: _due_at(row, at) <= now, first)), False
+    # With the longest jitter they are due, too.
+    newest = timing.newest(since, now - row.jitter, WALKED)
+    return newest[::-1], newest[-1] != row.next_at
+
+
+def _late(row, slots, now):
+    """Return how many of the slots are late: the first ones, as each waits for those before."""
+    due = accumulate((_due_at(row, at) for at in slots), max)
+    return sum(now - at > row.late_after for at in due)
+
+
+def _is_paused(row, at):
+    if row.paused_since is None or at < row.paused_since:
+        return False
+    return row.paused_until is None or at < row.paused_until
+
+
+def _caught_up(row, late, now):
+    """Return the late slots that are run all the same, and the others, oldest first."""
+    if row.missed == Missed.SKIP or not late:
+        return [], late
+    if row.missed == Missed.ONE:
+        return late[-1:], late[:-1]
+    recent = [at for at in late if now - at <= row.window]
+    runs = recent[max(0, len(recent) - row.most) :]
+    return runs, late[: len(late) - len(runs)]
+
+
+def _missed(row, missed, is_more, now):
+    first = row.next_at if is_more else missed[0]
+    count = len(missed) or 1
+    message = schedule_messages.slots_missed(count, now - first, is_more=is_more)
+    slot = _row_of(row, missed or [first], Outcome.MISSED, message, first=first)
+    slot.is_more = is_more
+    return slot
+
+
+def _row_of(row, slots, outcome, message, first=None):
+    first = slots[0] if first is None else first
+    return Slot(
+        schedule=row,
+        at=first,
+        until=slots[-1] if slots[-1] != first else None,
+        count=len(slots),
+        outcome=outcome,
+        message=message[:400],
+    )

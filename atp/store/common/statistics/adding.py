@@ -1,0 +1,43 @@
+"""Adding what daemons have counted; and what is owed when one of them ends."""
+
+from django.db import DatabaseError
+
+from ....models import Daemon, Statistic, Uncounted
+from ...contract.statistics import Statistics
+
+
+class _HasEnded(Exception):
+    """The identity of the daemon has ended: others count what it has not added."""
+
+
+class Adding(Statistics):
+    def __init__(self, store):
+        self.store = store
+        self.rows = store.rows
+
+    def position(self):
+        return self.store.vendor.log_position(self.store.connection)
+
+    def add(self, daemon, counts):
+        try:
+            with self.store.atomic():
+                # Whoever ends the identity locks its row: before this, or after it.
+                own = self.rows(Daemon).filter(uuid=daemon)
+                is_there = own.update(counted=self.position())
+                if not is_there or self.rows(Uncounted).filter(daemon=daemon).exists():
+                    raise _HasEnded
+                self.rows(Statistic).bulk_create(counts.rows())
+        except _HasEnded:
+            return False
+        except DatabaseError:
+            # A lock of somebody else, or a disk that is full: the lease is renewed all the same.
+            if not self.store.connection.is_usable():
+                raise
+            return False
+        return True
+
+    def owe(self, daemon, who, counted):
+        if counted is None:
+            return
+        owed = {"who": who, "after": counted, "until": self.position()}
+        self.rows(Uncounted).get_or_create(daemon=daemon, defaults=owed)

@@ -1,0 +1,62 @@
+"""Folding: one row in the place of many, so that the table stays small."""
+
+from collections import defaultdict
+from datetime import timedelta
+
+from django.db.models import Count, Q
+
+from ....models import Statistic
+from ....rows.statistic import EPOCH, Span
+from ...contract.statistics import Statistics
+from ...counts import Cell
+
+KEEP_MINUTES, KEEP_HOURS = timedelta(days=2), timedelta(days=90)
+# A minute that has been over for so long gets hardly any more rows.
+IS_OVER = timedelta(minutes=2)
+# So many Types and spans are looked at, at once.
+GROUPS = 100
+
+
+class Folding(Statistics):
+    def fold(self, now, limit=1000):
+        with self.store.atomic():
+            rows = self._old(now)[:limit] or self._several(now)[:limit]
+            keys = [row.pk for row in rows]
+            locked = self.rows(Statistic).filter(pk__in=keys).order_by("pk")
+            folded = defaultdict(Cell)
+            rows = list(locked.select_for_update(skip_locked=True))
+            for row in rows:
+                folded[self._into(row, now)].add(row)
+            self.rows(Statistic).filter(pk__in=[row.pk for row in rows]).delete()
+            self.rows(Statistic).bulk_create(cell.row(*key) for key, cell in folded.items())
+            return len(rows)
+
+    def _old(self, now):
+        """The rows of minutes and hours that are not kept any more."""
+        minutes = Q(span=Span.MINUTE, start__lt=_hour(now - KEEP_MINUTES))
+        hours = Q(span=Span.HOUR, start__lt=_hour(now - KEEP_HOURS))
+        return self.rows(Statistic).filter(minutes | hours).order_by("pk")
+
+    def _several(self, now):
+        """The rows of which there are several of one span and Type."""
+        over = self.rows(Statistic).filter(start__lt=now - IS_OVER)
+        several = over.values("span", "start", "type").annotate(number=Count("pk"))
+        found = several.filter(number__gt=1).order_by("span", "start", "type")[:GROUPS]
+        groups = Q(pk__in=())
+        for one in found:
+            groups |= Q(span=one["span"], start=one["start"], type=one["type"])
+        return self.rows(Statistic).filter(groups).order_by("pk")
+
+    @staticmethod
+    def _into(row, now):
+        """Return span, start and Type of the row that this becomes part of."""
+        span, start = Span(row.span), row.start
+        if span is Span.MINUTE and start < _hour(now - KEEP_MINUTES):
+            span, start = Span.HOUR, _hour(start)
+        if span is Span.HOUR and start < _hour(now - KEEP_HOURS):
+            span, start = Span.TOTAL, EPOCH
+        return span, start, row.type
+
+
+def _hour(time):
+    return time.replace(minute=0, second=0, microsecond=0)

@@ -1,0 +1,115 @@
+"""Types in the portable store."""
+
+from ...exceptions import TypeInUse, UnknownType
+from ...models import Downstream, Instance, Schedule, Type, Undo
+from ...payload.own import HOOKS
+from ...rows.log import Kind
+from ...words import log_messages
+from ...words.hints import did_you_mean
+from .base import ORMBase
+
+
+class Types(ORMBase):
+    def register(self, registrations, *, who="", update=True):
+        with self.atomic():
+            now = self.now()
+            wanted = {r.identifier: r for r in registrations}
+            known = self.rows(Type).in_bulk(list(wanted), field_name="identifier")
+            missing = [r for name, r in wanted.items() if name not in known]
+            locked = set()
+            with self.unless_locked() as is_locked:
+                # Another process may register the same Types right now.
+                self.rows(Type).bulk_create(
+                    [Type(**r.columns(), registered=now) for r in missing],
+                    ignore_conflicts=True,
+                )
+                self._add_downstreams(missing, now)
+                self._keep_hooks(missing)
+                message = log_messages.registered()
+                self.log_all(
+                    self._told(Kind.REGISTERED, message, registration, now, who)
+                    for registration in missing
+                )
+            if is_locked:
+                locked.update(registration.identifier for registration in missing)
+            if update:
+                pairs = [(row, wanted[name]) for name, row in known.items()]
+                locked |= self._update(pairs, now, who)
+            return locked
+
+    def _update(self, pairs, now, who):
+        locked = set()
+        for row, registration in pairs:
+            differs = {
+                name: value
+                for name, value in registration.columns().items()
+                if getattr(row, name) != value
+            }
+            if differs:
+                changes = {name: (getattr(row, name), value) for name, value in differs.items()}
+                message = log_messages.parameters(changes)
+                with self.unless_locked() as is_locked:
+                    self.rows(Type).filter(pk=row.pk).update(**differs, registered=now)
+                    self._add_downstreams([registration], now)
+                    self._keep_hooks([registration])
+                    self._log(Kind.PARAMETERS, message, row, now, who)
+                if is_locked:
+                    locked.add(row.identifier)
+        return locked
+
+    def _add_downstreams(self, registrations, now):
+        """Make the rows of the downstreams that are named for the first time."""
+        names = {r.downstream for r in registrations if r.downstream}
+        known = set(self.rows(Downstream).filter(name__in=names).values_list("name", flat=True))
+        self.rows(Downstream).bulk_create(
+            [Downstream(name=name, since=now) for name in sorted(names - known)],
+            ignore_conflicts=True,
+        )
+
+    def _keep_hooks(self, registrations):
+        """Keep the Types of their hooks registered until this is committed."""
+        for name in sorted({hook["type"] for r in registrations for hook in r.hooks or ()}):
+            list(self.vendor.kept_type(self.rows(Type), name))
+
+    def _log(self, *about):
+        self.log_all([self._told(*about)])
+
+    def _told(self, kind, message, type, now, who):
+        return self.log_record(kind, message, subject=f"type:{type.identifier}", time=now, who=who)
+
+    def unregister(self, identifier, *, who=""):
+        with self.atomic():
+            rows = self.rows(Type).select_for_update().filter(identifier=identifier)
+            row = rows.first()
+            if row is None:
+                names = self.rows(Type).values_list("identifier", flat=True)
+                raise UnknownType(
+                    f"No Type {identifier!r} is registered.{did_you_mean(identifier, names)}"
+                )
+            if self.rows(Instance).filter(type=row).exists():
+                raise TypeInUse(
+                    f"Type {identifier!r} cannot be removed: there are Instances of it."
+                )
+            schedule = self.rows(Schedule).filter(type=row).first()
+            if schedule is not None:
+                raise TypeInUse(f"Type {identifier!r} cannot be removed: {schedule} enqueues it.")
+            if self.rows(Undo).filter(type=row).exists():
+                raise TypeInUse(
+                    f"Type {identifier!r} cannot be removed: nodes of graphs are undone by it."
+                )
+            self._refuse_hook(identifier)
+            row.delete(using=self.alias)
+            self._log(Kind.UNREGISTERED, log_messages.unregistered(), row, self.now(), who)
+
+    def _refuse_hook(self, identifier):
+        """Raise TypeInUse if a Type, or an Instance that lives, has this Type as a hook."""
+        types = self.rows(Type).filter(hooks__isnull=False).exclude(identifier=identifier)
+        for name, hooks in types.values_list("identifier", "hooks"):
+            if any(hook["type"] == identifier for hook in hooks):
+                raise TypeInUse(f"Type {identifier!r} cannot be removed: it is a hook of {name!r}.")
+        live = self.rows(Instance).filter(task__waits__isnull=False, own__has_key=HOOKS)
+        for own in live.values_list("own", flat=True).iterator():
+            if any(hook["type"] == identifier for hook in own[HOOKS]):
+                raise TypeInUse(
+                    f"Type {identifier!r} cannot be removed: it is a hook of a live Instance."
+                )

@@ -1,0 +1,129 @@
+"""Misfits: what becomes of an Instance whose inputs do not fit the handler of a daemon.
+
+It is deferred, for another daemon may have a handler that takes them: in a rolling deploy one
+has. Nothing is written for that but its log, which tells since when no handler has taken it,
+and which have refused it.
+"""
+
+import logging
+from collections.abc import Iterable
+from datetime import datetime, timedelta
+from functools import cached_property
+from typing import Any
+
+from ..conf import settings
+from ..exceptions import InvalidInputs
+from ..models import Daemon, LogRecord
+from ..rows.log import signature_in
+from ..states import Event, Reason
+from ..words import log_messages
+from ..words.hints import seconds
+from ..words.raised import path_of
+from .values import Move
+
+# The first delay is doubled each time: up to the longest, or up to the other as long as a
+# daemon lives that may take the inputs.
+FIRST_MISFIT, LONGEST_MISFIT = timedelta(seconds=5), timedelta(seconds=60)
+LONGEST_WITH_ANOTHER = timedelta(seconds=15)
+# Before each such delay an Instance is due at once for so many times at most: each daemon that
+# has refused it leaves its Type to others for a moment.
+MOST_AT_ONCE = 10
+_DOUBLINGS = 8
+# What failed so, as data: the exception with which enqueueing refuses such inputs.
+_REFUSED = path_of(InvalidInputs(""))
+
+
+def is_misfit(move: Move) -> bool:
+    """Whether a move says that the inputs do not fit the handler."""
+    return move.event == Event.DEFER and signature_in(move.detail) is not None
+
+
+def misfits_of(records: Any, attempt: int = 0) -> list[tuple[datetime, str]]:
+    """Return the misfits of an Instance since a handler has run last: their times and signatures.
+
+    ``records`` selects the log of the Instance, ``attempt`` is one that misfits now. A redrive
+    begins anew.
+    """
+    kinds = [Event.START, Event.DEFER, Event.REDRIVE]
+    rows = records.filter(kind__in=kinds).values_list("kind", "attempt", "detail", "time")
+    found: dict[int, tuple[datetime, str]] = {}
+    entered, since = set(), 0
+    for kind, number, detail, time in rows:
+        signature = signature_in(detail)
+        if kind == Event.REDRIVE:
+            since = max(since, number)
+        elif kind == Event.DEFER and signature is not None:
+            found[number] = time, signature
+        elif number != attempt:
+            entered.add(number)
+    since = max([since, *(entered - set(found))])
+    return [misfit for number, misfit in found.items() if number > since]
+
+
+def takers(daemons: Iterable[Any], identifier: str, refused: Iterable[str]) -> tuple[int, int]:
+    """Return how many of these daemons may take inputs of a Type, and how many do not.
+
+    ``refused`` are the signatures that do not take them. Of a daemon that does not tell its
+    signature it is not known. Each has ``types`` and ``signatures``.
+    """
+    known = set(refused)
+    told = [
+        _of(daemon.signatures, dict).get(identifier, "")
+        for daemon in daemons
+        if identifier in _of(daemon.types, list)
+    ]
+    refusing = sum(signature in known for signature in told)
+    return len(told) - refusing, refusing
+
+
+def _of(value: Any, kind: type) -> Any:
+    """Return a value that another version may have written; an empty one of another kind."""
+    return value if isinstance(value, kind) else kind()
+
+
+class Misfits:
+    """Decides what becomes of misfits, at one time, ``now``."""
+
+    def __init__(self, store: Any, now: datetime) -> None:
+        self._store = store
+        self._now = now
+
+    @cached_property
+    def _alive(self) -> list[Daemon]:
+        rows = self._store.rows(Daemon)
+        return [row for row in rows if not self._store.is_over(row, self._now)]
+
+    def decided(self, move: Move, identifier: str) -> Move:
+        """Return what becomes of a misfit of a Type: deferred for longer, or failed.
+
+        It is not failed as long as a daemon lives that may take its inputs.
+        """
+        records = self._store.rows(LogRecord).filter(instance=move.instance)
+        earlier = misfits_of(records, move.attempt or 0)
+        refused = [signature for _, signature in earlier] + [signature_in(move.detail) or ""]
+        since = min((time for time, _ in earlier), default=self._now)
+        others, refusing = takers(self._alive, identifier, refused)
+        if others or self._now - since < seconds(settings.MISFIT_FOR):
+            return move._replace(delay=_delay(len(earlier), others, refusing))
+        message = log_messages.misfit_for(move.message, since)
+        return move._replace(
+            event=Event.FAIL,
+            reason=Reason.ERROR,
+            message=message,
+            level=logging.ERROR,
+            delay=None,
+            detail=_REFUSED,
+        )
+
+
+def _delay(count: int, others: int, refusing: int) -> timedelta:
+    """Return the delay after ``count`` misfits before.
+
+    There are ``others`` that may take it, and so many that do not.
+    """
+    if not others:
+        return min(FIRST_MISFIT * 2 ** min(count, _DOUBLINGS), LONGEST_MISFIT)
+    rounds, number = divmod(count, max(1, min(refusing, MOST_AT_ONCE)) + 1)
+    if number < refusing:
+        return timedelta()
+    return min(FIRST_MISFIT * 2 ** min(rounds, _DOUBLINGS), LONGEST_WITH_ANOTHER)

@@ -1,0 +1,1 @@
+"""Sessions, cursors and statements of the driver."""

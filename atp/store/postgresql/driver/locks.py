@@ -1,0 +1,95 @@
+"""Locks that other sessions hold: a daemon waits for them only for a moment.
+
+An application, an operator or a stopped client may keep any row locked, for however
+long. The server is told how long a statement may wait for such a lock. What is behind
+one is left for later, and everything else goes on.
+"""
+
+from contextlib import contextmanager
+
+from django.db import DatabaseError
+
+from ....models import Edge, Instance, Node, Response, Task, Type
+from ...common.base import ORMBase
+from ...values import Delivered, Note
+from .cursors import cursor_of
+from .sessions import session_of
+from .statements import is_pooled, waiting
+
+# The server's code for a statement that has waited long enough for a lock.
+_LOCK_NOT_AVAILABLE = "55P03"
+
+
+class Locks(ORMBase):
+    def limit_waiting(self, seconds):
+        self.connection.ensure_connection()
+        session = session_of(self.connection)
+        if session.lock_timeout == seconds:
+            return
+        with cursor_of(self.connection) as cursor:
+            if not is_pooled(cursor):
+                cursor.execute(waiting("SET", seconds))
+        session.lock_timeout = seconds
+
+    @contextmanager
+    def atomic(self):
+        with super().atomic():
+            session = session_of(self.connection)
+            if session.lock_timeout is not None and session.is_pooled:
+                # The next transaction may have another backend.
+                with cursor_of(self.connection) as cursor:
+                    cursor.execute(waiting("SET LOCAL", session.lock_timeout))
+            yield
+
+    def is_lock(self, error):
+        of_driver = error.__cause__ if isinstance(error, DatabaseError) else error
+        codes = getattr(of_driver, "sqlstate", None), getattr(of_driver, "pgcode", None)
+        return _LOCK_NOT_AVAILABLE in codes
+
+    def deliver(self, entries, *, daemon, careful=False):
+        waited = False
+        if not careful:
+            try:
+                return super().deliver(entries, daemon=daemon)
+            except DatabaseError as error:
+                if not self.is_lock(error):
+                    raise
+                waited = True
+        with self.atomic():
+            locked = self._locked_by_others(entries, daemon)
+            free = [entry for entry in entries if entry.instance not in locked]
+            done = super().deliver(free, daemon=daemon) if free else Delivered()
+        return Delivered(refused=done.refused, locked=frozenset(locked), waited=waited)
+
+    def _locked_by_others(self, entries, daemon):
+        """Lock what these entries write to; returns the keys of Instances that others have locked.
+
+        That is the Task, the Instance, the Response where there is something for it, the
+        Type where a refusal is to be counted, and in graphs the node and what waits for it.
+        """
+        keys = {entry.instance for entry in entries}
+        locked = self._not_free(Task, keys) | self._not_free(Instance, keys, no_key=True)
+        locked |= self._not_free(Node, keys)
+        behind = self.rows(Edge).filter(upstream__in=keys).values_list("upstream", "downstream")
+        behind = list(behind)
+        waiting = self._not_free(Task, {key for _, key in behind})
+        locked |= {upstream for upstream, key in behind if key in waiting}
+        locked |= self._not_free(Response, {e.instance for e in entries if _answers(e)})
+        held = self.rows(Task).held_by(daemon).filter(pk__in=keys)
+        attempts = dict(held.values_list("pk", "attempt"))
+        refused = {e.instance for e in entries if attempts.get(e.instance) != e.attempt}
+        types = dict(self.rows(Instance).filter(pk__in=refused).values_list("pk", "type_id"))
+        not_free = self._not_free(Type, set(types.values()), no_key=True)
+        return locked | {key for key, type in types.items() if type in not_free}
+
+    def _not_free(self, model, keys, *, no_key=False):
+        """Lock the rows of these keys; returns the keys of those that others have locked."""
+        if not keys:
+            return set()
+        rows = self.rows(model).filter(pk__in=keys).order_by("pk").values_list("pk", flat=True)
+        there = set(rows)
+        return there - set(rows.select_for_update(skip_locked=True, no_key=no_key))
+
+
+def _answers(entry):
+    return bool(entry.files) if isinstance(entry, Note) else entry.response is not None

@@ -1,0 +1,146 @@
+"""Graphs on PostgreSQL: what is written for many nodes, in one statement each."""
+
+import json
+
+from ...models import Graph
+from ...rows.task import HOOKED
+from ...states import State
+from ...words import graph_messages
+from ..common.graphs import Graphs as ORMGraphs
+from ..common.hooks import Ended
+from ..values.enqueued import Enqueued
+from .driver.arrays import array, texts
+from .driver.cursors import cursor_of
+from .driver.sessions import session_of
+from .driver.statements import FEW, execute, waiting
+
+_LOCK = """
+    SELECT instance_id FROM atp_node WHERE instance_id = ANY (%s::bigint[])
+    ORDER BY instance_id FOR UPDATE
+"""
+_LOCK_ENDS = """
+    WITH node AS MATERIALIZED (
+        SELECT instance_id FROM atp_node WHERE instance_id = ANY (%(keys)s::bigint[])
+        ORDER BY instance_id FOR UPDATE
+    )
+    SELECT instance_id, true FROM node
+    UNION ALL
+    SELECT instance_id, false FROM atp_task
+    WHERE waits = %(hooked)s AND instance_id = ANY (ARRAY(
+        SELECT unnest(%(keys)s::bigint[]) EXCEPT SELECT instance_id FROM node
+    ))
+"""
+# So long a statement of who adds to a graph may wait, in seconds: as for a unique name.
+_HURRY = 1.0
+_LOCK_GRAPH = "SELECT * FROM atp_graph WHERE id = %s FOR {} SKIP LOCKED"
+_LOCK_UPSTREAMS = """
+    SELECT instance_id FROM atp_node WHERE instance_id = ANY (%s::bigint[])
+    ORDER BY instance_id FOR {} SKIP LOCKED
+"""
+_NODES = """
+    INSERT INTO atp_node (instance_id, graph_id, name, not_before, undoes)
+    SELECT id, %s, name, to_timestamp(not_before), undoes
+    FROM unnest(%s::bigint[], %s::text[], %s::float8[], %s::bigint[])
+        AS node (id, name, not_before, undoes)
+"""
+_EDGES = """
+    INSERT INTO atp_edge (upstream_id, downstream_id, "on")
+    SELECT * FROM unnest(%s::bigint[], %s::bigint[], %s::text[])
+"""
+
+
+class Graphs(ORMGraphs):
+    def lock(self, instances, *, waits=True):
+        session_of(self.store.connection).meets_settled = True
+        if not waits:
+            return super().lock(instances, waits=False)
+        with cursor_of(self.store.connection) as cursor:
+            cursor.execute(_LOCK, [array(list(instances))])
+            return {key for (key,) in cursor.fetchall()}
+
+    def _hurry(self):
+        if len(self.store.connection.savepoint_ids) == 0:
+            with cursor_of(self.store.connection) as cursor:
+                cursor.execute(waiting("SET LOCAL", _HURRY))
+
+    def _lock_graph(self, key, is_alone):
+        strength = "NO KEY UPDATE" if is_alone else "SHARE"
+        found = self.rows(Graph).raw(_LOCK_GRAPH.format(strength), [key])
+        return next(iter(found), None)
+
+    def _lock_upstreams(self, keys, ends):
+        if not keys:
+            return set()
+        with cursor_of(self.store.connection) as cursor:
+            statement = _LOCK_UPSTREAMS.format("UPDATE" if ends else "KEY SHARE")
+            cursor.execute(statement, [array(list(keys))])
+            return {key for (key,) in cursor.fetchall()}
+
+    def lock_ends(self, instances, *, is_all):
+        """Lock those of these Instances that are nodes.
+
+        Returns their keys, and those of what is no node, and has hooks. ``is_all`` says that these
+        are all that end now.
+        """
+        with cursor_of(self.store.connection) as cursor:
+            cursor.execute(_LOCK_ENDS, {"keys": array(list(instances)), "hooked": HOOKED})
+            found = dict(cursor.fetchall())
+        if found or is_all:
+            session_of(self.store.connection).meets_settled = bool(found)
+        hooked = {key for key, is_node in found.items() if not is_node}
+        return found.keys() - hooked, hooked
+
+    def expects_settled(self):
+        """Whether nodes, or what has hooks, were among what this connection has recorded last.
+
+        Most batches have none, and cost nothing.
+        """
+        connection = self.store.connection
+        return connection.connection is not None and session_of(connection).meets_settled
+
+    def satisfy(self, ended, who):
+        parameters = {
+            "instances": array(list(ended)),
+            "finished": [state == State.FINISHED for state in ended.values()],
+            "who": who,
+            "message": graph_messages.freed(),
+        }
+        with cursor_of(self.store.connection) as cursor:
+            execute(cursor, "settle", parameters, prepared=len(ended) <= FEW)
+            freed, doomed, hooked = cursor.fetchone()
+        if freed:
+            self.store.tell()
+        if hooked:
+            self.store.hooks.write([Ended(*each) for each in json.loads(hooked)], who)
+        return set(doomed or ())
+
+    @staticmethod
+    def _keys_of(instances):
+        return instances.keys if isinstance(instances, Enqueued) else ORMGraphs._keys_of(instances)
+
+    def _write_nodes(self, graph, nodes, keys):
+        dues = [node.submission.due for node in nodes]
+        with cursor_of(self.store.connection) as cursor:
+            cursor.execute(
+                _NODES,
+                [
+                    graph.pk,
+                    array([keys[node.name] for node in nodes]),
+                    texts([node.name for node in nodes]),
+                    array([None if due is None else due.timestamp() for due in dues]),
+                    array([node.undoes for node in nodes]),
+                ],
+            )
+
+    def _write_edges(self, edges, keys):
+        if not edges:
+            return
+        with cursor_of(self.store.connection) as cursor:
+            cursor.execute(
+                _EDGES,
+                [
+                    array([keys[edge.upstream] for edge in edges]),
+                    array([keys[edge.downstream] for edge in edges]),
+                    texts([str(edge.on) for edge in edges]),
+                ],
+            )

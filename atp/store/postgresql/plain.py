@@ -1,0 +1,45 @@
+"""The plain events of a holder, which one statement can record: see :mod:`.records`."""
+
+from ... import states
+from ...states import DEAD_LETTER, Event, State
+from ..misfits import is_misfit
+from ..values import Move
+
+# Most moves of a batch are among these. An expiry is not: it may end in FAILED, which the
+# portable store decides; so may a deferral because of inputs that do not fit.
+PLAIN = states.events(lambda row: row.is_holders and not row.loses)
+_ROWS = [row for row in states.TRANSITIONS if row.is_holders and row.event in PLAIN]
+TARGETS = {row.event: row.target for row in _ROWS}
+EFFECTS = {row.event: row.row for row in _ROWS}
+SOURCES = {row.event: "{" + ",".join(sorted(row.sources)) + "}" for row in _ROWS}
+_HOLDERS = {state: {row.event for row in _ROWS if state in row.sources} for state in State}
+
+
+def is_plain(moves):
+    """Whether the moves of one Instance are of one attempt and lead on from each other."""
+    if len({move.attempt for move in moves}) > 1:
+        return False
+    state = None
+    for move in events_of(moves):
+        if move.event not in PLAIN or is_misfit(move):
+            return False
+        if move.reason in DEAD_LETTER and move.failed is None:
+            return False
+        if state is not None and move.event not in _HOLDERS.get(state, ()):
+            return False
+        state = TARGETS[move.event]
+    return True
+
+
+def events_of(moves):
+    """Yield one move for each event."""
+    for move in moves:
+        if move.started is not None:
+            yield Move(
+                event=Event.START,
+                instance=move.instance,
+                attempt=move.attempt,
+                time=move.started,
+                who=move.who,
+            )
+        yield move

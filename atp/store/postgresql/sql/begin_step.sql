@@ -1,0 +1,13 @@
+-- Write that the attempt which holds a Task begins a step of which there is nothing yet: most
+-- steps. What is there already, or may not be written, is left to the portable store, and
+-- so is a Task that somebody has locked.
+WITH held AS (
+    SELECT instance_id FROM atp_task
+    WHERE instance_id = %(instance)s::bigint AND attempt = %(attempt)s::int AND daemon_id IS NOT NULL
+    FOR NO KEY UPDATE SKIP LOCKED
+)
+INSERT INTO atp_step (instance_id, name, attempt, started, until, format)
+SELECT instance_id, %(name)s::text, %(attempt)s::int, now(), now() + %(delay)s::interval, 'json'
+FROM held
+WHERE (SELECT count(*) FROM atp_step WHERE instance_id = %(instance)s::bigint) < %(most)s::bigint
+ON CONFLICT (instance_id, name) DO NOTHING

@@ -1,0 +1,75 @@
+-- Take: lock the shares, then what fits of what is left, in CLAIMING_ORDER of
+-- atp/rows/querysets.py. Part of claim.sql. Each lane gives its share ("shared"); then lanes
+-- give what others of their Type have left of theirs ("own"); then what is left after that
+-- ("further"). "candidates" are the Tasks of a lane, at one priority, that may be taken.
+shared AS MATERIALIZED (
+    SELECT found.*
+    FROM (SELECT * FROM lane WHERE share > 0 ORDER BY place) lane CROSS JOIN LATERAL (
+        SELECT task.row, task.instance_id, lane.type_id, lane.place
+        FROM unnest(lane.priorities, lane.dues) AS level (priority, due)
+        CROSS JOIN LATERAL (
+            -- include candidates
+            ORDER BY due_at, instance_id
+            LIMIT lane.share
+            FOR UPDATE SKIP LOCKED
+        ) task
+        LIMIT lane.share
+    ) found
+    LIMIT %(limit)s::int
+),
+-- A lane that gave all of its share may have more.
+lacking AS MATERIALIZED (
+    SELECT %(limit)s::int - count(*) AS number FROM shared
+),
+more AS MATERIALIZED (
+    SELECT * FROM lane
+    WHERE cap IS NULL AND (SELECT number FROM lacking) > 0 AND (share = 0 OR (place, share) IN (
+        SELECT place, count(*) FROM shared GROUP BY place
+    ))
+    ORDER BY place
+),
+own AS MATERIALIZED (
+    SELECT found.*
+    FROM (
+        SELECT type_id, sum(share) - (
+            SELECT count(*) FROM shared WHERE type_id = lane.type_id
+        ) AS number
+        FROM lane
+        WHERE (SELECT number FROM lacking) > 0
+        GROUP BY type_id
+    ) lacks CROSS JOIN LATERAL (
+        SELECT task.row, task.instance_id, lane.type_id, lane.place
+        FROM (SELECT * FROM more WHERE type_id = lacks.type_id ORDER BY place) lane
+        CROSS JOIN LATERAL unnest(lane.priorities, lane.dues) AS level (priority, due)
+        CROSS JOIN LATERAL (
+            -- include candidates
+              AND instance_id NOT IN (SELECT instance_id FROM shared)
+            ORDER BY due_at, instance_id
+            LIMIT lacks.number
+            FOR UPDATE SKIP LOCKED
+        ) task
+        LIMIT lacks.number
+    ) found
+    WHERE lacks.number > 0
+),
+left_over AS MATERIALIZED (
+    SELECT lacking.number - (SELECT count(*) FROM own) AS number FROM lacking
+),
+further AS MATERIALIZED (
+    SELECT found.*
+    FROM more AS lane CROSS JOIN LATERAL (
+        SELECT task.row, task.instance_id, lane.type_id, lane.place
+        FROM unnest(lane.priorities, lane.dues) AS level (priority, due)
+        CROSS JOIN LATERAL (
+            -- include candidates
+              AND instance_id NOT IN (SELECT instance_id FROM shared)
+              AND instance_id NOT IN (SELECT instance_id FROM own)
+            ORDER BY due_at, instance_id
+            LIMIT (SELECT number FROM left_over)
+            FOR UPDATE SKIP LOCKED
+        ) task
+        LIMIT (SELECT number FROM left_over)
+    ) found
+    WHERE (SELECT number FROM left_over) > 0
+    LIMIT (SELECT number FROM left_over)
+),

@@ -1,0 +1,7 @@
+-- Extend a daemon's lease in its second place, as somebody else has locked the daemon's row.
+-- No answer: the daemon's row is gone.
+UPDATE atp_sparelease spare
+SET until = now + %(lease)s::float8 * interval '1 second'
+FROM (SELECT clock_timestamp() AS now) clock, atp_daemon daemon
+WHERE daemon.uuid = %(daemon)s::uuid AND spare.daemon_id = daemon.id
+RETURNING extract(epoch FROM now)::float8, daemon.request

@@ -1,0 +1,1 @@
+"""Cursors of the driver, and whose turn it is to write."""

@@ -1,0 +1,44 @@
+"""Graphs on SQLite: what is written for many nodes, by one statement each."""
+
+from ...rows.log import Kind
+from ...words import graph_messages
+from ..common.graphs import Graphs as ORMGraphs
+from .base import as_json, as_text
+
+_NODES = """
+    INSERT INTO atp_node (instance_id, graph_id, name, not_before, undoes)
+    VALUES (%s, %s, %s, %s, %s)
+"""
+_EDGES = 'INSERT INTO atp_edge (upstream_id, downstream_id, "on") VALUES (%s, %s, %s)'
+_FREE = """
+    UPDATE atp_task SET waits = 0, due_at = max(%(now)s, coalesce(
+        (SELECT not_before FROM atp_node WHERE instance_id = atp_task.instance_id), %(now)s
+    ))
+    WHERE instance_id IN (SELECT value FROM json_each(%(keys)s))
+"""
+_LOG = """
+    INSERT INTO atp_logrecord
+        (instance_id, subject, time, kind, state, attempt, level, who, message)
+    SELECT instance_id, '', %(now)s, %(kind)s, 'ACCEPTED', attempt, 20, %(who)s, %(message)s
+    FROM atp_task WHERE instance_id IN (SELECT value FROM json_each(%(keys)s))
+    ORDER BY instance_id
+"""
+
+
+class Graphs(ORMGraphs):
+    def _write_nodes(self, graph, nodes, keys):
+        rows = [
+            (keys[n.name], graph.pk, n.name, as_text(n.submission.due), n.undoes) for n in nodes
+        ]
+        self.store.run_many(_NODES, rows)
+
+    def _write_edges(self, edges, keys):
+        rows = [(keys[e.upstream], keys[e.downstream], str(e.on)) for e in edges]
+        self.store.run_many(_EDGES, rows)
+
+    def _free(self, tasks, who):
+        given = {"keys": as_json([task.pk for task in tasks]), "now": as_text(self.store.now())}
+        self.store.run(_FREE, **given)
+        said = {"kind": Kind.FREED.value, "who": who, "message": graph_messages.freed()}
+        self.store.run(_LOG, **given, **said)
+        self.store.tell()

@@ -1,0 +1,95 @@
+"""The Tasks that wait in one lane, read as far as they are wanted."""
+
+from datetime import UTC
+
+from ....rows.querysets import CLAIMING_ORDER
+from ....words.options import MAX_PRIORITY
+from ...claim_order import in_sql
+from ...values import Claimed
+from ..base import as_text
+
+# Walks atp_task_claim in its order, and so no further than to the limit; what is
+# too late to be started, which it steps over, is no longer there after miss(). What
+# does not fit its Instance is stepped over as well, until a scan has mended it.
+_WAITING = f"""
+    SELECT task.instance_id,
+        substr(uuid, 1, 8) || '-' || substr(uuid, 9, 4) || '-' || substr(uuid, 13, 4)
+            || '-' || substr(uuid, 17, 4) || '-' || substr(uuid, 21),
+        task.attempt + 1, inputs.format, inputs.data, instance.identifier,
+        task.collection, task.priority, instance.retries, instance.restarts, instance.lost,
+        instance.own, task.due_at
+    FROM atp_task task INDEXED BY atp_task_claim
+    CROSS JOIN atp_instance instance ON instance.id = task.instance_id
+    CROSS JOIN atp_inputs inputs INDEXED BY sqlite_autoindex_atp_inputs_1
+        ON inputs.instance_id = task.instance_id
+    WHERE task.type_id = %(type)s AND task.daemon_id IS NULL
+      AND task.collection = %(collection)s AND task.priority = %(priority)s
+      AND task.due_at <= %(now)s
+      AND (task.start_before IS NULL OR task.start_before > %(now)s)
+      AND instance.state = 'ACCEPTED'
+    ORDER BY {in_sql(CLAIMING_ORDER[1:], "task.")}
+    LIMIT %(wanted)s OFFSET %(taken)s
+"""  # noqa: S608 (the claim order)
+# Above every priority.
+ABOVE = MAX_PRIORITY + 1
+_LOWER = f"""
+    SELECT priority, due_at <= %(now)s FROM atp_task INDEXED BY atp_task_claim
+    WHERE type_id = %(type)s AND daemon_id IS NULL AND collection = %(collection)s
+      AND priority < %(priority)s
+    ORDER BY {in_sql(CLAIMING_ORDER[:-1])} LIMIT 1
+"""  # noqa: S608 (the claim order)
+
+
+class Lane:
+    """The due Tasks of a lane in claiming order, priority by priority (G8).
+
+    ``priority`` is the highest of which something is due; where it is not known, a lane
+    has to ``begin()``. ``select`` executes a statement. Nothing is written as long as more may
+    be taken.
+    """
+
+    def __init__(self, select, type_id, collection, priority, parameters, time):
+        self._query = select
+        self._type = type_id
+        self._collection = collection
+        self._priority = priority
+        self._parameters = parameters
+        self._time, self._now = time, as_text(time)
+        # How many of this priority.
+        self._taken = 0
+
+    def begin(self):
+        """Find the highest priority of which something is due; tells whether there is one."""
+        self._priority = ABOVE
+        self._descend()
+        return self._priority is not None
+
+    def take(self, wanted):
+        """Return up to ``wanted`` more, as :class:`Claimed` by the claim that is under way."""
+        rows = []
+        while len(rows) < wanted and self._priority is not None:
+            left = wanted - len(rows)
+            found = self._select(_WAITING, wanted=left, taken=self._taken)
+            self._taken += len(found)
+            rows += found
+            if len(found) < left:
+                self._descend()
+        return [
+            Claimed(*row, self._parameters, self._time, False, self._since(due))
+            for *row, due in rows
+        ]
+
+    def _since(self, due):
+        return (self._time - due.replace(tzinfo=UTC)).total_seconds()
+
+    def _descend(self):
+        """Go on with the next lower priority of which something is due."""
+        self._taken, is_due = 0, False
+        while self._priority is not None and not is_due:
+            lower = self._select(_LOWER)
+            self._priority, is_due = lower[0] if lower else (None, False)
+
+    def _select(self, statement, **parameters):
+        parameters |= {"type": self._type, "collection": self._collection}
+        parameters |= {"priority": self._priority, "now": self._now}
+        return self._query(statement, **parameters)

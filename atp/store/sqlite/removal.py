@@ -1,0 +1,67 @@
+"""Removing terminal Instances on SQLite: many with one statement for each table."""
+
+from ...models import Instance
+from ..common.removal import Removal as ORMRemoval
+from ..common.removal import is_followed
+from .base import SQLiteBase, as_json, as_text
+
+_OVER = """
+    SELECT id, finished, EXISTS (
+        SELECT 1 FROM atp_response
+        WHERE instance_id = atp_instance.id AND (file <> '' OR files <> '[]')
+    )
+    FROM atp_instance
+    WHERE type_id = %(type)s AND finished IS NOT NULL
+        AND finished >= %(since)s AND finished < %(before)s
+        AND (%(reasons)s = '' OR (reason = '') = (%(reasons)s = 'none'))
+        AND NOT EXISTS (SELECT 1 FROM atp_node WHERE instance_id = atp_instance.id)
+    ORDER BY finished
+    LIMIT %(limit)s
+"""
+_STORED = """
+    SELECT instance_id FROM atp_response
+    WHERE instance_id IN (SELECT value FROM json_each(%(keys)s)) AND (file <> '' OR files <> '[]')
+"""
+# What refers to the Instance goes before it. One that has ended has no Task.
+_REMOVE = (
+    "DELETE FROM atp_inputs WHERE instance_id IN (SELECT value FROM json_each(%(keys)s))",
+    "DELETE FROM atp_response WHERE instance_id IN (SELECT value FROM json_each(%(keys)s))",
+    "DELETE FROM atp_step WHERE instance_id IN (SELECT value FROM json_each(%(keys)s))",
+    "DELETE FROM atp_logrecord WHERE instance_id IN (SELECT value FROM json_each(%(keys)s))",
+    "DELETE FROM atp_instance WHERE id IN (SELECT value FROM json_each(%(keys)s))",
+)
+
+
+class Removal(SQLiteBase, ORMRemoval):
+    def _remove_over(self, over, limit, who, marks):
+        if who or is_followed():
+            return super()._remove_over(over, limit, who, marks)
+        given = over._replace(before=as_text(over.before))._asdict()
+        given |= {"since": marks.get((over.type, over.reasons), ""), "limit": limit}
+        with self.atomic():
+            found = self.select(_OVER, **given)
+            keys = as_json([key for key, _, is_stored in found if not is_stored])
+            self._run_removal(keys)
+        if not found:
+            return 0
+        marks[over.type, over.reasons] = found[-1][1]
+        stored = [key for key, _, is_stored in found if is_stored]
+        removed = len(found) - len(stored)
+        if stored:
+            removed += self._remove(self.rows(Instance).filter(pk__in=stored), len(stored), who)
+        return removed
+
+    def _run_removal(self, keys):
+        for remove in _REMOVE:
+            self.run(remove, keys=keys)
+
+    def remove_finished(self, keys):
+        """Remove what has just FINISHED and is not kept; returns the keys of what has stored files.
+
+        That is left to the purge, as is all that an application's own rows go with.
+        """
+        if is_followed():
+            return keys
+        stored = {key for (key,) in self.select(_STORED, keys=as_json(keys))}
+        self._run_removal(as_json([key for key in keys if key not in stored]))
+        return stored

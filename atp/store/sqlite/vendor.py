@@ -1,0 +1,30 @@
+"""The answers of SQLite: see :mod:`..vendors`. Its database is a file on this host."""
+
+import os
+from pathlib import Path
+
+from ..common.vendor import as_guest, kept_type, log_position, now, open_transactions, take_turn
+
+__all__ = [
+    "as_guest",
+    "file_id",
+    "kept_type",
+    "lock_folder",
+    "log_position",
+    "now",
+    "open_transactions",
+    "take_turn",
+]
+
+
+def lock_folder(connection):
+    # Whatever links lead to the file, all who use it find the same folder.
+    return Path(f"{Path(connection.settings_dict['NAME']).resolve()}-atpd")
+
+
+def file_id(connection):
+    try:
+        found = os.stat(connection.settings_dict["NAME"])
+    except OSError:
+        return ()
+    return found.st_dev, found.st_ino

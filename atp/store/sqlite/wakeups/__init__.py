@@ -1,0 +1,1 @@
+"""Noticing that somebody else has written to the database file."""

@@ -1,0 +1,76 @@
+"""A claimed Task."""
+
+import json
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+from typing import Any, NamedTuple
+from uuid import UUID
+
+from ...payload import own
+from ...payload.codec import Payload
+from .types import Parameters
+
+
+class Claimed(NamedTuple):
+    """A Task that a daemon has just claimed, with all that its attempt needs.
+
+    It is a plain tuple, and the uuid and the inputs are kept as text: no other value is
+    made and passed on as often. Tasks of one claim share the ``parameters`` of their Type.
+    """
+
+    instance: int
+    name: str
+    attempt: int
+    format: str
+    data: str
+    identifier: str | None
+    collection: str
+    priority: int
+    retries: int
+    restarts: int
+    lost: int
+    # As :mod:`atp.payload.own` writes it; None for most.
+    own: str | None
+    parameters: Parameters
+    # None in a worker.
+    time: datetime | None
+    # Whether it counts towards a limit: then its end makes room for another.
+    limited: bool = False
+    # For how long it had been due when it was claimed, in seconds.
+    waited: float = 0.0
+    # How its Downstream let it go: "rate", as a "probe", or "" while that is closed.
+    guard: str = ""
+
+    @property
+    def uuid(self) -> UUID:
+        return UUID(self.name)
+
+    @property
+    def inputs(self) -> Payload:
+        return Payload(self.format, self.data)
+
+    @property
+    def type(self) -> str:
+        return self.parameters.type
+
+    @property
+    def timeout(self) -> timedelta | None:
+        """Its own, or that of its Type."""
+        given = None if self.own is None else own.timeout(json.loads(self.own))
+        return self.parameters.timeout if given is None else given
+
+    @property
+    def max_retries(self) -> int:
+        """Its own, or that of its Type."""
+        given = None if self.own is None else json.loads(self.own).get(own.MAX_RETRIES)
+        return self.parameters.max_retries if given is None else given
+
+    @property
+    def carried(self) -> Mapping[str, Any] | None:
+        """What its enqueue has saved for its handler, by carrier."""
+        return None if self.own is None else json.loads(self.own).get(own.CARRIED)
+
+    @property
+    def key(self) -> tuple[int, int]:
+        """The Instance and the number of the attempt: no two attempts share both."""
+        return self.instance, self.attempt

@@ -1,0 +1,36 @@
+"""The notes of a running attempt: progress, messages, files."""
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Message:
+    """One line of an Instance's log that is not a transition."""
+
+    time: datetime
+    level: int
+    text: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Note:
+    """Progress, messages and files that a running attempt reports between its transitions.
+
+    ``left_out`` is the number of its messages that are not to be kept: those between the
+    first and the last (:func:`atp.words.messages.kept`).
+    ``again`` says that it may have been written before: its acknowledgement was lost.
+    ``transactional`` is as in :class:`Move`.
+    """
+
+    instance: int
+    attempt: int
+    who: str = ""
+    progress: float | None = None
+    progress_message: str | None = None
+    messages: tuple[Message, ...] = ()
+    files: tuple[dict[str, Any], ...] = ()
+    left_out: int = 0
+    again: bool = False
+    transactional: bool = False

@@ -1,0 +1,80 @@
+"""A schedule as it is declared or edited, and what was planned."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+from uuid import UUID
+
+from ...models import Schedule
+from ...payload.codec import Payload
+from ...timing.cron import Cron
+from ...timing.every import Every
+from ...timing.timing import Timing
+
+_PLAIN = ("cron", "timezone", "missed", "most", "overlap", "collection", "priority", "takes_slot")
+_LENGTHS = ("every", "window", "late_after", "jitter")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScheduleSpec:
+    """All that a schedule says. Exactly one of ``cron`` and ``every`` is given.
+
+    ``most`` missed slots are run that are not older than ``window``. A slot counts as missed
+    if it was not planned within ``late_after``. ``jitter`` is the longest delay of a slot.
+    """
+
+    identifier: str
+    type: str
+    inputs: Payload
+    takes_slot: bool = False
+    collection: str = ""
+    priority: int = 0
+    cron: str = ""
+    every: timedelta | None = None
+    timezone: str = "UTC"
+    missed: str = "one"
+    most: int = 100
+    window: timedelta = timedelta(days=1)
+    late_after: timedelta = timedelta(minutes=1)
+    overlap: str = "allow"
+    jitter: timedelta = timedelta(0)
+
+    @property
+    def timing(self) -> Timing:
+        """The times of its slots. Raises InvalidSchedule."""
+        return timing_of(self)
+
+    def columns(self) -> dict[str, Any]:
+        """Return it as columns of its row, all but the Type."""
+        named = {name: getattr(self, name) for name in (*_PLAIN, *_LENGTHS)}
+        return named | {"format": self.inputs.format, "data": self.inputs.data}
+
+    def document(self) -> dict[str, Any]:
+        """Return it as plain values, to be compared with what the code said before."""
+        lengths = {name: getattr(self, name) for name in _LENGTHS}
+        seconds = {k: None if v is None else v.total_seconds() for k, v in lengths.items()}
+        own = {name: getattr(self, name) for name in _PLAIN}
+        return own | seconds | {"type": self.type, "inputs": list(self.inputs)}
+
+
+def timing_of(timed: ScheduleSpec | Schedule) -> Timing:
+    """Return the times of the slots. Raises InvalidSchedule."""
+    if timed.cron:
+        return Cron(timed.cron, timed.timezone)
+    return Every(timed.every or timedelta(), timezone=timed.timezone)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Planned:
+    """What a look at the schedules has done.
+
+    ``decided`` slots got an outcome, and ``enqueued`` Instances were made; ``instances`` are
+    their uuids, of a backfill. ``is_whole`` says that nothing more was due.
+    """
+
+    decided: int = 0
+    enqueued: int = 0
+    is_whole: bool = True
+    instances: tuple[UUID, ...] = ()

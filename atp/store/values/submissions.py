@@ -1,0 +1,35 @@
+"""A submission: what is enqueued."""
+
+import json
+from datetime import datetime
+from typing import NamedTuple
+
+from ...payload.codec import Payload
+from ...payload.own import HOOKS
+
+
+class Submission(NamedTuple):
+    """One Instance to be enqueued, checked and serialized.
+
+    ``due`` None means now. ``existing`` says what to do if the identifier is
+    taken: "raise", "return" or "redrive". ``waits`` is the number of Edges that a node of
+    a graph waits for; None is for what is in no graph, -1 for that if it has hooks.
+    ``own`` is what it has of its own, as :mod:`atp.payload.own` writes it.
+    """
+
+    inputs: Payload
+    identifier: str | None = None
+    collection: str = ""
+    priority: int = 0
+    due: datetime | None = None
+    start_before: datetime | None = None
+    created_by: str = ""
+    waits: int | None = None
+    own: str | None = None
+    unique: str | None = None
+    existing: str = "raise"
+
+    @property
+    def has_hooks(self) -> bool:
+        """Whether it has hooks of its own."""
+        return self.own is not None and HOOKS in json.loads(self.own)

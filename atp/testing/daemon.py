@@ -1,0 +1,179 @@
+"""DaemonProcess: a real atpd on the database of a test, which sees only what is committed."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+from django.db import connections
+
+from ..conf import settings
+from ..daemon.options import hostname
+from ..daemon.system import descendants
+from ..models import Daemon, Instance
+from ..states import TERMINAL
+from ..verbs.instances import get
+from .errors import DaemonFailed, NotPossible
+from .starting import DATABASES, MODULES
+
+# Longer than a loaded machine takes to start or to stop one, in seconds.
+PATIENCE = 60.0
+LOOK_EVERY = 0.02
+
+
+class DaemonProcess:
+    """One atpd. ``start()`` starts it, also again when it has ended."""
+
+    def __init__(self, *args: str, processes: int = 2, modules: tuple[str, ...] = ()) -> None:
+        self._args = ("-p", str(processes), *args)
+        self._modules = modules
+        self._process: subprocess.Popen[bytes] | None = None
+        self._log: Any = None
+
+    @property
+    def pid(self) -> int:
+        """The pid of its supervisor. Raises NotPossible if it has not been started."""
+        if self._process is None:
+            raise NotPossible("The daemon has not been started.")
+        return self._process.pid
+
+    @property
+    def log(self) -> str:
+        """What it has written to standard output and error so far."""
+        if self._log is None:
+            return ""
+        self._log.seek(0)
+        return str(self._log.read().decode("utf-8", "replace"))
+
+    @property
+    def is_alive(self) -> bool:
+        return self._process is not None and self._process.poll() is None
+
+    def start(self) -> None:
+        """Start it, and return when it has joined the queue. Raises DaemonFailed."""
+        if self.is_alive:
+            return
+        _refuse_where_it_sees_nothing()
+        self._close()
+        self._log = tempfile.TemporaryFile()
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "atp.testing.starting", *self._args],
+            stdin=subprocess.DEVNULL,
+            stdout=self._log,
+            stderr=self._log,
+            env=_environment(self._modules),
+        )
+        rows = Daemon.objects.using(settings.DATABASE).filter(host=hostname(), pid=self.pid)
+        self._wait(rows.exists, PATIENCE, "has not joined the queue")
+
+    def wait_for(self, instance: Instance | str, timeout: float = PATIENCE) -> Instance:
+        """Wait until an Instance has ended, and return it as it is then.
+
+        ``timeout`` is in seconds. Raises DaemonFailed if the daemon ends before, and
+        TimeoutError.
+        """
+        row = instance if isinstance(instance, Instance) else get(instance)
+
+        def has_ended() -> bool:
+            row._refresh()
+            return row.state in TERMINAL
+
+        self._wait(has_ended, timeout, f"has not ended {row.uuid}")
+        return row
+
+    def kill(self) -> None:
+        """Kill all its processes at once, as when its host fails.
+
+        Others take what it held when its lease is over (``ATP["LEASE"]``), on SQLite at once.
+        """
+        self._end(signal.SIGKILL)
+
+    def stop(self) -> int:
+        """Stop it in order, and return its exit status."""
+        process = self._process
+        if process is None or process.poll() is not None:
+            return 0 if process is None else int(process.returncode)
+        process.terminate()
+        return self._ended(process)
+
+    def destroy(self) -> None:
+        """End it, however it is, and let go of its log."""
+        if self.is_alive:
+            self._end(signal.SIGKILL)
+        self._close()
+
+    def _end(self, number: int) -> None:
+        process = self._process
+        if process is None or process.poll() is not None:
+            return
+        family = {process.pid, *_family(process.pid)}
+        # Who starts others goes first; nobody but the kernel reaps what is left then.
+        for pid in (process.pid, *sorted(family - {process.pid})):
+            with suppress(ProcessLookupError):
+                os.kill(pid, number)
+        self._ended(process)
+        deadline = time.monotonic() + PATIENCE
+        while any(_is_there(pid) for pid in family) and time.monotonic() < deadline:
+            time.sleep(LOOK_EVERY)
+
+    def _ended(self, process: subprocess.Popen[bytes]) -> int:
+        try:
+            return process.wait(PATIENCE)
+        except subprocess.TimeoutExpired:
+            raise DaemonFailed(f"atpd goes on after {PATIENCE:.0f} s:\n{self.log}") from None
+
+    def _wait(self, condition: Callable[[], object], timeout: float, otherwise: str) -> None:
+        deadline = time.monotonic() + timeout
+        while not condition():
+            if not self.is_alive and not condition():
+                raise DaemonFailed(f"atpd {otherwise}, and is no more:\n{self.log}")
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"atpd {otherwise} in {timeout:g} s:\n{self.log}")
+            time.sleep(LOOK_EVERY)
+
+    def _close(self) -> None:
+        if self._log is not None:
+            self._log.close()
+        self._log = self._process = None
+
+
+def _refuse_where_it_sees_nothing() -> None:
+    connection = connections[settings.DATABASE]
+    if connection.in_atomic_block:
+        raise NotPossible(
+            "A daemon cannot see what an open transaction has enqueued. In tests use "
+            "TransactionTestCase, or pytest's transactional_db; or drain()."
+        )
+    if connection.vendor == "sqlite" and connection.is_in_memory_db():  # type: ignore[attr-defined]
+        raise NotPossible(
+            "A daemon needs a database that other processes can open, not one in memory: name a "
+            "file, DATABASES['default']['TEST'] = {'NAME': …}; or drain()."
+        )
+
+
+def _environment(modules: tuple[str, ...]) -> dict[str, str]:
+    """Return the environment in which it finds the databases of this test."""
+    databases = {alias: str(connections[alias].settings_dict["NAME"]) for alias in connections}
+    return {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join(path for path in sys.path if path),
+        DATABASES: json.dumps(databases),
+        MODULES: json.dumps(modules),
+    }
+
+
+def _family(pid: int) -> list[int]:
+    return [each.pid for each in descendants.descendants([pid])[pid]]
+
+
+def _is_there(pid: int) -> bool:
+    entry = descendants.table().get(pid)
+    return entry is not None and not entry.is_dead

@@ -1,0 +1,121 @@
+"""Member: the daemon of a test. It has a row in the queue, and no process of its own."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Self
+from uuid import uuid4
+
+from django.db import Error
+
+from ... import __version__
+from ...daemon.options import hostname
+from ...models import Task
+from ...states import Event
+from ...store import get_store
+from ...store.memory import ClaimMemory
+from ...store.values import Ask, Claimed, DaemonFacts, Move, Note
+
+# Nobody renews its lease, and no lock stands for it: a database in memory has no folder for
+# locks. In seconds, longer than any test.
+LEASE = 86400.0
+
+
+class Member:
+    """A daemon that serves the Types of these identifiers, and claims one Task at a time.
+
+    ``lost`` says at its end why all that it still holds is lost; else that is handed back. It
+    plans no slots of schedules: how many are due depends on when the test runs.
+    """
+
+    def __init__(self, types: Sequence[str]) -> None:
+        self.store = get_store()
+        self.uuid = uuid4()
+        self.name = f"{hostname()}:{os.getpid()}"
+        self.lost = ""
+        self._types = types
+        # Of these, the ones that are claimed from.
+        self._looked_at: list[str] = []
+        self._memory = ClaimMemory()
+
+    def __enter__(self) -> Self:
+        facts = DaemonFacts(
+            uuid=self.uuid,
+            host=hostname(),
+            pid=os.getpid(),
+            version=__version__,
+            types=tuple(self._types),
+        )
+        with self.store.as_guest():
+            self.store.join(facts, lease=LEASE)
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *raised: object) -> None:
+        # What broke the transaction of a test is told, and not that it is broken.
+        with suppress(*([] if kind is None else [Error])), self.store.as_guest():
+            self.store.leave(self.uuid, lost=self.lost)
+
+    def claim(self) -> Claimed | None:
+        """Claim what is to run next, if anything is due; before it gives up it does the chores."""
+        with self.store.as_guest():
+            while True:
+                if claimed := self._claim_one():
+                    return claimed
+                if not self._finds_others() and not self._do_chores():
+                    return None
+
+    def _claim_one(self) -> Claimed | None:
+        if not self._looked_at:
+            return None
+        types, memory = self._looked_at, self._memory
+        claimed = self.store.claim(self.uuid, types, 1, free=1, memory=memory)
+        return claimed[0] if claimed else None
+
+    def _finds_others(self) -> bool:
+        """Look which Types have anything that waits; returns whether there are others now.
+
+        A project may have hundreds, of which a test uses one.
+        """
+        waiting = Task.objects.using(self.store.alias).waiting()
+        found = waiting.values_list("type__identifier", flat=True).distinct().order_by()
+        before, self._looked_at = self._looked_at, sorted(set(found) & set(self._types))
+        return not set(self._looked_at) <= set(before)
+
+    def take(self, instance: int) -> Claimed | None:
+        """Claim this Instance."""
+        with self.store.as_guest():
+            return self.store.take(self.uuid, instance)
+
+    def _do_chores(self) -> bool:
+        """Do what daemons do beside their Tasks; returns whether anything may be due now."""
+        store, who = self.store, self.name
+        done = store.miss(who=who)
+        done += store.drop(who=who)
+        if store.graphs.are_live():
+            done += store.graphs.fail_dependants(who=who)
+            done += store.graphs.end(who=who)[0]
+        return bool(done)
+
+    def start(self, claimed: Claimed) -> None:
+        """Record that an attempt has started."""
+        self.record(Move(event=Event.START, instance=claimed.instance, attempt=claimed.attempt))
+
+    def record(self, move: Move) -> None:
+        """Record a move of what it holds."""
+        with self.store.as_guest():
+            self.store.record([move._replace(who=self.name)], daemon=self.uuid)
+
+    def note(self, notes: Sequence[Note]) -> None:
+        """Write what attempts have said."""
+        if notes:
+            with self.store.as_guest():
+                self.store.note(notes, daemon=self.uuid)
+
+    def asked(self, claimed: Claimed) -> Ask | None:
+        """Return what was asked of the holder of this attempt, if anything was."""
+        for ask in self.store.asked(self.uuid):
+            if (ask.instance, ask.attempt) == claimed.key:
+                return ask
+        return None

@@ -1,0 +1,98 @@
+"""The process of a test while handlers run in it: they leave it as it was."""
+
+from __future__ import annotations
+
+import contextvars
+import logging
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, Self
+
+from django.core.cache import caches
+from django.core.signals import got_request_exception
+
+from ...authoring.context import Context
+from ...authoring.log_capture import LogCapture
+from ...conf import settings
+from ...daemon.worker.preparing import open_root_logger, share_caches
+from ...daemon.worker.process_state import ProcessState
+
+# Django's test client has a request fail for any exception that is told meanwhile.
+_CLIENTS = "request-exception-"
+
+
+class Process:
+    """Is entered around a drain. Attempts may be within each other."""
+
+    def __init__(self) -> None:
+        self._capture = LogCapture()
+
+    def __enter__(self) -> Self:
+        root = logging.getLogger()
+        self._levels = root.level, [(handler, handler.level) for handler in root.handlers]
+        open_root_logger(settings.LOG_LEVEL)
+        root.addHandler(self._capture)
+        share_caches()
+        receivers = got_request_exception.receivers
+        self._clients = [each for each in receivers if _is_client(each)]
+        self._set_receivers([each for each in receivers if not _is_client(each)])
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        own = got_request_exception.receivers
+        self._set_receivers([*own, *self._clients])
+        root = logging.getLogger()
+        root.removeHandler(self._capture)
+        level, levels = self._levels
+        root.setLevel(level)
+        for handler, before in levels:
+            handler.setLevel(before)
+
+    @contextmanager
+    def running(self, context: Context) -> Iterator[Callable[..., Any]]:
+        """Have an attempt run here; yields ``call(function, *args)``.
+
+        The function finds no context variable of the test, as a worker would have none.
+        """
+        outer, self._capture.context = self._capture.context, context
+        is_main = threading.current_thread() is threading.main_thread()
+        state = _State() if is_main else None
+        own = contextvars.Context()
+        shared = {alias: caches[alias] for alias in caches.settings}
+        for alias, cache in shared.items():
+            own.run(caches.__setitem__, alias, cache)
+        try:
+            yield own.run
+        finally:
+            self._capture.context = outer
+            if state is not None:
+                state.restore()
+
+    @staticmethod
+    def _set_receivers(receivers: list[Any]) -> None:
+        with got_request_exception.lock:
+            got_request_exception.receivers = receivers
+            got_request_exception.sender_receivers_cache.clear()
+
+
+class _State(ProcessState):
+    """The same as a worker's, but that an alarm of the test, as of a time-out, goes on."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._began = time.monotonic()
+        self._alarm = signal.getitimer(signal.ITIMER_REAL)
+
+    def stop_alarm(self) -> None:
+        left, interval = self._alarm
+        if left:
+            left = max(left - (time.monotonic() - self._began), 0.001)
+        signal.setitimer(signal.ITIMER_REAL, left, interval)
+
+
+def _is_client(receiver: Any) -> bool:
+    identity = receiver[0][0]
+    return isinstance(identity, str) and identity.startswith(_CLIENTS)

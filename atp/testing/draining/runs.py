@@ -1,0 +1,102 @@
+"""Runs: what came of the attempts of a drain, as values."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+from uuid import UUID
+
+from ...conf import settings
+from ...models import Instance, LogRecord, Response
+from ...rows.log import Kind
+from ...states import State
+
+if TYPE_CHECKING:
+    from ...store.values import Claimed
+
+# So many rows are asked for at once: SQLite takes no endless list.
+PORTION = 500
+
+
+@dataclass(frozen=True, kw_only=True)
+class Run:
+    """What came of one attempt.
+
+    ``state`` is that of the Instance right after it, and ``reason`` why it is FAILED then.
+    ``response`` is what the handler returned, as a reader is given it, if it is FINISHED; and
+    ``files`` describes what it has published. ``log`` has the messages of the attempt, one a
+    line. ``error`` is what its handler has raised. ``instance`` is the row as it is after the
+    drain; it is None if its Type keeps nothing, or somebody has deleted it.
+    """
+
+    type: str
+    uuid: UUID
+    attempt: int
+    state: str
+    reason: str = ""
+    response: Any = None
+    files: Sequence[dict[str, Any]] = ()
+    log: str = ""
+    error: BaseException | None = field(default=None, compare=False)
+    instance: Instance | None = field(default=None, compare=False)
+
+
+def runs_of(attempts: Iterable[tuple[Claimed, BaseException | None]]) -> list[Run]:
+    """Return a Run for each attempt, in order: what was claimed, and the handler's error."""
+    attempts = list(attempts)
+    keys = list(dict.fromkeys(claimed.instance for claimed, _ in attempts))
+    instances: dict[int, Instance] = {}
+    responses: dict[int, Response] = {}
+    records: dict[tuple[int, int | None], list[LogRecord]] = defaultdict(list)
+    for first in range(0, len(keys), PORTION):
+        some = keys[first : first + PORTION]
+        rows = Instance.objects.using(settings.DATABASE).select_related("type")
+        instances |= rows.in_bulk(some)
+        answers = Response.objects.using(settings.DATABASE).filter(pk__in=some)
+        responses |= {answer.pk: answer for answer in answers}
+        log = LogRecord.objects.using(settings.DATABASE).filter(instance__in=some)
+        for record in log.order_by("pk"):
+            records[record.instance_id, record.attempt].append(record)  # type: ignore[index]
+    return [
+        _run(
+            claimed,
+            error,
+            instances.get(claimed.instance),
+            responses.get(claimed.instance),
+            records[claimed.key],
+        )
+        for claimed, error in attempts
+    ]
+
+
+def _run(
+    claimed: Claimed,
+    error: BaseException | None,
+    instance: Instance | None,
+    response: Response | None,
+    records: Sequence[LogRecord],
+) -> Run:
+    said = [record.message for record in records if record.kind == Kind.MESSAGE]
+    moved = [record.state for record in records if record.event]
+    # Of what is not kept, the end is not either.
+    state = moved[-1] if moved else str(State.FINISHED)
+    is_last = instance is not None and instance.attempt == claimed.attempt
+    answers = response if is_last and state == State.FINISHED else None
+    if state != State.FAILED or instance is None or not is_last:
+        reason = ""
+    else:
+        reason = str(instance.reason)
+    return Run(
+        type=claimed.type,
+        uuid=claimed.uuid,
+        attempt=claimed.attempt,
+        state=str(state),
+        reason=reason,
+        response=answers.value if answers else None,
+        files=answers.files if answers else (),
+        log="\n".join(said),
+        error=error,
+        instance=instance,
+    )

@@ -1,0 +1,185 @@
+"""What a test expects to be enqueued: a Type, arguments and options; and what is like it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from datetime import datetime, timedelta
+from typing import Any
+
+from ..authoring.task_type import TaskType
+from ..conf import settings
+from ..exceptions import ATPError, InvalidInputs
+from ..models import Inputs, Instance, Task
+from ..payload import binding, codec
+from ..verbs.registry import registry
+from ..words.hints import did_you_mean, seconds
+from ..words.options import Options, instant
+
+# Those that say how it is enqueued, and are not kept.
+_OF_ENQUEUE = ("existing", "on_full", "delay_tolerance", "exact")
+# The options by which what is there can be told apart.
+OPTIONS = tuple(field.name for field in fields(Options) if field.name not in _OF_ENQUEUE)
+_TIMES = ("run_after", "start_before")
+# A delay counts from when the options were looked at, a moment before the Instance was made.
+_MOMENT = timedelta(seconds=10)
+
+
+def declared(type: Any) -> TaskType:
+    """Return a declared Type: itself, by its identifier, or that of a task of django.tasks.
+
+    Raises UnknownType.
+    """
+    path = getattr(type, "module_path", None)
+    return registry.get(path if isinstance(path, str) else str(type))
+
+
+def arguments(
+    type: TaskType, args: Sequence[Any], given: Mapping[str, Any], known: Sequence[str]
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Divide what is given into arguments of the handler, by name, and others that are ``known``.
+
+    An argument of the handler comes first. Raises InvalidInputs for what is neither, and where
+    a name could be both.
+    """
+    signature = type.signature
+    parameters = signature.parameters
+    is_open = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
+    own, others = {}, {}
+    for name, value in given.items():
+        if name in parameters and name in known and "inputs" not in given:
+            raise InvalidInputs(
+                f"{name!r} is an argument of {type} and means something here too: give the "
+                "arguments as inputs={…}.",
+                argument=name,
+            )
+        if name in known:
+            others[name] = value
+        elif name in parameters or is_open:
+            own[name] = value
+        else:
+            raise InvalidInputs(
+                f"{type} has no argument {name!r}, and there is no option of this name."
+                f"{did_you_mean(name, [*parameters, *known])}",
+                argument=name,
+            )
+    inputs = others.pop("inputs", None)
+    own |= inputs or {}
+    try:
+        bound = signature.bind_partial(*args, **own)
+    except TypeError as error:
+        raise InvalidInputs(f"{type}{signature}: {error}.") from None
+    return named(bound.arguments, signature), others
+
+
+def named(arguments: Mapping[str, Any], signature: Any) -> dict[str, Any]:
+    """Return bound arguments by name, what ``**values`` takes among them."""
+    found = dict(arguments)
+    for name, parameter in signature.parameters.items():
+        if parameter.kind is parameter.VAR_KEYWORD:
+            found |= found.pop(name, {})
+    return found
+
+
+@dataclass(frozen=True)
+class Expected:
+    """A Type, and the arguments and options that an Instance of it is to have, by name."""
+
+    type: TaskType
+    arguments: Mapping[str, Any]
+    options: Mapping[str, Any]
+
+    @classmethod
+    def of(cls, type: Any, args: Sequence[Any], given: Mapping[str, Any]) -> Expected:
+        """Raises UnknownType, InvalidInputs or InvalidOption."""
+        found = declared(type)
+        own, options = arguments(found, args, given, (*OPTIONS, "inputs"))
+        _check_options(options)
+        return cls(found, own, options)
+
+    def __str__(self) -> str:
+        told = [f"{name}={value!r}" for name, value in (self.arguments | self.options).items()]  # type: ignore[operator]
+        return f"{self.type}({', '.join(told)})"
+
+    def differences(self, instance: Instance, inputs: Inputs, task: Task | None) -> list[str]:
+        """Return what is other than expected of an Instance, a line for each name."""
+        try:
+            there = given_to(self.type, inputs)
+        except ATPError as error:
+            return [f"its inputs cannot be read: {error}"]
+        lines = []
+        for name, wanted in self.arguments.items():
+            if name not in there:
+                lines.append(f"{name} is not given, expected {wanted!r}")
+            elif not _is_same(there[name], wanted):
+                lines.append(f"{name}={there[name]!r}, expected {wanted!r}")
+        for name, wanted in self.options.items():
+            value = _option(instance, task, name)
+            if not _is_option(instance, name, value, wanted):
+                lines.append(f"{name}={_shown(value)}, expected {_shown(wanted)}")
+        return lines
+
+
+def given_to(type: TaskType, inputs: Inputs) -> dict[str, Any]:
+    """Return the arguments by name that a handler will be given, its defaults among them."""
+    args, kwargs = binding.unbind(inputs.value)
+    bound = type.signature.bind(*args, **kwargs)
+    bound.apply_defaults()
+    return named(bound.arguments, type.signature)
+
+
+def _check_options(options: Mapping[str, Any]) -> None:
+    """Raise InvalidOption for a value that no option could have."""
+    plain = {name: value for name, value in options.items() if name not in _TIMES}
+    Options(**plain)
+    for name in _TIMES:
+        value = options.get(name)
+        if value is not None and not isinstance(value, timedelta):
+            instant(name, value)
+
+
+def _is_same(there: Any, wanted: Any) -> bool:
+    """Compare with a value as it is, or as the queue would carry it."""
+    if bool(wanted == there):
+        return True
+    try:
+        return bool(codec.decode(codec.encode(wanted, what="It")) == there)
+    except (ATPError, TypeError):
+        return False
+
+
+def _option(instance: Instance, task: Task | None, name: str) -> Any:
+    if name == "run_after":
+        return task.due_at if task else None
+    if name == "timeout":
+        return instance.timeout
+    return getattr(instance, name)
+
+
+def _is_option(instance: Instance, name: str, there: Any, wanted: Any) -> bool:
+    if name == "timeout":
+        return bool(there == (None if wanted is None else seconds(wanted)))
+    if name not in _TIMES:
+        return bool(there == wanted)
+    if name == "run_after" and wanted is None:
+        return there is None or there <= instance.created
+    if there is None or wanted is None:
+        return there is wanted
+    if isinstance(wanted, timedelta):
+        return -_MOMENT <= there - instance.created - wanted <= timedelta(0)
+    return bool(there == instant(name, wanted))
+
+
+def _shown(value: Any) -> str:
+    return value.isoformat() if isinstance(value, datetime) else repr(value)
+
+
+def rows_of(type: TaskType) -> list[tuple[Instance, Inputs, Task | None]]:
+    """Return the Instances of a Type that there are, oldest first, each with its rows."""
+    alias = settings.DATABASE
+    own = Instance.objects.using(alias).of_type(type.identifier).select_related("type")
+    instances = list(own.order_by("pk"))
+    keys = {"instance__type__identifier": type.identifier}
+    inputs = {row.pk: row for row in Inputs.objects.using(alias).filter(**keys)}
+    tasks = {row.pk: row for row in Task.objects.using(alias).filter(**keys)}
+    return [(each, inputs[each.pk], tasks.get(each.pk)) for each in instances]

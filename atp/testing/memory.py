@@ -1,0 +1,180 @@
+"""MemoryContext: a context for unit tests of handlers, with no queue behind it."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from uuid import uuid4
+
+from django.db import transaction
+
+from ..authoring.context import Context
+from ..authoring.task_type import TaskType
+from ..conf import settings
+from ..exceptions import InvalidGraph
+from ..graphs.results import NoResult
+from ..payload import codec
+from ..store.values import Checkpoint, Claimed, Parameters
+
+if TYPE_CHECKING:
+    from ..authoring.growing import Growth
+    from ..authoring.results import Results
+
+
+class MemoryContext(Context):
+    """Takes what a handler says, and keeps it: ``messages``, ``progressed`` and ``published``.
+
+    ``messages`` are pairs of level and text, ``progressed`` of fraction and text. ``kept`` are
+    the results of steps by name: those of one context can be given to the next, as to a later
+    attempt. A sleep is over at once. After :meth:`cancel` the attempt has to end.
+    """
+
+    def __init__(
+        self,
+        type: TaskType | None = None,
+        *,
+        attempt: int = 1,
+        identifier: str | None = None,
+        collection: str = "",
+        priority: int = 0,
+        results: Mapping[str, Any] | None = None,
+        kept: Mapping[str, Any] | None = None,
+    ) -> None:
+        self.messages: list[tuple[int, str]] = []
+        self.progressed: list[tuple[float | None, str]] = []
+        self.published: list[dict[str, Any]] = []
+        self.kept: dict[str, Any] = dict(kept or {})
+        self._given = dict(results or {})
+        self._reason: str | None = None
+        self._folder = tempfile.TemporaryDirectory(
+            prefix="atp-testing-", ignore_cleanup_errors=True
+        )
+        super().__init__(
+            _claimed(type, attempt, identifier, collection, priority),
+            report=self._take,
+            interruption=lambda: self._reason,
+            scratch_root=Path(self._folder.name),
+            halting=_Free(),
+            keeper=_Keeper(self.kept, type.serializer if type else codec.JSON),
+        )
+
+    def cancel(self) -> None:
+        """Ask the attempt to end: ``check()`` raises Interrupted from now on."""
+        self._reason = "asked to end"
+
+    def close(self) -> None:
+        """Send what was held back, and remove the scratch directory."""
+        self.end()
+        self.remove_scratch()
+        self._folder.cleanup()
+
+    @property
+    def results(self) -> Results:
+        """The outputs of other nodes that were given, by name."""
+        return _Given(self._given)  # type: ignore[return-value]
+
+    @property
+    def undoes(self) -> None:
+        """It undoes nothing."""
+        return
+
+    def graph(self) -> Growth:
+        raise InvalidGraph("This context is in no graph: enqueue one, and drain it.")
+
+    def flush(self) -> None:
+        """Take each progress, however soon it comes after the last."""
+        super().flush()
+        self._progress_sent = float("-inf")
+
+    def _take(self, kind: str, *values: Any, at: float | None = None) -> None:
+        if kind == "log":
+            self.messages.append((values[0], values[1]))
+        elif kind == "progress":
+            self.progressed.append((values[0], values[1]))
+        elif kind == "file":
+            self.published.append(values[0])
+
+
+class _Given:
+    def __init__(self, given: Mapping[str, Any]) -> None:
+        self._given = given
+
+    def __getitem__(self, name: str) -> Any:
+        if name not in self._given:
+            raise NoResult(f"There is no node {name!r}: context(results={{…}}) gives results.")
+        return self._given[name]
+
+
+class _Free:
+    """Nobody pauses it, and it may pause."""
+
+    def look(self) -> None:
+        pass
+
+    def own(self, message: str) -> AbstractContextManager[None]:
+        return nullcontext()
+
+
+class _Keeper:
+    """Keeps results of steps as values, as the queue would carry them."""
+
+    def __init__(self, kept: dict[str, Any], format: str) -> None:
+        self._kept, self._format = kept, format
+
+    def find(self, context: Context, name: str) -> Checkpoint | None:
+        if name not in self._kept:
+            return None
+        return Checkpoint(is_done=True, payload=codec.encode(self._kept[name], format=self._format))
+
+    def begin(
+        self, context: Context, name: str, delay: timedelta | None = None
+    ) -> Checkpoint | None:
+        if delay is not None:
+            return Checkpoint(is_done=True)
+        return self.find(context, name)
+
+    def keep(
+        self, context: Context, name: str, payload: codec.Payload, took: timedelta | None = None
+    ) -> None:
+        self._kept[name] = codec.decode(payload)
+
+    def transaction(self, context: Context, name: str) -> AbstractContextManager[Any]:
+        return transaction.atomic(using=settings.DATABASE)
+
+    def format(self, context: Context) -> str:
+        return self._format
+
+
+def _claimed(
+    type: TaskType | None, attempt: int, identifier: str | None, collection: str, priority: int
+) -> Claimed:
+    declared = type or TaskType(handler=print, identifier="testing")
+    said = declared.registration()
+    return Claimed(
+        instance=0,
+        name=str(uuid4()),
+        attempt=attempt,
+        format=declared.serializer,
+        data="{}",
+        identifier=identifier,
+        collection=collection,
+        priority=priority,
+        retries=attempt - 1,
+        restarts=0,
+        lost=0,
+        own=None,
+        parameters=Parameters(
+            type=declared.identifier,
+            timeout=said.timeout,
+            max_retries=said.max_retries,
+            backoff=said.backoff,
+            backoff_max=said.backoff_max,
+            max_restarts=said.max_restarts,
+            max_memory=said.max_memory,
+        ),
+        time=None,
+    )

@@ -1,0 +1,27 @@
+"""The plugin of pytest: the fixtures ``atp`` and ``atp_daemon``. It needs pytest-django."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from .daemon import DaemonProcess
+    from .kit import Kit
+
+
+@pytest.fixture
+def atp(db: Any) -> Iterator[Kit]:
+    """The testing kit. With ``transactional_db`` the test has no transaction around it."""
+    from .kit import Kit
+
+    with Kit() as kit:
+        yield kit
+
+
+@pytest.fixture
+def atp_daemon(transactional_db: Any, atp: Kit) -> DaemonProcess:
+    """A real atpd on the test's database, with two workers; it ends with the test."""
+    return atp.daemon()

@@ -1,0 +1,1 @@
+"""When a schedule runs: cron expressions, intervals, time zones. No database, no clock."""

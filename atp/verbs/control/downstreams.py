@@ -1,0 +1,106 @@
+"""The verbs of downstreams: the services that handlers call."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+from django.utils import timezone
+
+from ...conf import settings
+from ...exceptions import InvalidLimit, UnknownDownstream
+from ...models import Downstream
+from ...protection.values import State
+from ...store import get_store
+from ...words.hints import did_you_mean
+from ..actor import check_by
+
+# In calls a second.
+SLOWEST, FASTEST = 0.001, 1_000_000.0
+# Stands for "leave it as it is".
+KEEP: Any = object()
+
+
+def downstreams() -> list[Downstream]:
+    """Return the downstreams that Types name, by name."""
+    return list(Downstream.objects.using(settings.DATABASE))
+
+
+def get_downstream(name: str) -> Downstream:
+    """Return a downstream by its name. Raises UnknownDownstream."""
+    rows = Downstream.objects.using(settings.DATABASE)
+    found = rows.filter(name=name).first() if str(name).isprintable() else None
+    if found is None:
+        hint = did_you_mean(name, rows.values_list("name", flat=True))
+        raise UnknownDownstream(f"No Type names the downstream {name!r}.{hint}")
+    return found
+
+
+def downstream(
+    name: str,
+    *,
+    ceiling: float | None = KEEP,
+    floor: float | None = KEEP,
+    expected: datetime | str | None = None,
+    by: str = "",
+) -> Downstream:
+    """Set between which rates a downstream is called, in calls a second; returns its row.
+
+    With a ``ceiling`` it is never called more often, even while it is healthy; the ``floor`` is
+    the rate that refusals do not lower any more. What is not given stays; None is none. Without
+    both, the row is returned as it is. ``expected`` is the state that it has to be in, or since
+    when it has been in it. Raises UnknownDownstream, InvalidLimit, or DownstreamChanged if
+    somebody else was quicker.
+    """
+    check_by(by)
+    given = {"ceiling": ceiling, "floor": floor}
+    changes = {column: value for column, value in given.items() if value is not KEEP}
+    row = get_downstream(name)
+    if not changes:
+        return row
+    for column, value in changes.items():
+        _check_rate(column, value)
+    highest, lowest = ({"ceiling": row.ceiling, "floor": row.floor} | changes).values()
+    if highest is not None and lowest is not None and lowest > highest:
+        raise InvalidLimit(f"floor={lowest:g} is above ceiling={highest:g}.")
+    return get_store().bound(name, who=by, expected=_expected(expected), **changes)
+
+
+def reset_downstream(
+    name: str, *, expected: datetime | str | None = None, by: str = ""
+) -> Downstream:
+    """Take a downstream as healthy again, whatever daemons have found; as :func:`downstream`."""
+    check_by(by)
+    get_downstream(name)
+    return get_store().reset(name, who=by, expected=_expected(expected))
+
+
+def trip_downstream(
+    name: str, *, expected: datetime | str | None = None, by: str = ""
+) -> Downstream:
+    """Let nothing call a downstream for now; then one probes it. As :func:`downstream`."""
+    check_by(by)
+    get_downstream(name)
+    return get_store().trip(name, who=by, expected=_expected(expected))
+
+
+def _check_rate(column: str, value: Any) -> None:
+    if value is None:
+        return
+    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    if not is_number or not SLOWEST <= value <= FASTEST:
+        hint = " To let nothing through, hold the gates of its Types." if value == 0 else ""
+        raise InvalidLimit(
+            f"{column}={value!r}: must be from {SLOWEST:g} to {FASTEST:.0f} calls a second.{hint}"
+        )
+
+
+def _expected(expected: object) -> datetime | str | None:
+    if expected is None or (isinstance(expected, str) and expected in set(State)):
+        return expected
+    if isinstance(expected, datetime) and timezone.is_aware(expected):
+        return expected
+    raise InvalidLimit(
+        f"expected={expected!r}: must be one of {', '.join(State)}, or since when it has been so, "
+        "with an offset."
+    )

@@ -1,0 +1,127 @@
+"""The verbs of gates: hold, drop, open."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING
+
+from django.utils import timezone
+
+from ...conf import settings
+from ...exceptions import InvalidGate, InvalidOption
+from ...models import Gate
+from ...store import get_store
+from ...words.options import check_text, instant
+from ..actor import check_by
+from .scope import scope_of
+
+if TYPE_CHECKING:
+    from ..types import TypeLike
+
+
+def hold(
+    type: TypeLike | None = None,
+    collection: str | None = None,
+    *,
+    reason: str = "",
+    until: datetime | timedelta | None = None,
+    expected: datetime | str | None = None,
+    by: str = "",
+) -> Gate:
+    """Let what is there wait: nothing of it is started. Returns the Gate.
+
+    ``until`` is when it opens by itself, a datetime or a timedelta from now. ``was`` of the
+    Gate is the one that it replaces, if that was shut. ``expected`` is how the gate has to
+    be for that: "open", "hold" or "drop", or the datetime since when it has been as it is.
+    Raises UnknownType, InvalidGate, or GateChanged if somebody else was quicker.
+    """
+    return _shut("hold", type, collection, reason, until, expected, by)
+
+
+def drop(
+    type: TypeLike | None = None,
+    collection: str | None = None,
+    *,
+    reason: str = "",
+    until: datetime | timedelta | None = None,
+    expected: datetime | str | None = None,
+    by: str = "",
+) -> Gate:
+    """Let what waits there, and what is enqueued from now on, FAIL as DROPPED.
+
+    As :func:`hold`; the daemons do it, in portions.
+    """
+    return _shut("drop", type, collection, reason, until, expected, by)
+
+
+def open_gate(
+    type: TypeLike | None = None,
+    collection: str | None = None,
+    *,
+    reason: str = "",
+    expected: datetime | str | None = None,
+    by: str = "",
+) -> Gate | None:
+    """Open a gate; returns the Gate that it was, None if it was open: then nothing is written.
+
+    Those of other scopes stay as they are. ``expected`` and what is raised: as :func:`hold`.
+    """
+    check_by(by)
+    scope = scope_of(type, collection)
+    _check_reason(reason)
+    expected = _expected(expected)
+    return get_store().open(scope, who=by, reason=reason, expected=expected)
+
+
+def gates(*, now: datetime | None = None) -> list[Gate]:
+    """The Gates that are shut, of all scopes."""
+    now = get_store().now() if now is None else now
+    rows = Gate.objects.using(settings.DATABASE).select_related("type")
+    return [gate for gate in rows if gate.until is None or gate.until > now]
+
+
+def _shut(
+    mode: str,
+    type: TypeLike | None,
+    collection: str | None,
+    reason: str,
+    until: datetime | timedelta | None,
+    expected: datetime | str | None,
+    by: str,
+) -> Gate:
+    check_by(by)
+    scope = scope_of(type, collection)
+    _check_reason(reason)
+    store = get_store()
+    until, expected = _until(until, store.now), _expected(expected)
+    return store.shut(scope, mode, who=by, reason=reason, until=until, expected=expected)
+
+
+def _expected(expected: object) -> datetime | str | None:
+    if expected in (None, "open", "hold", "drop"):
+        return expected
+    if isinstance(expected, datetime) and timezone.is_aware(expected):
+        return expected
+    raise InvalidGate(
+        f"expected={expected!r}: must be 'open', 'hold' or 'drop', or since when the gate has been "
+        "as it is, with an offset."
+    )
+
+
+def _check_reason(reason: object) -> None:
+    try:
+        check_text("reason", reason)
+    except InvalidOption as wrong:
+        raise InvalidGate(str(wrong)) from None
+
+
+def _until(until: datetime | timedelta | None, now: Callable[[], datetime]) -> datetime | None:
+    """Return a point in time in UTC that lies ahead. Raises InvalidGate."""
+    try:
+        until = instant("until", until, now)
+    except InvalidOption as wrong:
+        raise InvalidGate(str(wrong)) from None
+    if until is not None and until <= now():
+        raise InvalidGate(f"until={until} has passed.")
+    return until

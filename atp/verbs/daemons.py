@@ -1,0 +1,47 @@
+"""Telling daemons what to do: the verbs; :mod:`atp.queue` is where they are called."""
+
+from uuid import UUID
+
+from ..conf import settings
+from ..exceptions import InvalidOption, UnknownDaemon
+from ..models import Daemon
+from ..store import get_store
+from ..words.hints import did_you_mean
+from ..words.orders import Order
+from .actor import check_by
+
+
+def get_daemon(name: UUID | str) -> Daemon:
+    """Return the Daemon of this uuid, or of this ``host:pid``. Raises UnknownDaemon."""
+    # A process may have been lost and another have its pid: the newest is meant.
+    rows = Daemon.objects.using(settings.DATABASE).order_by("-pk")
+    text = str(name)
+    try:
+        found = rows.filter(uuid=UUID(text))
+    except ValueError:
+        host, _, pid = text.rpartition(":")
+        is_pid = pid.isascii() and pid.isdecimal() and len(pid) < 10
+        found = rows.filter(host=host, pid=int(pid)) if is_pid and host.isprintable() else ()
+    for daemon in found:
+        return daemon
+    known = [str(row) for row in rows]
+    raise UnknownDaemon(
+        f"There is no daemon {text}: it has left, or never was.{did_you_mean(text, known)}"
+    )
+
+
+def command(daemon: Daemon | UUID | str, order: Order | str, *, by: str = "") -> Daemon:
+    """Tell a daemon to go quiet, to resume or to stop, by request on its row; returns the row.
+
+    ``daemon`` is a Daemon or a uuid, ``order`` "quiet", "resume" or "stop". The daemon acts on
+    it within a second or two; its ``mode`` says when it has. Raises UnknownDaemon, or
+    IllegalOrder where it does that already, is stopping, or is lost.
+    """
+    check_by(by)
+    if order not in Order.values:
+        raise InvalidOption(
+            f"order={order!r}: must be one of {', '.join(Order.values)}."
+            f"{did_you_mean(str(order), Order.values)}"
+        )
+    uuid = daemon.uuid if isinstance(daemon, Daemon) else get_daemon(daemon).uuid
+    return get_store().command(uuid, Order(order), who=by)

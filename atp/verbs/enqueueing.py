@@ -1,0 +1,244 @@
+"""Enqueueing: one Instance, many of a Type, or calls of many Types."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+
+from django.db import transaction
+
+from .. import signals
+from ..conf import settings
+from ..exceptions import ATPError, InvalidInputs, InvalidOption
+from ..middleware import carrying
+from ..payload import binding, codec, own
+from ..rows.task import HOOKED
+from ..store import get_store
+from ..store.values import Submission
+from ..words.hints import seconds
+from ..words.options import OF_UNIQUE, Options, check_text
+from .overload.writing import write
+
+if TYPE_CHECKING:
+    from ..authoring.task_type import TaskType
+    from ..models import Instance
+    from ..store.contract import Store
+
+P = ParamSpec("P")
+A = TypeVar("A")
+B = TypeVar("B")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Call:
+    """One call of a handler that is to be: a declared Type with its options, and arguments."""
+
+    task_type: TaskType
+    args: tuple[Any, ...] = ()
+    kwargs: Mapping[str, Any] = field(default_factory=dict)
+
+
+def enqueue(task_type: TaskType[P, Any], /, *args: P.args, **kwargs: P.kwargs) -> Instance:
+    """Enqueue one Instance; see :meth:`TaskType.enqueue`."""
+    store = get_store()
+    submission = _submission(store, task_type, args, kwargs)
+    made = write(store, [task_type], [submission])
+    _tell(made)
+    return made[0]
+
+
+def _tell(instances: Iterable[Instance]) -> None:
+    """Send the signal ``enqueued`` for each that is new."""
+    if signals.enqueued.has_listeners():
+        for instance in instances:
+            if instance.is_new:
+                signals.enqueued.send_robust(sender=type(instance), instance=instance)
+
+
+def _submission(
+    store: Store, task_type: TaskType, args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> Submission:
+    options = task_type.options.checked(store.now)
+    check_existing(options, options.identifier)
+    most = settings.MAX_INPUTS_SIZE
+    return submission_of(task_type, args, kwargs, options, options.identifier, most)
+
+
+def enqueue_many(
+    task_type: TaskType,
+    inputs: Iterable[Mapping[str, Any] | Sequence[Any]],
+    *,
+    identifiers: Iterable[str | None] | None = None,
+) -> Sequence[Instance]:
+    """Enqueue many Instances, all or none; see :meth:`TaskType.enqueue_many`."""
+    given = _each_row(arguments_of, inputs)
+    names = identifiers_of(task_type, len(given), identifiers)
+    store = get_store()
+    # One look at the options, however many there are.
+    options = task_type.options.checked(store.now)
+    most = settings.MAX_INPUTS_SIZE
+
+    def submission(row: tuple[Any, str | None]) -> Submission:
+        (args, kwargs), name = row
+        return submission_of(task_type, args, kwargs, options, name, most)
+
+    submissions = _each_row(submission, zip(given, names, strict=True))
+    made = write(store, [task_type], submissions)
+    _tell(made)
+    return made
+
+
+def _each_row(read: Callable[[A], B], rows: Iterable[A]) -> list[B]:
+    """Return what ``read`` makes of each row; an error says which row it is about."""
+    made = []
+    for number, row in enumerate(rows):
+        try:
+            made.append(read(row))
+        except ATPError as error:
+            error.call = number
+            error.args = (f"Row {number}, counted from 0: {error}", *error.args[1:])
+            raise
+    return made
+
+
+def enqueue_calls(calls: Iterable[Call]) -> list[Instance]:
+    """Enqueue calls of any Types, each with options of its own, all or none.
+
+    Returns the Instances in the same order. Raises what
+    :meth:`TaskType.enqueue` does; what is wrong with one call, and not with
+    two together, has its place among them as ``call``.
+    """
+    store = get_store()
+    of_type = defaultdict(list)
+    for number, call in enumerate(calls):
+        try:
+            submission = _submission(store, call.task_type, call.args, call.kwargs)
+        except ATPError as error:
+            error.call = number
+            raise
+        of_type[call.task_type.identifier].append((number, call.task_type, submission))
+    enqueued: dict[int, Instance] = {}
+    # A verb of the store is a transaction already.
+    together = transaction.atomic(using=settings.DATABASE) if len(of_type) > 1 else nullcontext()
+    with together:
+        for numbered in of_type.values():
+            numbers, task_types, submissions = zip(*numbered, strict=True)
+            instances = write(store, task_types, list(submissions))
+            enqueued.update(zip(numbers, instances, strict=True))
+    made = [enqueued[number] for number in sorted(enqueued)]
+    _tell(made)
+    return made
+
+
+# Submissions: calls that are bound to the signature, and serialized
+
+
+def submission_of(
+    task_type: TaskType,
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any],
+    options: Options,
+    identifier: str | None,
+    limit: int | None,
+) -> Submission:
+    """Return what the store is asked to enqueue; ``options`` have been checked.
+
+    ``limit`` is the largest size of serialized inputs, in bytes.
+    """
+    hooks = options.hooks
+    return Submission(
+        payload_of(task_type, args, kwargs, limit),
+        identifier,
+        options.collection,
+        options.priority,
+        options.run_after,  # type: ignore[arg-type]
+        options.start_before,  # type: ignore[arg-type]
+        options.created_by,
+        HOOKED if hooks else None,
+        own.of(
+            timeout=seconds(options.timeout),
+            max_retries=options.max_retries,
+            unique=options.unique,
+            hooks=[spec.hook.entry() for spec in hooks] or None,
+            carried=carrying.saved(),
+        ),
+        options.unique,
+        options.existing,
+    )
+
+
+def arguments_of(item: object) -> tuple[tuple[Any, ...], Mapping[str, Any]]:
+    """Return the arguments that an item of enqueue_many() stands for, as ``(args, kwargs)``.
+
+    Raises InvalidInputs.
+    """
+    if isinstance(item, Mapping):
+        return (), item
+    if isinstance(item, (tuple, list)):
+        return tuple(item), {}
+    raise InvalidInputs(
+        f"enqueue_many() takes mappings of keyword arguments or tuples of arguments, not {item!r}."
+    )
+
+
+def payload_of(
+    task_type: TaskType, args: Sequence[Any], kwargs: Mapping[str, Any], limit: int | None = None
+) -> codec.Payload:
+    """Return the serialized arguments of a call. Raises what :meth:`TaskType.enqueue` does."""
+    name, format = task_type.identifier, task_type.serializer
+    signature, plain = task_type.signatures
+    bound = binding.bind(name, signature, args, kwargs, plain)
+    if task_type.as_called:
+        bound = binding.as_called(args, kwargs)
+    codec.check_format(format)
+    return codec.encode(bound, format=format, limit=limit, what=f"Inputs of {name!r}")
+
+
+def check_existing(options: Options, identifier: str | None) -> None:
+    """Check that what is to happen with an existing Instance can happen. Raises InvalidOption."""
+    existing, unique = options.existing, options.unique
+    if unique is not None and identifier is not None:
+        raise InvalidOption(
+            f"unique={unique!r} and an identifier both say what is there already: give one."
+        )
+    if existing in OF_UNIQUE and unique is None:
+        raise InvalidOption(f"existing={existing!r} is about what has the unique key: give unique.")
+    if existing == "redrive" and unique is not None:
+        raise InvalidOption("existing='redrive' is about an identifier: what has a key is live.")
+    if existing == "debounce" and options.run_after is None:
+        raise InvalidOption("existing='debounce' moves the due time: give run_after.")
+    if existing != "raise" and unique is None and identifier is None:
+        raise InvalidOption(
+            f"existing={existing!r} says what to do if the identifier is taken: give one."
+        )
+
+
+def identifiers_of(
+    task_type: TaskType, count: int, identifiers: Iterable[str | None] | None
+) -> list[str | None]:
+    """Return the identifier of each of ``count`` Instances, or None. Raises InvalidOption."""
+    named, unique = task_type.options.identifier, task_type.options.unique
+    if unique is not None and count > 1:
+        raise InvalidOption(
+            f"using(unique={unique!r}) is for one Instance, not {count}: enqueue each by itself."
+        )
+    if identifiers is None:
+        check_existing(task_type.options, named)
+        if named is not None and count > 1:
+            raise InvalidOption(
+                f"using(identifier={named!r}) names one Instance, not {count}: "
+                "give enqueue_many() its identifiers=[…]."
+            )
+        return [named] * count
+    names = list(identifiers)
+    if len(names) != count:
+        raise InvalidOption(f"{len(names)} identifiers for {count} inputs.")
+    for name in names:
+        if name is not None:
+            check_text("identifier", name, empty=False)
+        if unique is not None:
+            check_existing(task_type.options, name)
+    return names

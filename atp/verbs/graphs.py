@@ -1,0 +1,207 @@
+"""The verbs of graphs: submitting, cancelling, redriving, waiting, and the results of nodes."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+from uuid import UUID
+
+from django.db import connections
+
+from ..conf import settings
+from ..exceptions import IllegalTransition, UnknownGraph, WaitInTransaction, WaitTimeout
+from ..graphs.plan import GraphPlan
+from ..graphs.results import NoResult
+from ..models import Graph, Node, Task, Undo
+from ..rows.graph import REDRIVABLE
+from ..states import TERMINAL, State
+from ..store import get_store
+from ..store.values import CANCEL
+from .actor import check_by
+
+if TYPE_CHECKING:
+    from django.db.models import QuerySet
+
+# The pauses between two looks at a graph, in seconds.
+_FIRST, _LONGEST = 0.01, 0.5
+# So many names stand in one query.
+_MOST = 5000
+
+# A Graph, or its uuid.
+GraphLike = Graph | UUID | str
+
+
+def get_graph(uuid: UUID | str) -> Graph:
+    """Return the graph of this uuid. Raises UnknownGraph."""
+    try:
+        found = Graph.objects.using(settings.DATABASE).filter(uuid=UUID(str(uuid))).first()
+    except ValueError:
+        raise UnknownGraph(f"{uuid!r} is not a uuid, so there is no such graph.") from None
+    if found is None:
+        raise UnknownGraph(f"There is no graph {uuid}.")
+    return found
+
+
+def submit_graph(plan: GraphPlan) -> Graph:
+    """Write a graph, all of it or nothing; its nodes run as soon as what they wait for has ended.
+
+    It is part of the caller's transaction. Raises InvalidGraph or DuplicateIdentifier.
+    """
+    return get_store().graphs.submit(plan.checked())
+
+
+def cancel_graph(graph: GraphLike, by: str = "") -> int:
+    """Cancel all live nodes of a graph; returns how many, with those whose holder was asked.
+
+    What waits is FAILED at once, CANCELLED or UPSTREAM. Raises IllegalTransition, with nothing
+    written, if none lives, or the holders of all that do have been asked already.
+    """
+    graph, count = _meant(graph, by), 0
+    if is_cancellable(graph):
+        done = get_store().graphs.cancel(graph.pk, who=by)
+        count = len(done.failed) + len(done.asked)
+    if not count:
+        is_asked = _live(graph).exists()
+        why = "its live nodes have been asked to be already" if is_asked else "it has no live node"
+        raise IllegalTransition(f"The graph {graph} cannot be cancelled: {why}.")
+    return count
+
+
+def is_cancellable(graph: Graph) -> bool:
+    """Whether a node lives whose holder has not been asked to cancel it, in one query."""
+    return _live(graph).exclude(daemon__isnull=False, request=CANCEL).exists()
+
+
+def redrive_graph(graph: GraphLike, by: str = "") -> int:
+    """Send all FAILED nodes of a graph back to the queue; returns how many.
+
+    They wait for each other as before. What FINISHED is not run again. Of a graph that was
+    undone these are the nodes that undo. Raises IllegalTransition, with nothing written, if
+    none is FAILED.
+    """
+    graph = _meant(graph, by)
+    if not is_redrivable(graph):
+        none = "none of it is FAILED" if graph.undone is None else "it has been undone"
+        raise IllegalTransition(f"The graph {graph} cannot be redriven: {none}.")
+    count = get_store().graphs.redrive(graph.pk, who=by)
+    if not count:
+        raise IllegalTransition(
+            f"The graph {graph} cannot be redriven: somebody was quicker, or it is being removed."
+        )
+    return count
+
+
+def is_redrivable(graph: Graph) -> bool:
+    """Whether a node is FAILED, and may be redriven, in one query."""
+    nodes = Node.objects.using(settings.DATABASE).filter(REDRIVABLE, graph=graph.pk)
+    return nodes.filter(instance__state=State.FAILED).exists()
+
+
+def _meant(graph: GraphLike, by: str) -> Graph:
+    check_by(by)
+    return graph if isinstance(graph, Graph) else get_graph(graph)
+
+
+def _live(graph: Graph) -> QuerySet[Task]:
+    return Task.objects.using(settings.DATABASE).filter(instance__node__graph=graph.pk)
+
+
+def wait_for_graph(graph: Graph, timeout: float | None = None) -> None:
+    """Wait until no node of a graph is live, and nothing of it is to be undone.
+
+    ``timeout`` is in seconds; None waits for ever. Raises WaitTimeout, and
+    WaitInTransaction inside a transaction, which would never see it end.
+    """
+    if connections[settings.DATABASE].in_atomic_block:
+        raise WaitInTransaction("wait() inside a transaction would never return: commit first.")
+    live = Node.objects.using(settings.DATABASE).filter(
+        graph=graph.pk, instance__task__isnull=False
+    )
+    last = live.order_by().values_list("pk", flat=True)
+    deadline = None if timeout is None else time.monotonic() + timeout
+    pause, known = _FIRST, None
+    while True:
+        # As long as the one that was found lives, the others need not be looked through.
+        if known is None or not last.filter(pk=known).exists():
+            known = last.first()
+        if known is None and not _is_to_be_undone(graph):
+            # It may have been written after the first look, and then has nodes that live.
+            known = last.first()
+            if known is None:
+                return
+        left = None if deadline is None else deadline - time.monotonic()
+        if left is not None and left <= 0:
+            raise WaitTimeout(f"The graph {graph} has not ended after {timeout} s.")
+        time.sleep(pause if left is None else min(pause, left))
+        pause = min(2 * pause, _LONGEST)
+
+
+def _is_to_be_undone(graph: Graph) -> bool:
+    """Whether a graph of which no node is live will have some that undo others."""
+    undos = Undo.objects.using(settings.DATABASE).filter(
+        node__graph=graph.pk, node__graph__undone__isnull=True
+    )
+    return undos.filter(node__instance__state=State.FINISHED).exists() and is_redrivable(graph)
+
+
+def node_of(instance: int) -> Node | None:
+    """Return the node of an Instance, by its key, with its graph; None if it is in no graph.
+
+    What stands in the line of a schedule is in no graph.
+    """
+    nodes = Node.objects.using(settings.DATABASE).select_related("graph")
+    return nodes.filter(pk=instance, graph__isnull=False).first()
+
+
+def undone_by(instance: int) -> NodeResult | None:
+    """Return the result of the node that an Instance undoes; None if it undoes none."""
+    nodes = Node.objects.using(settings.DATABASE)
+    undone = nodes.filter(pk__in=nodes.filter(pk=instance).values("undoes"))
+    found = undone.select_related("instance__response").first()
+    return None if found is None else _result(found)
+
+
+@dataclass(frozen=True)
+class NodeResult:
+    """The output of a node, as its handler returned it; or the state and reason instead."""
+
+    name: str
+    state: str
+    reason: str = ""
+    output: Any = None
+
+    @property
+    def value(self) -> Any:
+        """The output. Raises NoResult if the node has not FINISHED."""
+        if self.state != State.FINISHED:
+            why = f" ({self.reason})" if self.reason else ""
+            raise NoResult(f"There is no result of {self.name!r}: it is {self.state}{why}.")
+        return self.output
+
+
+def results_of(instance: int, names: Iterable[str] | None = None) -> dict[str, NodeResult]:
+    """Return the results of other nodes of the graph of an Instance, by name.
+
+    Those of ``names``, or all that have ended. It is one query for up to some thousand. What
+    is in no graph has none.
+    """
+    nodes = Node.objects.using(settings.DATABASE)
+    own = nodes.filter(graph__in=nodes.filter(pk=instance).values("graph"))
+    own = own.select_related("instance__response").order_by()
+    if names is None:
+        return {node.name: _result(node) for node in own.filter(instance__state__in=TERMINAL)}
+    wanted = list(names)
+    found: dict[str, NodeResult] = {}
+    for start in range(0, len(wanted), _MOST):
+        some = own.filter(name__in=wanted[start : start + _MOST])
+        found |= {node.name: _result(node) for node in some}
+    return found
+
+
+def _result(node: Node) -> NodeResult:
+    instance = node.instance
+    response = getattr(instance, "response", None)
+    output = None if response is None else response.value
+    return NodeResult(node.name, instance.state, instance.reason, output)

@@ -1,0 +1,250 @@
+"""The verbs of Instances: finding, redriving, releasing, cancelling, pausing, resuming."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+from uuid import UUID
+
+from asgiref.sync import sync_to_async
+
+from ..conf import settings
+from ..exceptions import IllegalTransition, NotPausable, UnknownInstance
+from ..models import Inputs, Instance, Node, Response, Step, Task, Type
+from ..rows.graph import REDRIVABLE
+from ..states import Event, State
+from ..store import get_store
+from ..store.values import CANCEL, PAUSE, RELEASE, RESUME, Move
+from ..words import wording
+from ..words.hints import did_you_mean
+from .actor import check_by
+from .registry import registry
+
+if TYPE_CHECKING:
+    from django.db.models import QuerySet
+
+    from .types import TypeLike
+
+# An Instance, or its uuid.
+InstanceLike = Instance | UUID | str
+
+
+def get(
+    uuid: UUID | str | None = None, *, type: TypeLike | None = None, identifier: str | None = None
+) -> Instance:
+    """Return the Instance of this uuid, or of this Type and identifier. Raises UnknownInstance."""
+    rows = Instance.objects.using(settings.DATABASE).select_related("type")
+    try:
+        if uuid is not None:
+            return rows.get(uuid=uuid if isinstance(uuid, UUID) else UUID(str(uuid)))
+        if identifier is not None:
+            return rows.get(type__identifier=str(type), identifier=identifier)
+    except (Instance.DoesNotExist, ValueError):
+        pass
+    if uuid is None and identifier is None:
+        raise UnknownInstance("An Instance is found by its uuid, or by type and identifier.")
+    named = uuid if uuid is not None else f"of {type} with identifier {identifier!r}"
+    hint = _hint(str(type)) if uuid is None else ""
+    raise UnknownInstance(f"There is no Instance {named}.{hint}")
+
+
+async def aget(
+    uuid: UUID | str | None = None, *, type: TypeLike | None = None, identifier: str | None = None
+) -> Instance:
+    """Return an Instance as :func:`get` does, from a coroutine."""
+    return await sync_to_async(get)(uuid, type=type, identifier=identifier)
+
+
+def _hint(type: str) -> str:
+    """Return what helps if there is no such Type, with the closest that there is."""
+    known = list(Type.objects.using(settings.DATABASE).values_list("identifier", flat=True))
+    if type in known:
+        return ""
+    return f" No Type {type!r} is registered.{did_you_mean(type, known)}"
+
+
+def meant(instances: Iterable[object], by: str = "") -> list[Instance]:
+    """Return the Instances that a verb is given, each itself or by its uuid, as a list.
+
+    ``by`` is who asks, for the log. Raises UnknownInstance, or InvalidOption where ``by`` is
+    no text that the log takes: before anything is written.
+    """
+    check_by(by)
+    return [_meant(given) for given in instances]
+
+
+def _meant(given: object) -> Instance:
+    if isinstance(given, Instance):
+        return given
+    if isinstance(given, (str, UUID)):
+        return get(given)
+    raise UnknownInstance(f"There is no Instance {given!r}: give an Instance or its uuid.")
+
+
+def inputs(instance: InstanceLike) -> Inputs | None:
+    """Return the Inputs of an Instance, or None while it is removed. Raises UnknownInstance."""
+    return Inputs.objects.using(settings.DATABASE).filter(pk=_meant(instance).pk).first()
+
+
+def response(instance: InstanceLike) -> Response | None:
+    """Return the Response of an Instance, or None for none (RFC 14). Raises UnknownInstance."""
+    return Response.objects.using(settings.DATABASE).filter(instance=_meant(instance)).first()
+
+
+def steps(instance: InstanceLike) -> QuerySet[Step]:
+    """Return the steps of an Instance in the order in which they were begun first."""
+    return Step.objects.using(settings.DATABASE).filter(instance=_meant(instance)).order_by("id")
+
+
+def task(instance: InstanceLike) -> Task | None:
+    """Return the Task of an Instance, with its daemon; None if it has ended."""
+    tasks = Task.objects.using(settings.DATABASE).select_related("daemon")
+    return tasks.filter(pk=_meant(instance).pk).first()
+
+
+# Instances written or removed in one statement.
+CHUNK = 1000
+_BEING_CANCELLED = "has been asked to be cancelled already"
+
+
+def redrive(*instances: InstanceLike, by: str = "") -> None:
+    """Send FAILED Instances back to the queue, with their budgets as new.
+
+    Of a graph what is upstream comes first; what waits for others waits for them again. Raises
+    IllegalTransition if one is not FAILED, or waits for one that is and is not redriven with
+    it; the others are redriven.
+    """
+    instances = meant(instances, by)
+    changes = [Move(event=Event.REDRIVE, instance=i.pk, who=by) for i in instances]
+    refused = get_store().record(changes)
+    refresh(instances)
+    for refusal in refused:
+        instance = next(i for i in instances if i.pk == refusal.instance)
+        is_failed = instance.state == State.FAILED
+        why = _why_not_redriven(instance) if is_failed else f"not {State.FAILED}"
+        raise IllegalTransition(
+            f"{instance.uuid} cannot be redriven: it is {wording.state(instance)}, {why}.",
+            event=Event.REDRIVE,
+            state=State(instance.state),
+        )
+
+
+def _why_not_redriven(instance: Instance) -> str:
+    tasks = Task.objects.using(settings.DATABASE).filter(type=instance.type_id)
+    for other in tasks.filter(unique_key=instance.unique or "").select_related("instance"):
+        return f"and its unique key is taken by {other.instance.uuid}, which is live"
+    if Node.objects.using(settings.DATABASE).filter(pk=instance.pk).exclude(REDRIVABLE).exists():
+        return "and what its graph had done has been undone"
+    return "and so is a node that it waits for: redrive that first, or both together"
+
+
+def release(instance: InstanceLike, by: str = "") -> bool:
+    """Re-enqueue a live Instance (RFC 14).
+
+    If it is claimed, its holder is asked to stop the attempt and hand it
+    back; no budget is charged. If it waits, there is nothing to do. Returns
+    whether a holder was asked. Raises IllegalTransition if it is terminal.
+    """
+    [instance] = meant([instance], by)
+    asked = get_store().request(instance.pk, RELEASE, who=by)
+    refresh([instance])
+    is_cancelled = not asked and _asked_of(instance) == CANCEL
+    if not asked and (instance.is_terminal or is_cancelled):
+        more = f", and {_BEING_CANCELLED}" if is_cancelled else ""
+        raise IllegalTransition(
+            f"{instance.uuid} cannot be released: it is {wording.state(instance)}{more}.",
+            event=Event.RELEASE,
+            state=State(instance.state),
+        )
+    return asked
+
+
+def cancel(*instances: InstanceLike, by: str = "") -> list[Instance]:
+    """End live Instances: FAILED, with the reason CANCELLED.
+
+    What waits is FAILED at once. Of what is claimed the holder is asked: it interrupts the
+    handler, and kills it after its ``cancel_grace``; the Instance may finish before. Returns
+    those, which have not ended yet. Raises IllegalTransition if one is terminal, or has been
+    asked to be cancelled already; the others are cancelled.
+    """
+    instances = meant(instances, by)
+    keys = [instance.pk for instance in instances]
+    done = [get_store().cancel(chunk, who=by) for chunk in chunks(keys)]
+    failed, asked, before = (
+        {key for each in done for key in getattr(each, name)}
+        for name in ("failed", "asked", "before")
+    )
+    refresh(instances)
+    for instance in instances:
+        if instance.pk not in failed | asked:
+            more = f", and {_BEING_CANCELLED}" if instance.pk in before else ""
+            raise IllegalTransition(
+                f"{instance.uuid} cannot be cancelled: it is {wording.state(instance)}{more}.",
+                event=Event.FAIL,
+                state=State(instance.state),
+            )
+    return [instance for instance in instances if instance.pk in asked]
+
+
+def pause(instance: InstanceLike, by: str = "") -> None:
+    """Pause a RUNNING Instance (RFC 14).
+
+    Its daemon is asked: it stops at its next ``context.check()`` or ``progress()`` outside a
+    transaction, or, if its Type is stoppable, wherever it is. Raises IllegalTransition if it
+    is not running, or has been asked already; NotPausable if its Type is transactional, as
+    far as this process knows the Type.
+    """
+    [instance] = meant([instance], by)
+    type = instance.type.identifier
+    if registry.is_transactional(type):
+        raise NotPausable(
+            f"{instance.uuid} cannot be paused: {type} is transactional, so its handler is in a "
+            "transaction from its beginning to its end, and a pause would keep that open.",
+            event=Event.PAUSE,
+            state=State(instance.state),
+        )
+    _ask(instance, PAUSE, Event.PAUSE, "paused", by)
+
+
+def resume(instance: InstanceLike, by: str = "") -> None:
+    """Let a PAUSED Instance go on, as soon as there is a place for it.
+
+    If it has not paused yet, the wish is taken back: it is RUNNING then. Raises
+    IllegalTransition if it is neither paused nor about to be, or has been asked already.
+    """
+    [instance] = meant([instance], by)
+    _ask(instance, RESUME, Event.RESUME, "resumed", by)
+
+
+def _ask(instance: Instance, request: str, event: Event, done: str, by: str) -> None:
+    asked = get_store().request(instance.pk, request, who=by)
+    refresh([instance])
+    if asked:
+        return
+    words = {CANCEL: _BEING_CANCELLED, request: f"has been asked to be {done} already"}
+    before = words.get(_asked_of(instance))
+    more = f", and {before}" if before else ""
+    raise IllegalTransition(
+        f"{instance.uuid} cannot be {done}: it is {wording.state(instance)}{more}.",
+        event=event,
+        state=State(instance.state),
+    )
+
+
+def chunks(keys: Sequence[int]) -> list[Sequence[int]]:
+    return [keys[start : start + CHUNK] for start in range(0, len(keys), CHUNK)]
+
+
+def _asked_of(instance: Instance) -> str:
+    """Return the request to its holder; empty if there is none, or it has ended."""
+    tasks = Task.objects.using(settings.DATABASE).filter(pk=instance.pk)
+    return tasks.values_list("request", flat=True).first() or ""
+
+
+def refresh(instances: Iterable[Instance]) -> None:
+    """Read Instances anew. Raises UnknownInstance if one is gone."""
+    for instance in instances:
+        try:
+            instance.refresh_from_db(using=settings.DATABASE)
+        except Instance.DoesNotExist:
+            raise UnknownInstance(f"There is no Instance {instance.uuid} any more.") from None

@@ -1,0 +1,79 @@
+"""The verbs on error groups."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING
+
+from ...conf import settings
+from ...exceptions import InvalidOption
+from ...models import ErrorGroup
+from ...store import get_store
+from ...words.options import check_text
+from ..actor import check_by
+from .selection import error_group
+
+if TYPE_CHECKING:
+    from django.db.models import QuerySet
+
+_MAX_NOTE = 10_000
+
+
+def error_groups() -> QuerySet[ErrorGroup]:
+    """Return the error groups, those of which something failed last first.
+
+    A failure is counted in its group about a second after it was recorded.
+    """
+    return ErrorGroup.objects.using(settings.DATABASE).order_by("-last_seen", "-id")
+
+
+def get_error_group(named: ErrorGroup | str) -> ErrorGroup:
+    """Return the error group that is called so: by four of its digits or more.
+
+    Raises UnknownErrorGroup.
+    """
+    return error_group(named)
+
+
+def mute(group: ErrorGroup | str, *, until: datetime | None = None, by: str = "") -> ErrorGroup:
+    """Mute an error group: it alerts nobody. Returns it.
+
+    The next failure after ``until`` unmutes it; without that it is muted until somebody
+    unmutes it. Raises UnknownErrorGroup, InvalidOption.
+    """
+    check_by(by)
+    if until is not None and (not isinstance(until, datetime) or until.tzinfo is None):
+        raise InvalidOption(f"until={until!r}: must be a datetime with a time zone.")
+    if until is not None and until <= get_store().now():
+        raise InvalidOption(f"until={until.isoformat(' ', 'seconds')} has passed already.")
+    found = error_group(group)
+    get_store().errors.mute(found, by=by or "somebody", until=until)
+    return error_group(found)
+
+
+def moment(until: datetime | timedelta) -> datetime:
+    """Return a time that is given as such, or from now."""
+    return get_store().now() + until if isinstance(until, timedelta) else until
+
+
+def unmute(group: ErrorGroup | str, *, by: str = "") -> ErrorGroup:
+    """Mute an error group no longer. Returns it. Raises UnknownErrorGroup."""
+    check_by(by)
+    found = error_group(group)
+    get_store().errors.mute(found, by="")
+    return error_group(found)
+
+
+def annotate(group: ErrorGroup | str, note: str, *, by: str = "") -> ErrorGroup:
+    """Set the note of an error group, up to 10,000 characters. Returns it.
+
+    Raises UnknownErrorGroup, InvalidOption.
+    """
+    check_by(by)
+    if not isinstance(note, str) or len(note) > _MAX_NOTE:
+        raise InvalidOption(f"note: must be text of up to {_MAX_NOTE} characters.")
+    for line in note.splitlines():
+        check_text("note", line[:200])
+    found = error_group(group)
+    get_store().errors.annotate(found, note)
+    return error_group(found)

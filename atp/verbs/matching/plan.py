@@ -1,0 +1,177 @@
+"""Plans: what a verb would be done to, and to which of them it cannot."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any
+
+from django.db.models import Count
+
+from ...conf import settings
+from ...models import Daemon, ErrorGroup, Inputs, Instance, Node, Task, Type
+from ...payload import binding, codec, own
+from ...payload.adapting import shape
+from ...rows.graph import REDRIVABLE
+from ..registry import registry
+from .selection import CANCEL, DELETE, REDRIVE, Selection
+
+PORTION = 2_000
+
+NO_HANDLER = "no handler"
+MISFIT = "inputs do not fit"
+UNDONE = "its graph has been undone"
+TAKEN = "its unique key is taken"
+IN_GRAPH = "it is a node of a graph"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """What a verb would be done to: ``count`` Instances, by group, Type and collection.
+
+    ``by_error`` has the names of error groups, "" for what has none. ``cannot`` are those
+    that are left as they are, by the reason for it; ``count`` is without them. ``takes`` is the
+    time at the rate; None without one.
+    """
+
+    selection: Selection
+    count: int
+    by_error: Mapping[str, int] = field(default_factory=dict)
+    by_type: Mapping[str, int] = field(default_factory=dict)
+    by_collection: Mapping[str, int] = field(default_factory=dict)
+    cannot: Mapping[str, int] = field(default_factory=dict)
+    takes: timedelta | None = None
+
+
+def plan(selection: Selection, per_second: float | None = None) -> Plan:
+    """Return the :class:`Plan` of a selection. It reads, and waits for nobody's lock."""
+    rows = selection.rows()
+    counted = rows.values_list("type_id", "collection", "error_id").annotate(Count("pk"))
+    counts: Counter[tuple[int, str, int | None]] = Counter()
+    for type, collection, error, count in counted.order_by():
+        counts[type, collection, error] = count
+    cannot: Counter[str] = Counter()
+    for type, collection, error, why in _left_out(selection):
+        cannot[why] += 1
+        counts[type, collection, error] -= 1
+    types = dict(Type.objects.using(settings.DATABASE).values_list("pk", "identifier"))
+    by: dict[str, Counter[str]] = defaultdict(Counter)
+    for (type, collection, error), count in counts.items():
+        by["type"][types.get(type, f"#{type}")] += count
+        by["collection"][collection] += count
+        by["error"][ErrorGroup(pk=error).name if error is not None else ""] += count
+    count = counts.total()
+    return Plan(
+        selection=selection,
+        count=count,
+        **{f"by_{name}": _largest_first(each) for name, each in by.items()},
+        cannot=_largest_first(cannot),
+        takes=None if per_second is None else timedelta(seconds=count / per_second),
+    )
+
+
+def _largest_first(counts: Counter[str]) -> dict[str, int]:
+    return {name: count for name, count in counts.most_common() if count}
+
+
+def _left_out(selection: Selection) -> Iterator[tuple[int, str, int | None, str]]:
+    """Yield the facts of each that the verb cannot be done to, and why."""
+    after = 0
+    judge = Judge(selection.verb)
+    while selection.verb != CANCEL:
+        portion = list(selection.rows().filter(pk__gt=after).order_by("pk")[:PORTION])
+        if not portion:
+            return
+        after = portion[-1].pk
+        cannot = judge.cannot(portion)
+        for instance in portion:
+            if instance.pk in cannot:
+                facts = instance.type_id, instance.collection, instance.error_id
+                yield *facts, cannot[instance.pk]
+
+
+class Judge:
+    """Tells to which Instances a verb cannot be done, and why."""
+
+    def __init__(self, verb: str) -> None:
+        self._verb = verb
+        self._types: dict[int, str] = {}
+        # What was found of one shape of inputs of a Type.
+        self._judged: dict[object, bool] = {}
+        self._served: set[str] | None = None
+
+    def cannot(self, instances: Sequence[Instance]) -> dict[int, str]:
+        """Return why it cannot be done, by key; to the others it can."""
+        keys = [instance.pk for instance in instances]
+        if self._verb == DELETE:
+            nodes = Node.objects.using(settings.DATABASE).filter(graph__isnull=False)
+            return dict.fromkeys(nodes.filter(pk__in=keys).values_list("pk", flat=True), IN_GRAPH)
+        if self._verb != REDRIVE:
+            return {}
+        found = dict.fromkeys(self._undone(keys), UNDONE)
+        found |= self._taken(instances)
+        fitting = []
+        for instance in instances:
+            if not self._has_handler(self._name(instance.type_id)):
+                found[instance.pk] = NO_HANDLER
+            elif self._name(instance.type_id) in registry:
+                fitting.append(instance)
+        return found | dict.fromkeys(self._misfits(fitting), MISFIT)
+
+    def _undone(self, keys: Sequence[int]) -> list[int]:
+        nodes = Node.objects.using(settings.DATABASE).filter(pk__in=keys, graph__isnull=False)
+        return list(nodes.exclude(REDRIVABLE).values_list("pk", flat=True))
+
+    def _taken(self, instances: Sequence[Instance]) -> dict[int, str]:
+        """Of those of one unique key only the first can be redriven, and only if none is live."""
+        wanted: dict[tuple[int, str], list[int]] = defaultdict(list)
+        for each in instances:
+            key = (each.own or {}).get(own.UNIQUE)
+            if key is not None:
+                wanted[each.type_id, key].append(each.pk)
+        if not wanted:
+            return {}
+        tasks = Task.objects.using(settings.DATABASE).filter(unique_key__in={k for _, k in wanted})
+        live = set(tasks.values_list("type_id", "unique_key"))
+        taken = {key: keys if key in live else keys[1:] for key, keys in wanted.items()}
+        return {key: TAKEN for keys in taken.values() for key in keys}
+
+    def _name(self, type: int) -> str:
+        if type not in self._types:
+            rows = Type.objects.using(settings.DATABASE)
+            self._types |= dict(rows.values_list("pk", "identifier"))
+        return self._types.get(type, "")
+
+    def _has_handler(self, type: str) -> bool:
+        """Whether this process declares the Type, or a daemon serves it."""
+        if type in registry:
+            return True
+        if self._served is None:
+            rows = Daemon.objects.using(settings.DATABASE).values_list("types", flat=True)
+            self._served = {name for types in rows if isinstance(types, list) for name in types}
+        return type in self._served
+
+    def _misfits(self, instances: Sequence[Instance]) -> Iterator[int]:
+        """Yield the keys of those whose inputs the handler here does not take."""
+        types = {instance.pk: self._name(instance.type_id) for instance in instances}
+        rows = Inputs.objects.using(settings.DATABASE).filter(pk__in=types)
+        for key, format, data in rows.values_list("pk", "format", "data"):
+            if format == codec.JSON and not self._fits(types[key], data):
+                yield key
+
+    def _fits(self, type: str, data: str) -> bool:
+        try:
+            placed, names = shape(json.loads(data))
+        except (ValueError, TypeError, AttributeError, RecursionError):
+            return False
+        key = type, placed, names
+        if key not in self._judged:
+            declared: Any = registry.get(type)
+            given = [None] * placed, dict.fromkeys(names)
+            # Adapters may make it fit: it is tried.
+            fits = not binding.misfit(declared.signatures, *given)
+            self._judged[key] = fits or bool(declared.adapters)
+        return self._judged[key]

@@ -1,0 +1,208 @@
+"""Admission: what is to be enqueued of a Type is let in, shifted in time, or refused."""
+
+from __future__ import annotations
+
+import logging
+import random
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from datetime import timedelta
+from time import monotonic
+from typing import TYPE_CHECKING
+
+from django.db import DatabaseError
+
+from ...exceptions import InvalidOption, QueueFull
+from ...words import sentences
+from ...words.hints import seconds
+from .known import Look, known_of
+
+if TYPE_CHECKING:
+    from ...authoring.task_type import TaskType
+    from ...store.contract import Store
+    from ...store.values import Fill, Submission
+    from ...words.options import Options
+
+# How long a look at a scope is kept, in seconds; and of the time that passes, the part that a
+# look may take: one that takes long is kept for longer.
+KEPT, PART = 0.25, 20
+# How long is kept how fast a Type drains.
+DRAINED = 5.0
+# Over which time that is measured, and how often a scope that is full is logged.
+WINDOW, TOLD = 300.0, 60.0
+# Where nothing drains, and the range otherwise, of what a client is told to wait.
+NOTHING_DRAINS, SHORTEST, LONGEST = 30.0, 1.0, 600.0
+JITTER = 0.2
+# So many scopes are kept at most.
+MOST = 10_000
+
+_log = logging.getLogger("atp")
+
+
+@contextmanager
+def admitted(
+    store: Store,
+    task_type: TaskType,
+    submissions: Sequence[Submission],
+    options: Sequence[Options],
+) -> Iterator[Sequence[Submission]]:
+    """Give what may be enqueued of a Type, in the context: all of it, or nothing.
+
+    ``options`` are those of each. Some are due later than they were, where these say so.
+    Raises QueueFull; and InvalidOption for more than ever fits.
+    """
+    if any(each.exact for each in options):
+        with store.enqueueing_alone(task_type.identifier):
+            known_of(store).looks.clear()
+            yield _Admission(store, task_type).of(submissions, options)
+    else:
+        yield _Admission(store, task_type).of(submissions, options)
+
+
+class _Admission:
+    """The admission of what is to be enqueued together of one Type."""
+
+    def __init__(self, store: Store, task_type: TaskType) -> None:
+        self._store, self._type = store, task_type
+        self._known = known_of(store)
+
+    def of(
+        self, submissions: Sequence[Submission], options: Sequence[Options]
+    ) -> Sequence[Submission]:
+        lanes = {each.collection for each in submissions}
+        looks, numbers = self._looks(lanes), set(range(len(submissions)))
+        old = [look for look in self._full(looks, submissions, numbers) if _may_be_old(look)]
+        if old:
+            for look in old:
+                look.until = 0.0
+            looks = self._looks(lanes)
+        if self._full(looks, submissions, numbers):
+            # What is there already is answered, though nothing more is let in.
+            numbers -= self._store.taken(self._type.identifier, submissions)
+        shifted: dict[int, timedelta] = {}
+        for look in self._full(looks, submissions, numbers):
+            own = _of_scope(look.fill, submissions, numbers)
+            firm = {n for n in own if options[n].on_full == "raise"}
+            if firm and look.excess(len(firm), _least(submissions, firm)):
+                raise self._refused(look, submissions, firm)
+            excess = look.excess(len(own), _least(submissions, own))
+            for number in sorted(own - firm)[-excess:]:
+                delay = self._delay(submissions[number], options[number], excess)
+                shifted[number] = max(delay, shifted.get(number, delay))
+            self._tell(look.fill, min(excess, len(own - firm)))
+        for look in looks:
+            look.added += len(_of_scope(look.fill, submissions, numbers))
+        return self._shift(submissions, shifted) if shifted else submissions
+
+    def _looks(self, lanes: set[str]) -> list[Look]:
+        """Return the looks at the Type and these lanes, of those that are limited."""
+        name, known = self._type.identifier, self._known
+        scopes = [None, *(lanes if known.types.get(name) else ())]
+        now, kept = monotonic(), known.looks
+        old = [s for s in scopes if (name, s) not in kept or not kept[name, s].holds(now)]
+        if old:
+            declared = {
+                "max_waiting": self._type.max_waiting,
+                "max_wait": seconds(self._type.max_wait),
+            }
+            fills = self._store.fills(name, old, declared)
+            found_at = monotonic()
+            again = found_at + PART * (found_at - now)
+            if len(kept) > MOST:
+                kept.clear()
+            for scope in old:
+                kept[name, scope] = Look(fills[scope], max(found_at + KEPT, again), again)
+        # Another thread may have forgotten one meanwhile.
+        found = [kept.get((name, scope)) for scope in scopes]
+        return [look for look in found if look is not None and look.fill.is_bounded]
+
+    @staticmethod
+    def _full(
+        looks: list[Look], submissions: Sequence[Submission], numbers: set[int]
+    ) -> list[Look]:
+        full = []
+        for look in looks:
+            own = _of_scope(look.fill, submissions, numbers)
+            if own and look.excess(len(own), _least(submissions, own)):
+                full.append(look)
+        return full
+
+    def _refused(self, look: Look, submissions: Sequence[Submission], own: set[int]) -> Exception:
+        """Return the error of what does not fit, and tell the log of it."""
+        fill, count, priority = look.fill, len(own), _least(submissions, own)
+        scope = sentences.where(fill.type, fill.collection)
+        room = fill.room(priority)
+        if room is not None and count > room and fill.max_wait is None:
+            return InvalidOption(
+                f"{count} at once never fit into {scope}: {sentences.of_room(fill, priority)}. "
+                "Enqueue fewer at a time."
+            )
+        self._tell(fill, count)
+        excess = look.excess(count, priority)
+        after = min(LONGEST, max(SHORTEST, self._seconds(excess)))
+        waiting = fill.waiting + look.added
+        return QueueFull(
+            sentences.full(fill, waiting, priority, after),
+            scope=scope,
+            waiting=waiting,
+            limit=fill.max_waiting,
+            oldest=fill.oldest,
+            retry_after=after,
+        )
+
+    def _seconds(self, excess: int) -> float:
+        """Return the time until so many will have gone, give or take a fifth."""
+        name, now = self._type.identifier, monotonic()
+        rate, until = self._known.drains.get(name, (0.0, 0.0))
+        if until <= now:
+            rate = self._store.drain_rate(name, WINDOW)
+            self._known.drains[name] = rate, now + DRAINED
+        found = excess / rate if rate else NOTHING_DRAINS
+        return found * random.uniform(1 - JITTER, 1 + JITTER)  # noqa: S311
+
+    def _delay(self, submission: Submission, options: Options, excess: int) -> timedelta:
+        tolerance = seconds(options.delay_tolerance)
+        assert tolerance is not None
+        return min(tolerance, timedelta(seconds=max(SHORTEST, self._seconds(excess))))
+
+    def _shift(
+        self, submissions: Sequence[Submission], shifted: dict[int, timedelta]
+    ) -> list[Submission]:
+        now, made = self._store.now(), list(submissions)
+        for number, delay in shifted.items():
+            each = made[number]
+            due = each.due or now
+            # It is never too late because of its delay.
+            last = None if each.start_before is None else (each.start_before - due) / 2
+            made[number] = each._replace(due=due + (delay if last is None else min(delay, last)))
+        return made
+
+    def _tell(self, fill: Fill, count: int) -> None:
+        """Log it, once a minute, with the number since this process has last done so."""
+        key, now = (fill.type, fill.collection), monotonic()
+        before, again = self._known.refused.get(key, (0, 0.0))
+        count += before
+        if now >= again:
+            again = now + TOLD
+            scope = sentences.where(*key)
+            _log.warning("%s is full: %d enqueues were refused or delayed", scope, count)
+            with suppress(DatabaseError):
+                if self._store.log_full(fill, count, seconds=TOLD):
+                    count = 0
+        self._known.refused[key] = count, again
+
+
+def _may_be_old(look: Look) -> bool:
+    """Whether less may wait than a look says with what was added."""
+    return look.added > 0 and look.again <= monotonic()
+
+
+def _of_scope(fill: Fill, submissions: Sequence[Submission], numbers: set[int]) -> set[int]:
+    """Return the numbers of those that are in a scope."""
+    if fill.collection is None:
+        return numbers
+    return {number for number in numbers if submissions[number].collection == fill.collection}
+
+
+def _least(submissions: Sequence[Submission], numbers: set[int]) -> int:
+    return min(submissions[number].priority for number in numbers)

@@ -1,0 +1,45 @@
+"""Registration: declared Types in the database (RFC 14)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ..store import get_store
+from .control.limits import declared_limits
+from .hook_specs import declared_hooks
+from .overload import known
+from .registry import registry
+from .schedule_specs import declared
+
+if TYPE_CHECKING:
+    from ..authoring.task_type import TaskType
+
+
+def register(*task_types: TaskType, by: str = "") -> set[str]:
+    """Write declared Types to the database; again is an update (RFC 14).
+
+    Returns the identifiers of those that somebody else has locked, where this process does
+    not wait for that: a daemon does not.
+    """
+    store = get_store()
+    hooks = {spec.type.identifier: spec.type for t in task_types for spec in declared_hooks.of(t)}
+    task_types = (*task_types, *(hooks[n] for n in hooks.keys() - {str(t) for t in task_types}))
+    locked = store.register([task_type.registration() for task_type in task_types], who=by)
+    written = [task_type for task_type in task_types if str(task_type) not in locked]
+    known.forget()
+    locked |= store.declare({str(type): declared_limits(type) for type in written}, who=by)
+    names = {str(type) for type in written}
+    return locked | store.schedules.declare([s for s in declared if s.type in names], who=by)
+
+
+def register_all(by: str = "") -> None:
+    """Write every Type that this process declares."""
+    register(*registry, by=by)
+
+
+def unregister(identifier: str, by: str = "") -> None:
+    """Remove a Type from the database (RFC 14).
+
+    Raises UnknownType, or TypeInUse while Instances of it exist.
+    """
+    get_store().unregister(identifier, who=by)

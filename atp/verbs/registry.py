@@ -1,0 +1,175 @@
+"""The registry: the Types that this process declares, by identifier.
+
+A daemon runs only handlers from this registry; nothing that the database holds names
+code to run (G14).
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from django.core.signals import setting_changed
+
+from ..exceptions import InvalidType, UnknownType, UnregisteredHandler
+from ..words.hints import did_you_mean
+
+if TYPE_CHECKING:
+    from ..authoring.task_type import TaskType
+
+# The Types of ATP itself that are declared when somebody asks for them, by the module.
+OWN = dict.fromkeys(("atp.redrive", "atp.cancel", "atp.delete"), "atp.deadletters.task")
+# What the identifier of a Type looks like.
+IDENTIFIER = r"[A-Za-z0-9_][A-Za-z0-9_.:\-]{0,199}"
+
+
+class Registry:
+    """The Types that this process has handlers for, by identifier."""
+
+    def __init__(self) -> None:
+        self._types: dict[str, TaskType] = {}
+        # By a name that a Type had formerly, its identifier.
+        self._former: dict[str, str] = {}
+        # By identifier, the run of its module in which it was declared.
+        self._runs: dict[str, object] = {}
+        # Whether they keep what FINISHED, as it is asked of each attempt.
+        self._kept: dict[str, bool] = {}
+        setting_changed.connect(self._forget_kept)
+
+    def _forget_kept(self, **kwargs: Any) -> None:
+        self._kept.clear()
+
+    def __iter__(self) -> Iterator[TaskType]:
+        return iter(list(self._types.values()))
+
+    def __contains__(self, identifier: object) -> bool:
+        return identifier in self._types or identifier in self._former
+
+    def is_former(self, identifier: str) -> bool:
+        """Whether a Type was called so formerly."""
+        return identifier in self._former
+
+    def names(self) -> list[str]:
+        """The identifiers of all Types, and those that they had formerly."""
+        return [*self._types, *self._former]
+
+    def _find(self, identifier: str) -> TaskType | None:
+        return self._types.get(self._former.get(identifier, identifier))
+
+    def add(self, task_type: TaskType) -> None:
+        """Add a Type. Raises InvalidType if another has its identifier or one of its old names.
+
+        A module that is imported anew declares its Types anew.
+        """
+        other = self._types.get(task_type.identifier)
+        if other is not None and other.handler_path != task_type.handler_path:
+            raise InvalidType(
+                f"Type {task_type.identifier!r} is declared twice: by {other.handler_path} "
+                f"and by {task_type.handler_path}."
+            )
+        run = _run_of(task_type.handler)
+        if other is not None and run is not None and run is self._runs.get(task_type.identifier):
+            _refuse_another(task_type, other)
+        self._check_names(task_type)
+        self.remove(task_type.identifier)
+        self._types[task_type.identifier] = task_type
+        self._former |= dict.fromkeys(task_type.formerly, task_type.identifier)
+        self._runs[task_type.identifier] = run
+
+    def _check_names(self, task_type: TaskType) -> None:
+        """Raise InvalidType if a name of a Type is that of another, now or formerly."""
+        for name in task_type.names:
+            owner = self._former.get(name, name)
+            if owner in self._types and owner != task_type.identifier:
+                what = "is declared" if owner == name else f"is what {owner!r} was called formerly"
+                told = f"task_type({task_type.identifier!r})"
+                where = "" if name == task_type.identifier else f": formerly={name!r}"
+                raise InvalidType(f"{told}{where}: a Type {name!r} {what}, too.")
+
+    def remove(self, identifier: str) -> None:
+        """Forget a Type; no error if there is none."""
+        self._types.pop(identifier, None)
+        self._former = {old: new for old, new in self._former.items() if new != identifier}
+        self._kept.clear()
+
+    def get(self, identifier: str) -> TaskType:
+        """Return the Type that is called so, now or formerly.
+
+        Raises UnknownType, with the closest identifier that there is.
+        """
+        if identifier in OWN and identifier not in self._types:
+            self.declare_own()
+        found = self._find(identifier)
+        if found is None:
+            hint = did_you_mean(identifier, self._types)
+            raise UnknownType(f"No Type {identifier!r} is declared.{hint}")
+        return found
+
+    def declare_own(self) -> None:
+        """Declare the Types of ATP itself that every daemon serves."""
+        for module in set(OWN.values()):
+            import_module(module)
+
+    def is_transactional(self, identifier: str) -> bool:
+        """Whether what the Type's handler writes is committed together with its end."""
+        found = self._find(identifier)
+        return found is not None and bool(found.transactional)
+
+    def is_stoppable(self, identifier: str) -> bool:
+        """Whether an attempt of the Type may be stopped wherever it is, to pause it."""
+        found = self._find(identifier)
+        return found is not None and found.stoppable
+
+    def backoff_steps(self, identifier: str) -> tuple[timedelta, ...]:
+        """The delays before the Type's retries; empty where they are doubled."""
+        found = self._find(identifier)
+        return () if found is None else found.backoff_steps
+
+    def keeps(self, identifier: str) -> bool:
+        """Whether anything is kept of the Type's Instances when they have FINISHED."""
+        kept = self._kept.get(identifier)
+        if kept is None:
+            declared = self._find(identifier)
+            kept = declared is None or declared.registration().retention != timedelta(0)
+            self._kept[identifier] = kept
+        return kept
+
+    def downstream(self, identifier: str) -> str:
+        """The name of the downstream that the Type calls; empty if it names none."""
+        found = self._find(identifier)
+        return "" if found is None else found.downstream
+
+    def handler_of(self, identifier: str) -> TaskType:
+        """Return the Type to run. Raises UnregisteredHandler."""
+        found = self._find(identifier)
+        if found is None:
+            raise UnregisteredHandler(f"This process has no handler for Type {identifier!r}.")
+        return found
+
+
+registry = Registry()
+
+
+def _run_of(handler: Callable[..., Any]) -> object:
+    """Return what is another whenever the handler's module is run again; None in a shell."""
+    return getattr(inspect.unwrap(handler), "__globals__", {}).get("__spec__")
+
+
+def _refuse_another(task_type: TaskType, other: TaskType) -> None:
+    """Raise InvalidType if two functions of one name stand in one module."""
+    codes = [inspect.unwrap(each.handler).__code__ for each in (other, task_type)]
+    first, second = [(code.co_filename, code.co_firstlineno) for code in codes]
+    if first != second:
+        raise InvalidType(
+            f"Type {task_type.identifier!r} is declared twice by {task_type.handler_path}: "
+            f"in line {first[1]} and in line {second[1]} of {second[0]}."
+        )
+
+
+def is_identifier(text: object) -> bool:
+    """Whether a Type may be called so."""
+    return isinstance(text, str) and re.fullmatch(IDENTIFIER, text) is not None

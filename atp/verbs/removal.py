@@ -1,0 +1,84 @@
+"""The verbs that remove Instances: by retention, or by name."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from ..conf import settings
+from ..exceptions import IllegalTransition, WaitTimeout
+from ..models import Node
+from ..states import State
+from ..store import get_store
+from ..words import wording
+from .actor import check_by
+from .instances import CHUNK, cancel, chunks, meant, refresh
+
+if TYPE_CHECKING:
+    from ..models import Instance
+    from .instances import InstanceLike
+
+
+def purge(type: str | None = None, by: str = "") -> int:
+    """Remove terminal Instances that are older than their Type's retention; returns how many."""
+    check_by(by)
+    removed = 0
+    while count := get_store().purge(type=type, limit=CHUNK, who=by):
+        removed += count
+    return removed
+
+
+def delete(*instances: InstanceLike, by: str = "", cancel: bool = False, wait: float = 0.0) -> int:
+    """Remove terminal Instances, with inputs, response, files and log (RFC 14).
+
+    Returns how many. That it was done stays in the log of their Type. Raises
+    IllegalTransition, with nothing removed, if one is live, or a node of a graph. With
+    ``cancel`` live ones are cancelled first: what waits is removed at once; what a daemon holds
+    only if it ends within ``wait`` seconds, and else stays, cancelled, to be removed later.
+    """
+    instances = meant(instances, by)
+    refresh(instances)
+    for chunk in chunks([instance.pk for instance in instances]):
+        _refuse_nodes(chunk)
+    if cancel:
+        _end([instance for instance in instances if not instance.is_terminal], by, wait)
+        instances = [instance for instance in instances if instance.is_terminal]
+    for instance in instances:
+        if not instance.is_terminal:
+            raise IllegalTransition(
+                f"{instance.uuid} cannot be removed: it is {wording.state(instance)}.",
+                state=State(instance.state),
+            )
+    keys = [instance.pk for instance in instances]
+    store = get_store()
+    return sum(store.purge(instances=chunk, limit=CHUNK, who=by) for chunk in chunks(keys))
+
+
+def _refuse_nodes(keys: Sequence[int]) -> None:
+    """Raise IllegalTransition if one is a node: the others of its graph may want its result."""
+    nodes = Node.objects.using(settings.DATABASE).select_related("instance", "graph")
+    node = nodes.filter(pk__in=keys, graph__isnull=False).first()
+    if node is not None:
+        raise IllegalTransition(
+            f"{node.instance} cannot be removed: it is {node} of the graph {node.graph}, which is "
+            "removed as a whole when no Type of its nodes keeps them any longer.",
+            state=State(node.instance.state),
+        )
+
+
+def _end(instances: list[Instance], by: str, wait: float) -> None:
+    """Cancel live Instances, and wait so many seconds for those that a daemon holds."""
+    if not instances:
+        return
+    try:
+        cancel(*instances, by=by)
+    except IllegalTransition:
+        pass  # that one has ended by itself, or is about to be
+    until = time.monotonic() + wait
+    for instance in instances:
+        if wait and not instance.is_terminal:
+            with suppress(WaitTimeout):
+                instance.wait(max(0.0, until - time.monotonic()))
+    refresh(instances)

@@ -1,0 +1,224 @@
+"""The schedules that this process declares, and their parameters, checked."""
+
+from __future__ import annotations
+
+import inspect
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+from django.conf import settings as project
+
+from ..exceptions import InvalidOption, InvalidSchedule
+from ..models import Schedule
+from ..payload import codec
+from ..payload.codec import Payload
+from ..rows.schedule import LONGEST_LINE, Missed, Overlap
+from ..store.values import ScheduleSpec
+from ..timing.cron import Cron
+from ..timing.every import Every, shown
+from ..timing.timing import Timing
+from ..words.hints import did_you_mean
+from ..words.hints import seconds as as_length
+from ..words.options import Options
+from .enqueueing import payload_of
+from .registry import is_identifier
+
+if TYPE_CHECKING:
+    from ..authoring.task_type import TaskType
+
+MOST_MISSED = 10_000
+LONGEST = timedelta(days=3650)
+# The longest identifier leaves room for the slot in the identifiers of Instances.
+LONGEST_IDENTIFIER = 170
+# The argument that is given the slot, if a handler has it.
+SLOT = "slot"
+_CHOICES = {"missed": Missed, "overlap": Overlap}
+_LENGTHS = ("window", "late_after", "jitter")
+
+
+class Schedules:
+    """The schedules that this process declares, by identifier."""
+
+    def __init__(self) -> None:
+        self._specs: dict[str, tuple[ScheduleSpec, TaskType]] = {}
+
+    def __iter__(self) -> Iterator[ScheduleSpec]:
+        return iter([spec for spec, _ in self._specs.values()])
+
+    def __contains__(self, identifier: object) -> bool:
+        return identifier in self._specs
+
+    def add(self, spec: ScheduleSpec, task_type: TaskType) -> None:
+        """Add a schedule. Raises InvalidSchedule if another of a different Type has its name."""
+        other = self._specs.get(spec.identifier)
+        if other is not None and other[1].handler_path != task_type.handler_path:
+            raise InvalidSchedule(
+                f"The schedule {spec.identifier!r} is declared twice: of {other[1].handler_path} "
+                f"and of {task_type.handler_path}."
+            )
+        self._specs[spec.identifier] = spec, task_type
+
+    def remove(self, identifier: str) -> None:
+        """Forget a schedule; no error if there is none."""
+        self._specs.pop(identifier, None)
+
+
+declared = Schedules()
+
+
+def spec_of(
+    identifier: str,
+    task_type: TaskType,
+    *,
+    cron: str | None = None,
+    every: timedelta | float | None = None,
+    timezone: str | None = None,
+    inputs: Mapping[str, Any] | None = None,
+    missed: str = "one",
+    most: int = 100,
+    window: timedelta | float = timedelta(days=1),
+    late_after: timedelta | float = timedelta(minutes=1),
+    overlap: str = "allow",
+    jitter: timedelta | float = timedelta(0),
+    priority: int | None = None,
+    collection: str | None = None,
+) -> ScheduleSpec:
+    """Return a schedule that has been checked. Raises InvalidSchedule, or InvalidInputs."""
+    _check_identifier(identifier)
+    _ = timing(cron, every, timezone)  # raises InvalidSchedule
+    lengths = {"window": window, "late_after": late_after, "jitter": jitter}
+    checked = {name: _length(name, value) for name, value in lengths.items()}
+    for name, given in (("missed", missed), ("overlap", overlap)):
+        words = _CHOICES[name].values
+        if given not in words:
+            hint = did_you_mean(str(given), words)
+            raise InvalidSchedule(
+                f"{name}={given!r}: must be one of {', '.join(words)}.{hint}", parameter=name
+            )
+    if isinstance(most, bool) or not isinstance(most, int) or not 1 <= most <= MOST_MISSED:
+        raise InvalidSchedule(
+            f"most={most!r}: must be a whole number from 1 to {MOST_MISSED}.", parameter="most"
+        )
+    if overlap == Overlap.QUEUE and most > LONGEST_LINE:
+        raise InvalidSchedule(
+            f"most={most}: with overlap='queue' up to {LONGEST_LINE} Instances may wait.",
+            parameter="most",
+        )
+    if checked["late_after"] > checked["window"]:
+        raise InvalidSchedule(
+            "late_after must not be longer than window: no slot would be late.",
+            parameter="late_after",
+        )
+    options = _options(task_type, priority, collection)
+    payload, takes_slot = _payload(task_type, dict(inputs or {}))
+    return ScheduleSpec(
+        identifier=identifier,
+        type=task_type.identifier,
+        inputs=payload,
+        takes_slot=takes_slot,
+        collection=options.collection,
+        priority=options.priority,
+        cron=cron or "",
+        every=None if every is None else _length("every", every, least=1),
+        timezone=project.TIME_ZONE if timezone is None else timezone,
+        missed=missed,
+        most=most,
+        overlap=overlap,
+        **checked,
+    )
+
+
+def changes_of(changes: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the changes of a schedule's parameters; cron takes the place of every, and back."""
+    found = dict(changes)
+    if found.get("cron") and found.get("every") is None:
+        found["every"] = None
+    elif found.get("every") is not None and not found.get("cron"):
+        found["cron"] = None
+    return found
+
+
+def given_of(row: Schedule) -> dict[str, Any]:
+    """Return a schedule as the parameters of :func:`spec_of`."""
+    names = ("every", "timezone", "missed", "most", "overlap", "priority", "collection", *_LENGTHS)
+    inputs = codec.decode(Payload(row.format, row.data))
+    return {name: getattr(row, name) for name in names} | {
+        "cron": row.cron or None,
+        "inputs": inputs,
+    }
+
+
+def timing(
+    cron: str | None = None, every: timedelta | float | None = None, timezone: str | None = None
+) -> Timing:
+    """Return the times at which a schedule would run. Raises InvalidSchedule."""
+    if (cron is None) == (every is None):
+        raise InvalidSchedule("A schedule has either cron or every.", parameter="cron")
+    zone = project.TIME_ZONE if timezone is None else timezone
+    if cron is not None:
+        return Cron(cron, zone)
+    return Every(_length("every", 0 if every is None else every, least=1), timezone=zone)
+
+
+@contextmanager
+def naming(parameter: str) -> Iterator[None]:
+    """Turn InvalidOption into InvalidSchedule of this parameter."""
+    try:
+        yield
+    except InvalidOption as wrong:
+        raise InvalidSchedule(str(wrong), parameter=parameter) from None
+
+
+def _check_identifier(identifier: object) -> None:
+    if not is_identifier(identifier) or len(str(identifier)) > LONGEST_IDENTIFIER:
+        raise InvalidSchedule(
+            f"identifier={identifier!r}: must be letters, digits and _ . : - , "
+            f"{LONGEST_IDENTIFIER} at most.",
+            parameter="identifier",
+        )
+
+
+def _length(name: str, value: timedelta | float, least: float = 0) -> timedelta:
+    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    if not is_number and not isinstance(value, timedelta):
+        raise InvalidSchedule(f"{name}={value!r}: must be seconds, or a timedelta.", parameter=name)
+    try:
+        length = as_length(value)
+    except (OverflowError, ValueError):
+        length = timedelta.max
+    if length is None or not timedelta(seconds=least) <= length <= LONGEST:
+        raise InvalidSchedule(
+            f"{name}={shown(value)}: must be from {least:g} s to {LONGEST.days} days.",
+            parameter=name,
+        )
+    return length
+
+
+def _options(task_type: TaskType, priority: int | None, collection: str | None) -> Options:
+    options = task_type.options
+    if priority is not None:
+        with naming("priority"):
+            options = options.using(priority=priority)
+    if collection is not None:
+        with naming("collection"):
+            options = options.using(collection=collection)
+    return options
+
+
+def _payload(task_type: TaskType, inputs: dict[str, Any]) -> tuple[Payload, bool]:
+    """Return the inputs as they are stored, and whether the handler is given the slot."""
+    parameters = inspect.signature(task_type.handler).parameters
+    takes_slot = SLOT in parameters and SLOT not in inputs
+    if not takes_slot:
+        return payload_of(task_type, (), inputs), False
+    payload = payload_of(task_type, (), inputs | {SLOT: datetime(2000, 1, 1, tzinfo=UTC)})
+    if payload.format != codec.JSON:
+        raise InvalidSchedule(
+            f"{task_type.identifier} stores pickles: a slot can only be given with JSON."
+        )
+    stored = json.loads(payload.data)
+    del stored[SLOT]
+    return Payload(payload.format, json.dumps(stored)), True

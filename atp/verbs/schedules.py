@@ -1,0 +1,185 @@
+"""The verbs of schedules: making and editing, pausing, running now, backfilling."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+from .. import contracts
+from ..conf import settings
+from ..exceptions import IllegalSchedule, InvalidSchedule, UnknownSchedule
+from ..models import Schedule, Slot
+from ..store import get_store
+from ..store.values import Planned
+from ..store.values.schedules import timing_of
+from ..words.hints import did_you_mean
+from ..words.options import check_text, instant
+from .actor import check_by
+from .registry import is_identifier
+from .schedule_specs import SLOT, changes_of, declared, given_of, naming, spec_of
+from .types import declared as declared_type
+
+if TYPE_CHECKING:
+    from ..authoring.task_type import TaskType
+    from ..models import Instance
+    from ..store.values import ScheduleSpec
+
+
+# A backfill takes this many slots at most.
+MOST_BACKFILLED = 10_000
+
+
+def create_schedule(identifier: str, type: str, *, by: str = "", **given: Any) -> Schedule:
+    """Make a schedule of a Type that this process declares.
+
+    ``given`` are the parameters of :func:`atp.schedule`. Raises InvalidSchedule, InvalidInputs,
+    UnknownType, or ScheduleChanged if there is one of this identifier.
+    """
+    check_by(by)
+    task_type = declared_type(str(type))
+    spec = spec_of(identifier, task_type, **given)
+    _check_contract(task_type, spec, given)
+    return get_store().schedules.set(spec, who=by, expected=0)
+
+
+def change_schedule(
+    identifier: str, *, expected: int | None = None, by: str = "", **changes: Any
+) -> Schedule:
+    """Edit a schedule; what is not given stays as it is. The edit outlives deploys.
+
+    ``expected`` is the revision that it has to be at. Raises what :func:`create_schedule`
+    does, UnknownSchedule, or ScheduleChanged.
+    """
+    check_by(by)
+    row = get_schedule(identifier)
+    if not changes:
+        raise InvalidSchedule("Nothing to change.")
+    task_type = declared_type(row.type.identifier)
+    spec = spec_of(identifier, task_type, **given_of(row) | changes_of(changes))
+    _check_contract(task_type, spec, changes)
+    return get_store().schedules.set(spec, who=by, expected=expected)
+
+
+def _check_contract(task_type: TaskType, spec: ScheduleSpec, given: Mapping[str, Any]) -> None:
+    """Check inputs that are given against the contract of their Type. Raises InvalidInputs."""
+    if "inputs" in given:
+        slot = {SLOT: datetime(2000, 1, 1, tzinfo=UTC)} if spec.takes_slot else {}
+        contracts.require(task_type, (), {**(given["inputs"] or {}), **slot})
+
+
+def leave_schedule(identifier: str, *, by: str = "") -> Schedule:
+    """Let a schedule be as the code says, from the next registration on."""
+    check_by(by)
+    row = get_store().schedules.leave(identifier, who=by)
+    if identifier in declared:
+        get_store().schedules.declare([s for s in declared if s.identifier == identifier], who=by)
+        row.refresh_from_db(using=settings.DATABASE)
+    return row
+
+
+def pause_schedule(
+    identifier: str,
+    *,
+    reason: str = "",
+    until: datetime | timedelta | None = None,
+    by: str = "",
+) -> Schedule:
+    """Decide the slots of a schedule as PAUSED, until it is resumed or ``until``."""
+    check_by(by)
+    store = get_store()
+    with naming("reason"):
+        check_text("reason", reason)
+    with naming("until"):
+        until = instant("until", until, store.now)
+    if until is not None and until <= store.now():
+        raise InvalidSchedule(f"until={until} has passed.", parameter="until")
+    return store.schedules.pause(identifier, who=by, reason=reason, until=until)
+
+
+def resume_schedule(identifier: str, *, by: str = "") -> Schedule:
+    """Let a paused schedule go on with its first slot after now."""
+    check_by(by)
+    return get_store().schedules.resume(identifier, who=by)
+
+
+def run_schedule(identifier: str, *, by: str = "") -> Instance:
+    """Enqueue an Instance of a schedule now, beside its slots; returns it."""
+    check_by(by)
+    return get_store().schedules.run(identifier, who=by)
+
+
+def backfill_schedule(
+    identifier: str,
+    start: datetime | timedelta,
+    end: datetime | timedelta | None = None,
+    *,
+    by: str = "",
+) -> Planned:
+    """Enqueue the Instances of past slots from ``start`` to ``end``, both included.
+
+    ``end`` is now if it is not given. Slots that were run are left out. Raises InvalidSchedule
+    if there are more than 10,000.
+    """
+    check_by(by)
+    row, now = get_schedule(identifier), get_store().now()
+    own = timing_of(row)
+    since, until = _passed("start", start, now), _passed("end", now if end is None else end, now)
+    if since > until:
+        raise InvalidSchedule(f"start={since} is later than end={until}.", parameter="start")
+    slots = own.slots(since - timedelta.resolution, until, MOST_BACKFILLED + 1)
+    if len(slots) > MOST_BACKFILLED:
+        raise InvalidSchedule(
+            f"start={since}: from there to {until} are more than {MOST_BACKFILLED} slots. "
+            "Take a part of them.",
+            parameter="start",
+        )
+    return get_store().schedules.backfill(identifier, slots, who=by)
+
+
+def _passed(name: str, given: datetime | timedelta, now: datetime) -> datetime:
+    with naming(name):
+        time = instant(name, given, lambda: now)
+    if time is None or time > now:
+        raise InvalidSchedule(f"{name}={time} has not passed.", parameter=name)
+    return time
+
+
+def delete_schedule(identifier: str, *, by: str = "") -> None:
+    """Remove a schedule and the record of its slots; its Instances stay.
+
+    Raises InvalidSchedule if code declares it: registration would bring it back.
+    """
+    check_by(by)
+    row = get_schedule(identifier)
+    if row.declared is not None and row.retired is None:
+        raise IllegalSchedule(f"{identifier!r} is declared by code: pause it, or remove it there.")
+    get_store().schedules.delete(identifier, who=by)
+
+
+def retire_schedules(*, by: str = "") -> list[str]:
+    """Plan no more slots of what this process does not declare, and code had; returns these."""
+    check_by(by)
+    return get_store().schedules.retire({spec.identifier for spec in declared}, who=by)
+
+
+def schedules() -> list[Schedule]:
+    """Return all schedules, by identifier."""
+    return list(Schedule.objects.using(settings.DATABASE).select_related("type"))
+
+
+def get_schedule(identifier: str) -> Schedule:
+    """Return the schedule. Raises UnknownSchedule, with the closest that there is."""
+    rows = Schedule.objects.using(settings.DATABASE).select_related("type")
+    found = rows.filter(identifier=identifier).first() if is_identifier(identifier) else None
+    if found is None:
+        known = rows.values_list("identifier", flat=True)
+        hint = did_you_mean(str(identifier), known)
+        raise UnknownSchedule(f"There is no schedule {identifier!r}.{hint}")
+    return found
+
+
+def slots(identifier: str, *, limit: int = 200) -> list[Slot]:
+    """Return the last Slots of a schedule, the newest first."""
+    rows = Slot.objects.using(settings.DATABASE).filter(schedule=get_schedule(identifier))
+    return list(rows.order_by("-at")[:limit])

@@ -1,0 +1,35 @@
+"""The verbs on daemons: an entry for each order."""
+
+from dataclasses import dataclass
+
+from ...models import Daemon
+from ...words import orders
+from ...words.orders import EXPLANATIONS, Order
+from ..daemons import command
+from .verb import Verb
+
+
+@dataclass(frozen=True, kw_only=True)
+class DaemonVerb(Verb):
+    """An order to a daemon, which acts on it within a second or two."""
+
+    order: Order
+
+    def is_allowed(self, daemon: Daemon) -> bool:
+        """Whether it makes a difference to what the daemon does."""
+        return self.order in orders.allowed(daemon.aim)
+
+
+def _verb(order: Order) -> DaemonVerb:
+    return DaemonVerb(
+        name=order.value,
+        label=order.label.capitalize(),
+        explanation=EXPLANATIONS[order],
+        order=order,
+        call=lambda daemon, by: command(daemon, order, by=by),
+        told=lambda *_: f"It has been told to {order.label}.",
+        asks_first=lambda _: order is Order.STOP,
+    )
+
+
+VERBS = tuple(map(_verb, Order))

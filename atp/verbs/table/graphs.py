@@ -1,0 +1,39 @@
+"""The verbs on graphs: what is done to all nodes of one."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from ...models import Graph
+from .. import graphs
+from .verb import Verb
+
+
+@dataclass(frozen=True, kw_only=True)
+class GraphVerb(Verb):
+    """A verb on a graph. ``is_allowed(graph)`` tells whether it makes a difference."""
+
+    is_allowed: Callable[[Graph], bool]
+
+
+VERBS = (
+    GraphVerb(
+        name="cancel",
+        label="Cancel",
+        explanation="Cancel all its nodes that have not ended. What runs is interrupted, and "
+        "killed if it takes no notice.",
+        call=graphs.cancel_graph,
+        told=lambda _, count: f"Nodes cancelled: {count}. What a daemon holds, that daemon ends.",
+        # Of one that has ended not even the nodes need be looked through.
+        is_allowed=lambda graph: graph.ended is None and graphs.is_cancellable(graph),
+        asks_first=lambda _: True,
+    ),
+    GraphVerb(
+        name="redrive",
+        label="Redrive",
+        explanation="Send all its nodes that FAILED back to the queue, where they wait for each "
+        "other as before. What FINISHED is not run again.",
+        call=graphs.redrive_graph,
+        told=lambda _, count: f"Nodes back in the queue: {count}.",
+        is_allowed=graphs.is_redrivable,
+    ),
+)

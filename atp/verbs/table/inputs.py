@@ -1,0 +1,33 @@
+"""The kind of values that inputs are."""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from ...exceptions import NotSerializable
+from ...payload import tagged_json
+from ...words.kinds import Kind
+
+
+class Inputs(Kind):
+    """Keyword arguments of a handler: an object of JSON, with tags for what JSON lacks."""
+
+    schema = {"type": "object"}
+    hint = 'an object of JSON, as {"region": "alps"}'
+
+    def from_text(self, text: str) -> dict[str, Any]:
+        try:
+            value = tagged_json.parse(text)
+        except NotSerializable as error:
+            raise ValueError(f"This is {error}.") from None
+        return self.from_json(value)
+
+    def from_json(self, value: object) -> dict[str, Any]:
+        if not isinstance(value, dict):
+            raise ValueError(f"{value!r} is not an object of JSON.")
+        return tagged_json.from_plain(value)
+
+    @staticmethod
+    def text_of(value: Mapping[str, Any]) -> str:
+        """Return the text that stands for a value."""
+        return json.dumps(json.loads(tagged_json.to_json(value)), ensure_ascii=False)

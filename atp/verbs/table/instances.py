@@ -1,0 +1,227 @@
+"""The verbs on Instances."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+from ...exceptions import IllegalTransition
+from ...models import Instance, Task
+from ...states import CLAIMED, LIVE, TERMINAL, Actor, Event, State, allowed_events
+from ...store import get_store
+from ...words import wording
+from ...words.kinds import PRIORITY, Delay, Moment, Text
+from .. import instances, removal
+from ..changing import change
+from ..registry import registry
+from .verb import OPERATE, Parameter, Verb, always
+
+DELETE = "atp.delete_instance"
+
+
+@dataclass(frozen=True, kw_only=True)
+class InstanceVerb(Verb):
+    """A verb on an Instance.
+
+    ``event`` by ``actor`` is what the table of transitions must allow; where ``states`` are
+    given, the verb is possible from those. ``is_useful`` of an Instance and its Task, which
+    may be None, tells whether it makes a difference.
+    """
+
+    event: Event | None = None
+    actor: Actor = Actor.ANYONE
+    states: frozenset[State] = frozenset()
+    is_useful: Callable[[Instance, Task | None], bool] = always
+
+    def is_allowed(self, instance: Instance) -> bool:
+        """Whether the state of the Instance allows it."""
+        if self.event is Event.PAUSE and registry.is_transactional(instance.type.identifier):
+            return False
+        if self.states:
+            return State(instance.state) in self.states
+        return self.event in allowed_events(State(instance.state), self.actor)
+
+    @property
+    def asks_holder(self) -> bool:
+        """Whether nobody but the daemon that holds the Instance can do it."""
+        return self.actor is Actor.HOLDER
+
+
+@dataclass(frozen=True, kw_only=True)
+class DeleteVerb(InstanceVerb):
+    """A verb that cancels live Instances first, which takes the permission for that, too."""
+
+    def permissions(self, subject: Instance) -> tuple[str, ...]:
+        return (self.permission,) if subject.is_terminal else (self.permission, OPERATE)
+
+
+def _release(instance: Instance, by: str) -> None:
+    """Ask the holder; one that waits has none."""
+    if not instances.release(instance, by=by):
+        raise IllegalTransition(
+            f"{instance.uuid} cannot be released: it is {wording.state(instance)}, "
+            "and no daemon holds it.",
+            event=Event.RELEASE,
+            state=State(instance.state),
+        )
+
+
+def _run_now(instance: Instance, by: str) -> None:
+    """Make it due; what does not wait is refused by the change itself."""
+    task = instances.task(instance)
+    is_waiting = task is not None and task.daemon_id is None and not task.is_blocked
+    if is_waiting and not _is_due_later(instance, task):
+        raise IllegalTransition(
+            f"{instance.uuid} cannot be made due: it is {wording.state(instance)}, "
+            "and is due already.",
+            state=State(instance.state),
+        )
+    change(instance, due=timedelta(), by=by)
+
+
+def _is_due_later(instance: Instance, task: Task | None) -> bool:
+    # When a node of a graph is due that waits for others is nobody's choice.
+    is_waiting = task is not None and task.daemon_id is None and not task.is_blocked
+    return is_waiting and task is not None and task.due_at > get_store().now()
+
+
+def _waits(instance: Instance, task: Task | None) -> bool:
+    return task is not None and task.daemon_id is None
+
+
+def _change(instance: Instance, by: str, **values: Any) -> bool:
+    """Change what is given; nothing given is nothing to do. Returns whether anything was."""
+    if values:
+        change(instance, **values, by=by)
+    return bool(values)
+
+
+def _delete(instance: Instance, by: str) -> bool:
+    """Remove it; returns whether it is gone."""
+    # What has ended is not cancelled, if somebody redrives it meanwhile.
+    return bool(removal.delete(instance, by=by, cancel=not instance.is_terminal))
+
+
+def _paused(instance: Instance, _: object) -> str:
+    if registry.is_stoppable(instance.type.identifier):
+        return "It will be paused at once, wherever its handler is."
+    return "It will be paused where its handler next looks."
+
+
+def _resumed(instance: Instance, _: object) -> str:
+    if instance.state == State.RUNNING:
+        return "It runs on: the request to pause it is withdrawn."
+    return "It will go on as soon as there is a place for it."
+
+
+def _deleted(instance: Instance, is_gone: bool) -> str:
+    if is_gone:
+        return f"{instance.uuid} is removed."
+    return "It is cancelled. Delete it again when its daemon has ended it."
+
+
+VERBS = (
+    InstanceVerb(
+        name="redrive",
+        label="Redrive",
+        explanation="Send it back to the queue, with its budgets as new.",
+        told=lambda *_: "It is back in the queue.",
+        event=Event.REDRIVE,
+        call=instances.redrive,
+    ),
+    InstanceVerb(
+        name="release",
+        label="Release",
+        explanation="Ask the daemon that holds it to stop the attempt and hand it back: "
+        "it will be run again.",
+        told=lambda *_: "It will be handed back by the daemon that holds it, and run again.",
+        event=Event.RELEASE,
+        actor=Actor.HOLDER,
+        call=_release,
+    ),
+    InstanceVerb(
+        name="pause",
+        label="Pause",
+        explanation="Pause it where its handler next looks, or at once if its Type is "
+        "stoppable. Another task has its place meanwhile.",
+        told=_paused,
+        event=Event.PAUSE,
+        actor=Actor.HOLDER,
+        call=instances.pause,
+    ),
+    InstanceVerb(
+        name="resume",
+        label="Resume",
+        explanation="Let it go on, as soon as there is a place for it.",
+        told=_resumed,
+        event=Event.RESUME,
+        actor=Actor.HOLDER,
+        call=instances.resume,
+    ),
+    InstanceVerb(
+        name="run-now",
+        label="Run now",
+        explanation="Let it be due at once.",
+        told=lambda *_: "It is due now.",
+        states=frozenset({State.ACCEPTED}),
+        is_useful=_is_due_later,
+        call=_run_now,
+    ),
+    InstanceVerb(
+        name="change",
+        label="Change",
+        explanation="Change priority, due time or collection of one that waits.",
+        told=lambda _, is_changed: "It is changed." if is_changed else "Nothing was different.",
+        parameters=(
+            Parameter(name="priority", kind=PRIORITY, help="Higher first."),
+            Parameter(
+                name="due",
+                field="due_at",
+                label="Not before",
+                kind=Moment(),
+                help="Not earlier than this.",
+            ),
+            Parameter(
+                name="postpone",
+                kind=Delay(),
+                help="So much later than it was due, or than now if it is due.",
+            ),
+            Parameter(
+                name="collection", kind=Text(), help="Label of a subset of the Type; empty is none."
+            ),
+        ),
+        current=lambda instance: {
+            "priority": instance.priority,
+            "collection": instance.collection,
+        },
+        states=frozenset({State.ACCEPTED}),
+        is_useful=_waits,
+        call=_change,
+        method="PATCH",
+    ),
+    InstanceVerb(
+        name="cancel",
+        label="Cancel",
+        explanation="End it for good, as FAILED. What runs is interrupted, and killed if it "
+        "takes no notice.",
+        told=lambda *_: "It is cancelled; what a daemon holds, that daemon ends.",
+        event=Event.FAIL,
+        call=instances.cancel,
+        # What waits at once; of what is claimed the holder is asked.
+        states=LIVE,
+        asks_first=lambda instance: instance.state in CLAIMED,
+    ),
+    DeleteVerb(
+        name="delete",
+        label="Delete",
+        explanation="Remove it for good, with its inputs, response, published files and log. "
+        "What has not ended is cancelled first; what a daemon holds is only cancelled: delete "
+        "it again when it has ended.",
+        told=_deleted,
+        states=LIVE | TERMINAL,
+        is_final=True,
+        call=_delete,
+        permission=DELETE,
+        method="DELETE",
+    ),
+)

@@ -1,0 +1,169 @@
+"""The verbs on all Instances that match, and those on error groups."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from ...models import ErrorGroup
+from ...states import Reason
+from ...words.kinds import Choice, Flag, Moment, Number, Rate, Text, WholeNumber
+from ..matching import errors, told
+from ..matching.starting import (
+    MOST_CANARIES,
+    cancel_matching,
+    delete_matching,
+    redrive_matching,
+)
+from .past_moment import Past
+from .verb import Parameter, Verb, always
+
+DELETE = "atp.delete_instance"
+
+
+@dataclass(frozen=True, kw_only=True)
+class MatchingVerb(Verb):
+    """A verb on all that matches: its subject is nothing, the filter is among its parameters."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ErrorVerb(Verb):
+    """A verb on an error group. ``is_allowed(group)`` tells whether it makes a difference."""
+
+    is_allowed: Callable[[ErrorGroup], bool] = always
+
+
+_RATE = Parameter(name="rate", kind=Rate(), help="In a time; without it as fast as it goes.")
+_COLLECTION = Parameter(name="collection", kind=Text(), help="Only those of this collection.")
+_BEFORE = Parameter(
+    name="ended_before", kind=Past(), help="Only those that ended up to then; now, if it is empty."
+)
+_DRY_RUN = Parameter(
+    name="dry_run", kind=Flag(), help="Only tell what would be done.", in_forms=False
+)
+_CANARY = (
+    Parameter(
+        name="canary",
+        kind=WholeNumber(0, MOST_CANARIES),
+        help="Redrive so many first, and go on when they have ended well.",
+    ),
+    Parameter(
+        name="threshold",
+        kind=Number(0.01, 1),
+        help="The part of them that has to be FINISHED; 0.95 unless it is given.",
+    ),
+)
+_FILTER = (
+    Parameter(name="type", kind=Text(), help='Of this Type, or of a pattern as "dem.*".'),
+    Parameter(name="error", kind=Text(), help="Of this error group."),
+    _BEFORE,
+    _COLLECTION,
+    Parameter(name="reason", kind=Choice(tuple(Reason.values)), help="FAILED for this reason."),
+    Parameter(name="all", kind=Flag(), help="All: where there is no filter."),
+)
+_OF_LIVE = (
+    _FILTER[0],
+    _COLLECTION,
+    Parameter(name="created_before", kind=Past(), help="Enqueued up to then; now, if empty."),
+    _FILTER[-1],
+)
+
+
+def _matching(call: Callable[..., Any], _: object, **given: Any) -> Any:
+    return call(**given)
+
+
+def _of_error(call: Callable[..., Any], group: ErrorGroup, **given: Any) -> Any:
+    return call(error=group, **given)
+
+
+def _told(_: object, outcome: Any) -> str:
+    return told.of(outcome)
+
+
+def _muted(_: ErrorGroup, group: ErrorGroup) -> str:
+    return f"{group.name} is muted{' until it is unmuted' if group.muted_until is None else ''}."
+
+
+ALL_MATCHING = (
+    MatchingVerb(
+        name="redrive",
+        label="Redrive all that match",
+        explanation="Send all dead letters that match back to the queue, after a canary and at "
+        "a rate.",
+        call=partial(_matching, redrive_matching),
+        told=_told,
+        parameters=(*_FILTER, _RATE, *_CANARY, _DRY_RUN),
+    ),
+    MatchingVerb(
+        name="cancel",
+        label="Cancel all that match",
+        explanation="End all live Instances that match, at a rate.",
+        call=partial(_matching, cancel_matching),
+        told=_told,
+        parameters=(*_OF_LIVE, _RATE, _DRY_RUN),
+    ),
+    MatchingVerb(
+        name="delete",
+        label="Delete all that match",
+        explanation="Remove all dead letters that match for good, at a rate.",
+        call=partial(_matching, delete_matching),
+        told=_told,
+        parameters=(*_FILTER, _RATE, _DRY_RUN),
+        permission=DELETE,
+        is_final=True,
+    ),
+)
+
+OF_ERROR = (
+    ErrorVerb(
+        name="redrive",
+        label="Redrive",
+        explanation="Send its dead letters back to the queue, after a canary and at a rate.",
+        call=partial(_of_error, redrive_matching),
+        told=_told,
+        parameters=(_BEFORE, _COLLECTION, _RATE, *_CANARY, _DRY_RUN),
+    ),
+    ErrorVerb(
+        name="mute",
+        label="Mute",
+        explanation="Let it alert nobody: until it is unmuted, or until the first failure after "
+        "a time.",
+        call=lambda group, **given: errors.mute(group, **_as_time(given)),
+        told=_muted,
+        parameters=(Parameter(name="until", kind=Moment(), help="Until then."),),
+    ),
+    ErrorVerb(
+        name="unmute",
+        label="Unmute",
+        explanation="Let it alert again.",
+        call=lambda group, by: errors.unmute(group, by=by),
+        told=lambda _, group: f"{group.name} is not muted.",
+        is_allowed=lambda group: group.is_muted,
+    ),
+    ErrorVerb(
+        name="annotate",
+        label="Note",
+        explanation="Set the note that stands with it.",
+        call=lambda group, by, note="": errors.annotate(group, note, by=by),
+        told=lambda _, group: f"The note of {group.name} is set.",
+        parameters=(Parameter(name="note", kind=Text(), help="What is known of it."),),
+        current=lambda group: {"note": group.note},
+    ),
+    ErrorVerb(
+        name="delete",
+        label="Delete",
+        explanation="Remove its dead letters for good, at a rate.",
+        call=partial(_of_error, delete_matching),
+        told=_told,
+        parameters=(_BEFORE, _COLLECTION, _RATE, _DRY_RUN),
+        permission=DELETE,
+        is_final=True,
+    ),
+)
+
+
+def _as_time(given: dict[str, Any]) -> dict[str, Any]:
+    return given | ({"until": errors.moment(given["until"])} if "until" in given else {})

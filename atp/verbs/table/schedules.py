@@ -1,0 +1,174 @@
+"""The verbs on schedules."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from ...models import Schedule
+from ...payload import codec
+from ...payload.codec import Payload
+from ...rows.schedule import Missed, Overlap
+from ...store.values import Planned
+from ...words import wording
+from ...words.kinds import PRIORITY, Choice, Delay, Moment, Text, WholeNumber
+from .. import schedules
+from ..schedule_specs import MOST_MISSED
+from .inputs import Inputs
+from .past_moment import Past
+from .verb import Parameter, Verb, always
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScheduleVerb(Verb):
+    """A verb on a schedule. ``is_allowed(schedule)`` tells whether it makes a difference."""
+
+    is_allowed: Callable[[Schedule], bool] = always
+
+
+def _current(schedule: Schedule) -> dict[str, Any]:
+    """Return what a form of the parameters begins with, as text that their kinds read."""
+    names = ("cron", "timezone", "missed", "most", "overlap", "priority", "collection")
+    lengths = ("every", "window", "late_after", "jitter")
+    found = {name: getattr(schedule, name) for name in names}
+    found |= {name: wording.written(getattr(schedule, name)) for name in lengths}
+    return found | {"inputs": Inputs.text_of(_inputs(schedule))}
+
+
+def _inputs(schedule: Schedule) -> Any:
+    if schedule.format != codec.JSON:
+        return {}
+    return codec.decode(Payload(schedule.format, schedule.data))
+
+
+def _change(schedule: Schedule, *, by: str, **changes: Any) -> Schedule | None:
+    if not changes:
+        return None
+    return schedules.change_schedule(schedule.identifier, by=by, **changes)
+
+
+def _changed(_: Schedule, changed: Schedule | None) -> str:
+    if changed is None:
+        return "Nothing was different."
+    return f"It is changed. The next slot is {wording.moment(changed.next_at)}."
+
+
+def _paused(_: Schedule, row: Schedule) -> str:
+    if row.was_paused is None:
+        return "It is paused."
+    by, reason = row.was_paused
+    return f"It is paused. Before, it was paused{_given(' by ', by)}{_given(': ', reason)}."
+
+
+def _given(before: str, text: str) -> str:
+    return before + text if text else ""
+
+
+def _backfilled(_: Schedule, planned: Planned) -> str:
+    return f"Instances enqueued: {planned.enqueued}."
+
+
+# What a schedule says, as it is made or changed.
+PARAMETERS = (
+    Parameter(name="cron", kind=Text(), help='Five fields, as "30 2 * * *", or as "@daily".'),
+    Parameter(name="every", kind=Delay(), help="In the place of cron, aligned to the Unix epoch."),
+    Parameter(name="timezone", kind=Text(), help="Of the cron expression, as Europe/Vienna."),
+    Parameter(name="inputs", kind=Inputs(), help="Keyword arguments of the handler."),
+    Parameter(
+        name="missed",
+        kind=Choice(tuple(Missed.values)),
+        help="Slots that nobody planned in time: run none, the newest, or the newest few.",
+    ),
+    Parameter(
+        name="most",
+        kind=WholeNumber(1, MOST_MISSED),
+        help="Missed slots that are run with all; Instances that wait with queue, up to 100.",
+    ),
+    Parameter(name="window", kind=Delay(), help="Missed slots that are older are not run."),
+    Parameter(name="late_after", kind=Delay(), help="A slot that is later counts as missed."),
+    Parameter(
+        name="overlap",
+        kind=Choice(tuple(Overlap.values)),
+        help="While the last Instance has not ended: run beside it, skip the slot, wait for its "
+        "end, or cancel it.",
+    ),
+    Parameter(name="jitter", kind=Delay(), help="Each slot is later by up to this."),
+    Parameter(name="priority", kind=PRIORITY, help="Of the Instances."),
+    Parameter(name="collection", kind=Text(), help="Of the Instances."),
+)
+REVISION = Parameter(
+    name="expected",
+    kind=WholeNumber(0, 2**31 - 1),
+    help="The revision that it has to be at. If somebody else has changed it, it stays.",
+    in_forms=False,
+)
+
+VERBS: tuple[ScheduleVerb, ...] = (
+    ScheduleVerb(
+        name="run",
+        label="Run now",
+        explanation="Enqueue an Instance now, beside its slots. With the overlap queue it waits "
+        "behind the others; with cancel these are cancelled.",
+        call=lambda schedule, by: schedules.run_schedule(schedule.identifier, by=by),
+        told=lambda _, instance: f"{instance.uuid} is enqueued.",
+        is_allowed=lambda schedule: schedule.retired is None,
+    ),
+    ScheduleVerb(
+        name="pause",
+        label="Pause",
+        explanation="Let its slots pass, each told as PAUSED.",
+        call=lambda schedule, **given: schedules.pause_schedule(schedule.identifier, **given),
+        told=_paused,
+        parameters=(
+            Parameter(name="reason", kind=Text(), help="Why, for the log and the pages."),
+            Parameter(name="until", kind=Moment(), help="When it goes on by itself."),
+        ),
+        is_allowed=lambda schedule: schedule.paused_since is None,
+    ),
+    ScheduleVerb(
+        name="resume",
+        label="Resume",
+        explanation="Let it go on with its first slot after now.",
+        call=lambda schedule, by: schedules.resume_schedule(schedule.identifier, by=by),
+        told=lambda _, row: f"It goes on. The next slot is {wording.moment(row.next_at)}.",
+        is_allowed=lambda schedule: schedule.paused_since is not None,
+    ),
+    ScheduleVerb(
+        name="change",
+        label="Change",
+        explanation="Change what it says. The change outlives deploys; what is not given stays.",
+        call=_change,
+        told=_changed,
+        parameters=(*PARAMETERS, REVISION),
+        current=_current,
+        method="PATCH",
+    ),
+    ScheduleVerb(
+        name="backfill",
+        label="Backfill",
+        explanation="Enqueue the Instances of slots that have passed and were not run.",
+        call=lambda schedule, **given: schedules.backfill_schedule(schedule.identifier, **given),
+        told=_backfilled,
+        parameters=(
+            Parameter(name="start", kind=Past(), help="From this time on.", is_required=True),
+            Parameter(name="end", kind=Past(), help="Up to this time; now, if it is empty."),
+        ),
+    ),
+    ScheduleVerb(
+        name="leave",
+        label="Leave to the code",
+        explanation="Let it be as the code says, in the place of what an operator has set.",
+        call=lambda schedule, by: schedules.leave_schedule(schedule.identifier, by=by),
+        told=lambda *_: "It is left to the code.",
+        is_allowed=lambda schedule: schedule.is_set and schedule.declared is not None,
+    ),
+    ScheduleVerb(
+        name="delete",
+        label="Delete",
+        explanation="Remove it for good, with the record of its slots. Its Instances stay.",
+        call=lambda schedule, by: schedules.delete_schedule(schedule.identifier, by=by),
+        told=lambda schedule, _: f"{schedule.identifier} is removed.",
+        is_final=True,
+        is_allowed=lambda schedule: schedule.declared is None or schedule.retired is not None,
+        method="DELETE",
+    ),
+)

@@ -1,0 +1,180 @@
+"""The verbs on scopes: the gates and limits of everything, of a Type, of a lane."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import partial
+from typing import Any
+
+from ...words import sentences
+from ...words.kinds import Delay, Moment, Number, Rate, Text, WholeNumber
+from ...words.rates import GATE as NOTHING_IN
+from ...words.rates import HEAVIEST, HOLD, LIGHTEST, MOST, SHORTEST_WAIT
+from .. import removal
+from ..control import gates, limits
+from ..types import get_type, types_without_retention
+from .gate_state import GateState
+from .verb import Parameter, Verb
+
+
+class Level(StrEnum):
+    EVERYTHING = "everything"
+    TYPE = "type"
+    LANE = "lane"
+
+
+# The identifier of a Type and a collection, each of which may be None.
+Subject = tuple[str | None, str | None]
+
+GATE, LIMIT = "gate", "limit"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScopeVerb(Verb):
+    """A verb on a scope, a pair of a Type's identifier and a collection; each may be None.
+
+    ``levels`` are those of the scopes that it takes. ``of`` is what it sets: a gate, a limit,
+    or nothing of the kind.
+    """
+
+    levels: frozenset[Level] = frozenset(Level)
+    of: str = ""
+
+
+def level(scope: Subject) -> Level:
+    """Return the Level of a scope."""
+    type, collection = scope
+    if type is None:
+        return Level.EVERYTHING
+    return Level.TYPE if collection is None else Level.LANE
+
+
+def _purge(scope: Subject, by: str) -> int:
+    type, _ = scope
+    if type is not None:
+        get_type(type)
+    return removal.purge(type, by=by)
+
+
+def _purged(scope: Subject, count: int) -> str:
+    kept = types_without_retention(scope[0])
+    more = f" Types without retention: {', '.join(kept)}." if kept else ""
+    return f"Instances removed: {count}.{more}"
+
+
+def _of_gate(mode: str, scope: Subject, gate: Any) -> str:
+    was = gate if mode == "open" else gate.was
+    return sentences.of_gate(mode, *scope, was, gates.gates())
+
+
+_REASON = Parameter(name="reason", kind=Text(), help="Why, for the log and the pages.")
+_UNTIL = Parameter(name="until", kind=Moment(), help="When it opens by itself.")
+_EXPECTED = Parameter(
+    name="expected",
+    kind=GateState(),
+    help="The state that the gate has to be in, or `since` when it has been as it is. If "
+    "somebody else has set it meanwhile, it stays as it is.",
+    in_forms=False,
+)
+_COUNT: dict[str, Any] = {"least": 1, "most": MOST}
+
+VERBS = (
+    ScopeVerb(
+        name="hold",
+        label="Hold",
+        explanation="Let what is there wait: nothing of it is started.",
+        call=lambda scope, **given: gates.hold(*scope, **given),
+        told=partial(_of_gate, "hold"),
+        parameters=(_REASON, _UNTIL, _EXPECTED),
+        of=GATE,
+    ),
+    ScopeVerb(
+        name="drop",
+        label="Drop",
+        explanation="Let what waits there, and what is enqueued from now on, FAIL as DROPPED.",
+        call=lambda scope, **given: gates.drop(*scope, **given),
+        told=partial(_of_gate, "drop"),
+        parameters=(_REASON, _UNTIL, _EXPECTED),
+        asks_first=lambda _: True,
+        of=GATE,
+    ),
+    ScopeVerb(
+        name="open",
+        label="Open",
+        explanation="Let what is there go again.",
+        call=lambda scope, **given: gates.open_gate(*scope, **given),
+        told=partial(_of_gate, "open"),
+        parameters=(_REASON, _EXPECTED),
+        of=GATE,
+    ),
+    ScopeVerb(
+        name="limit",
+        label="Limit",
+        explanation="Limit a Type or a lane over all daemons. What is not given stays as it is.",
+        call=lambda scope, **given: limits.limit(*scope, **given),
+        told=lambda _, limit: f"The limits are set: {sentences.of_limits(limit)}.",
+        parameters=(
+            Parameter(
+                name="max_running",
+                label="At a time",
+                kind=WholeNumber(**_COUNT, zero=HOLD),
+                help="Claimed at any time, over all daemons.",
+                can_be_none=True,
+            ),
+            Parameter(
+                name="max_running_per_collection",
+                label="At a time of each collection",
+                kind=WholeNumber(**_COUNT, zero=HOLD),
+                help="Of each lane of the Type that has no other limit of its own.",
+                can_be_none=True,
+            ),
+            Parameter(name="rate", kind=Rate(), help="Started in a time.", can_be_none=True),
+            Parameter(
+                name="burst",
+                kind=WholeNumber(**_COUNT),
+                help="Of the rate at once, after a pause.",
+                can_be_none=True,
+            ),
+            Parameter(
+                name="weight",
+                kind=Number(LIGHTEST, HEAVIEST),
+                help="Share of the Type beside others; 1 unless it is set.",
+                can_be_none=True,
+            ),
+            Parameter(
+                name="max_waiting",
+                label="Waiting",
+                kind=WholeNumber(**_COUNT, zero=NOTHING_IN),
+                help="Waiting at any time; when so many do, an enqueue is refused.",
+                can_be_none=True,
+            ),
+            Parameter(
+                name="max_wait",
+                label="Waited",
+                kind=Delay(SHORTEST_WAIT),
+                help="An enqueue is refused only if the oldest due one has waited longer.",
+                can_be_none=True,
+            ),
+        ),
+        levels=frozenset({Level.TYPE, Level.LANE}),
+        of=LIMIT,
+    ),
+    ScopeVerb(
+        name="unlimit",
+        label="Leave to the code",
+        explanation="Let a Type or a lane be limited as the code says.",
+        call=lambda scope, by: limits.unlimit(*scope, by=by),
+        told=lambda _, left: sentences.of_unlimit(left),
+        levels=frozenset({Level.TYPE, Level.LANE}),
+        of=LIMIT,
+    ),
+    ScopeVerb(
+        name="purge",
+        label="Purge",
+        explanation="Remove what has ended longer ago than the retention of its Type.",
+        call=_purge,
+        told=_purged,
+        is_final=True,
+        levels=frozenset({Level.EVERYTHING, Level.TYPE}),
+        permission="atp.delete_instance",
+    ),
+)

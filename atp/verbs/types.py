@@ -1,0 +1,47 @@
+"""Types, looked up by their identifier: in the database, and in this process."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, TypeAlias
+
+from ..conf import settings
+from ..exceptions import UnknownType
+from ..models import Type
+from ..words.hints import did_you_mean
+from .registry import is_identifier, registry
+
+if TYPE_CHECKING:
+    from ..authoring.task_type import TaskType
+
+    # A Type, or what names it.
+    TypeLike: TypeAlias = str | Type | TaskType
+
+
+def get_type(identifier: str) -> Type:
+    """Return the registered Type. Raises UnknownType, with the closest that there is."""
+    types = Type.objects.using(settings.DATABASE)
+    # What can be no identifier may be text that the database does not take.
+    found = types.filter(identifier=identifier).first() if is_identifier(identifier) else None
+    if found is None:
+        known = types.values_list("identifier", flat=True)
+        raise UnknownType(f"No Type {identifier!r} is registered.{did_you_mean(identifier, known)}")
+    return found
+
+
+def declared(identifier: str) -> TaskType:
+    """Return the Type as this process declares it: only its handler says which inputs fit.
+
+    Raises UnregisteredHandler if only the database knows it, UnknownType if nobody does.
+    """
+    if identifier in registry or not is_identifier(identifier):
+        return registry.get(identifier)
+    types = Type.objects.using(settings.DATABASE)
+    is_known = types.filter(identifier=identifier).exists()
+    return registry.handler_of(identifier) if is_known else registry.get(identifier)
+
+
+def types_without_retention(identifier: str | None = None) -> list[str]:
+    """Return the identifiers of the Types that keep what has ended for ever; or of this one."""
+    types = Type.objects.using(settings.DATABASE).filter(retention__isnull=True)
+    types = types if identifier is None else types.filter(identifier=identifier)
+    return list(types.values_list("identifier", flat=True))

@@ -1,0 +1,94 @@
+"""The failures: the error groups, and one of them with its dead letters."""
+
+from django.urls import reverse
+
+from .. import queue
+from ..conf import settings
+from ..models import Instance
+from ..reports import overview, paging
+from ..reports.errors import groups
+from ..reports.failures import headlines
+from ..verbs.matching import told
+from ..verbs.table import ERROR, VERBS
+from ..web import permissions
+from ..web.filters import ErrorFilter, selected
+from .base import Page
+from .instances import query_without_page
+from .verbs import VerbPage
+
+PAGE_SIZE = 25
+# The verbs that have a plan, which is shown before they are done.
+_PLANNED = {"redrive": queue.redrive_matching, "delete": queue.delete_matching}
+
+
+class FailuresPage(Page):
+    permissions = (permissions.VIEW_ERROR,)
+    template_name = "atp/failures.html"
+    parameters = (*ErrorFilter.base_filters, "page")
+
+    def get(self, request):
+        filters = selected(ErrorFilter, request.GET, queue.error_groups(), others=("page",))
+        key = request.GET.get("page")
+        page = paging.page(filters.qs, ("-last_seen", "-id"), size=PAGE_SIZE, key=key)
+        lines = permissions.may_see_errors(request.user)
+        return self.show(
+            now=overview.now(),
+            form=filters.form,
+            is_filtered=any(filters.form.cleaned_data.values()),
+            page=page,
+            groups=groups.groups(page.rows, lines=lines),
+            is_first=key is None,
+            query=query_without_page(request),
+        )
+
+
+class FailurePage(Page):
+    """One error group, and its dead letters, a page at a time."""
+
+    permissions = (permissions.VIEW_ERROR,)
+    template_name = "atp/failure.html"
+    parameters = ("page",)
+
+    def get(self, request, group):
+        row = queue.get_error_group(group)
+        key = request.GET.get("page")
+        [found] = groups.groups([row], lines=permissions.may_see_errors(request.user))
+        own = Instance.objects.using(settings.DATABASE).filter(error=row.pk)
+        page = paging.page(own.select_related("type"), ("-id",), size=PAGE_SIZE, key=key)
+        may_see = permissions.may_see_errors(request.user)
+        lines = headlines(page.rows) if may_see else {}
+        for instance in page.rows:
+            instance.line = lines.get(instance.pk, "")
+        return self.show(
+            now=overview.now(),
+            group=found,
+            row=row,
+            verbs=self._verbs(row),
+            page=page if self.may(permissions.VIEW_INSTANCE) else None,
+            is_first=key is None,
+            query="",
+        )
+
+    def _verbs(self, row):
+        verbs = VERBS[ERROR].values()
+        return [verb for verb in verbs if verb.is_allowed(row) and self.may(verb.permission)]
+
+
+class ErrorVerbPage(VerbPage):
+    kind = ERROR
+    view_permission = permissions.VIEW_ERROR
+
+    def find(self):
+        return queue.get_error_group(self.kwargs["group"])
+
+    def page_to_return_to(self):
+        return reverse("atp:failure", kwargs={"group": self.kwargs["group"]})
+
+    def name_of(self, subject):
+        return f"{subject.type} {subject.name}"
+
+    def show(self, *, subject=None, **context):
+        planned = _PLANNED.get(self.kwargs["name"])
+        if subject is not None and planned is not None:
+            context["plan"] = told.plan(planned(error=subject, dry_run=True))
+        return super().show(subject=subject, **context)

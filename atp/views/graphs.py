@@ -1,0 +1,155 @@
+"""The graphs: the list of them, one with its picture, and its nodes."""
+
+from collections import defaultdict
+
+from django.http import Http404, HttpResponse
+from django.urls import reverse
+from django.utils.http import urlencode
+
+from .. import queue
+from ..graphs.drawing import drawn
+from ..graphs.mermaid import mermaid
+from ..reports import blocked, overview, paging
+from ..reports import graphs as reports
+from ..states import LIVE, State
+from ..verbs.table import GRAPH, VERBS
+from ..web import permissions
+from ..web.filters import GraphFilter, NodeFilter, selected
+from .base import Page
+from .instances import query_without_page
+
+PAGE_SIZE, NODES = 25, 50
+# Seconds until a picture refreshes itself, by its number of nodes: the larger, the rarer.
+_REFRESHED = ((500, 2), (5_000, 5))
+_RARELY = 15
+# The order of the nodes below a picture: what needs somebody, what is at work, what waits.
+_FIRST = (*(State.FAILED, State.RUNNING, State.PAUSED, State.SCHEDULED), State.ACCEPTED)
+
+
+class GraphsPage(Page):
+    permissions = (permissions.VIEW_GRAPH,)
+    template_name = "atp/graphs.html"
+    parameters = (*GraphFilter.base_filters, "page")
+
+    def get(self, request):
+        filters = selected(GraphFilter, request.GET, reports.graphs(), others=("page",))
+        key = request.GET.get("page")
+        page = paging.page(filters.qs, ("-id",), size=PAGE_SIZE, key=key)
+        counted = reports.counts(page.rows)
+        for row in page.rows:
+            row.counts = counted[row.pk]
+            row.state = reports.state(row, row.counts)
+        return self.show(
+            now=overview.now(),
+            form=filters.form,
+            is_filtered=any(filters.form.cleaned_data.values()),
+            page=page,
+            is_first=key is None,
+            query=query_without_page(request),
+        )
+
+
+class GraphPage(Page):
+    permissions = (permissions.VIEW_GRAPH,)
+    template_name = "atp/graph.html"
+
+    def get(self, request, uuid):
+        graph = queue.get_graph(uuid)
+        found = reports.drawable(graph)
+        context = self._drawn(graph, *found) if found else {"types": reports.counts_by_type(graph)}
+        counts = reports.counts_in(found[0]) if found else reports.counts_of(graph)
+        every = next((e for most, e in _REFRESHED if counts.nodes <= most), _RARELY)
+        return self.show(
+            now=overview.now(),
+            graph=graph,
+            state=reports.state(graph, counts),
+            counts=counts,
+            every=every if counts.live else None,
+            verbs=self._verbs(graph),
+            **context,
+        )
+
+    def _drawn(self, graph, vertices, links):
+        """Return the picture with the address of each box, and the first nodes as a list."""
+        drawing = drawn(vertices, links)
+        first = sorted(vertices, key=lambda vertex: _rank(vertex.state))[:NODES]
+        waiting = {vertex.key for vertex in first if vertex.waits}
+        return {
+            "drawing": drawing,
+            "boxes": [(each, self._address(graph, each.box)) for each in drawing.boxes],
+            "vertices": [(vertex, told) for vertex, told in _told(first, waiting, vertices, links)],
+            "is_cut": len(vertices) > NODES,
+        }
+
+    def _address(self, graph, box):
+        """The page of a node's Instance, or the list of the nodes of a box."""
+        if box.vertex is None:
+            query = f"?{urlencode({'type': box.type})}" if box.type else ""
+            return reverse("atp:nodes", args=[graph.uuid]) + query
+        if not self.may(permissions.VIEW_INSTANCE):
+            return None
+        return reverse("atp:instance", args=[box.vertex.uuid])
+
+    def _verbs(self, graph):
+        verbs = VERBS[GRAPH].values()
+        return [verb for verb in verbs if verb.is_allowed(graph) and self.may(verb.permission)]
+
+
+def _rank(state):
+    return _FIRST.index(state) if state in _FIRST else len(_FIRST)
+
+
+def _told(first, waiting, vertices, links):
+    """Give the nodes of a list, each with a sentence about what it waits for, if it does."""
+    of = {vertex.key: vertex for vertex in vertices}
+    names = defaultdict(list)
+    for link in links:
+        upstream = of.get(link.upstream)
+        if link.downstream in waiting and upstream is not None and not _satisfies(upstream, link):
+            names[link.downstream].append(upstream.name)
+    for vertex in first:
+        named = names[vertex.key][:1]
+        yield vertex, blocked.sentence(named, vertex.waits) if vertex.waits else ""
+
+
+def _satisfies(upstream, link):
+    return upstream.state == State.FINISHED or (link.always and upstream.state not in LIVE)
+
+
+class NodesPage(Page):
+    """The nodes of a graph in the order of their Instances, a page at a time."""
+
+    permissions = (permissions.VIEW_GRAPH,)
+    template_name = "atp/nodes.html"
+    parameters = (*NodeFilter.base_filters, "page")
+
+    def get(self, request, uuid):
+        graph = queue.get_graph(uuid)
+        filters = selected(NodeFilter, request.GET, reports.nodes(graph), others=("page",))
+        key = request.GET.get("page")
+        page = paging.page(filters.qs, ("instance_id",), size=NODES, key=key)
+        return self.show(
+            now=overview.now(),
+            graph=graph,
+            form=filters.form,
+            is_filtered=any(filters.form.cleaned_data.values()),
+            page=page,
+            nodes=reports.node_documents(page.rows),
+            is_first=key is None,
+            query=query_without_page(request),
+        )
+
+
+class MermaidText(Page):
+    """The picture as text for Mermaid."""
+
+    permissions = (permissions.VIEW_GRAPH,)
+
+    def get(self, request, uuid):
+        graph = queue.get_graph(uuid)
+        found = reports.drawable(graph)
+        if found is None:
+            raise Http404(reports.TOO_LARGE)
+        answer = HttpResponse(mermaid(*found), content_type="text/plain; charset=utf-8")
+        answer.headers["Content-Disposition"] = f'attachment; filename="{graph.uuid}.mmd"'
+        return answer

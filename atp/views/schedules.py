@@ -1,0 +1,86 @@
+"""The schedules: when they run, and what became of their slots."""
+
+from datetime import UTC, datetime
+
+from .. import queue
+from ..conf import settings
+from ..models import Instance, LogRecord, Slot
+from ..reports import overview
+from ..reports import schedules as reports
+from ..verbs.registry import registry
+from ..verbs.table import SCHEDULE, VERBS
+from ..web import permissions
+from .base import Page
+from .bodies import shown_inputs
+
+# Slots in the strip and in the table, records of the log, and runs to come.
+STRIP, SLOTS, LOG, UPCOMING = 200, 50, 50, 10
+
+
+class SchedulesPage(Page):
+    permissions = (permissions.VIEW_SCHEDULE,)
+    template_name = "atp/schedules.html"
+
+    def get(self, request):
+        may_make = self.may(permissions.VIEW_TYPE, permissions.OPERATE)
+        return self.show(
+            now=overview.now(),
+            schedules=reports.documents(),
+            types=sorted(type.identifier for type in registry) if may_make else [],
+        )
+
+
+class SchedulePage(Page):
+    permissions = (permissions.VIEW_SCHEDULE,)
+    template_name = "atp/schedule.html"
+
+    def get(self, request, identifier):
+        row = queue.get_schedule(identifier)
+        slots = list(_own(Slot).filter(schedule=row).order_by("-at")[:STRIP])
+        instances = _instances([slot.instance_id for slot in slots[:SLOTS]] + [row.last_id])
+        for slot in slots[:SLOTS]:
+            slot.instance = instances.get(slot.instance_id)
+            slot.late = slot.decided - (slot.until or slot.at)
+        return self.show(
+            now=overview.now(),
+            schedule=reports.document(row),
+            row=row,
+            last=instances.get(row.last_id),
+            in_line=reports.in_line(row),
+            verbs=self._verbs(row),
+            runs=shown_runs(reports.upcoming_of(row, UPCOMING)),
+            latest=slots,
+            slots=slots[:SLOTS],
+            inputs=shown_inputs(row) if self.may(permissions.VIEW_INPUTS) else None,
+            log=_log(row) if self.may(permissions.VIEW_LOG) else None,
+        )
+
+    def _verbs(self, row):
+        verbs = VERBS[SCHEDULE].values()
+        return [verb for verb in verbs if verb.is_allowed(row) and self.may(verb.permission)]
+
+
+def shown_runs(runs):
+    """Return the runs of a report, with their times in their zone and in UTC as text."""
+    return [run | {"local": _of_zone(run["local"]), "utc": _of_utc(run["at"])} for run in runs]
+
+
+def _of_zone(text):
+    local = datetime.fromisoformat(text)
+    return f"{local:%a} {local.isoformat(' ', 'seconds')}"
+
+
+def _of_utc(time):
+    return f"{time.astimezone(UTC):%Y-%m-%d %H:%M:%S}"
+
+
+def _instances(keys):
+    return _own(Instance).in_bulk([key for key in keys if key is not None])
+
+
+def _log(row):
+    return list(_own(LogRecord).about(f"schedule:{row.identifier}").reverse()[:LOG])
+
+
+def _own(model):
+    return model.objects.using(settings.DATABASE)

@@ -1,0 +1,217 @@
+"""The verbs on pages: a button for each that needs nothing more, a form for the others."""
+
+from django.contrib import messages
+from django.http import Http404
+from django.shortcuts import redirect
+from django.template.loader import select_template
+from django.urls import reverse
+
+from .. import queue
+from ..exceptions import ATPError, IllegalTransition
+from ..models import Instance
+from ..reports import overview
+from ..states import State
+from ..verbs.table import DAEMON, DOWNSTREAM, GRAPH, INSTANCE, SCOPE, VERBS
+from ..verbs.table.scopes import level
+from ..web import permissions
+from ..web.actor import PAGE, actor
+from ..web.forms import form_of, names_in, tell
+from ..web.problems import problem_of
+from ..words import sentences, wording
+from .base import Page
+
+
+class VerbPage(Page):
+    """Perform the verb of this name by POST, and go back to its subject.
+
+    What needs more than a button has a page, by GET: a form of the parameters, or the
+    question whether it is meant, where it cannot be undone.
+    """
+
+    kind = None
+    view_permission = None
+
+    def find(self):
+        """Return the subject of the address. Raises ATPError."""
+        raise NotImplementedError
+
+    def check_allowed(self, subject):
+        """Raise what the verb would raise, before its form is shown."""
+
+    def setup(self, request, *args, **kwargs):
+        super().setup(request, *args, **kwargs)
+        found = VERBS[self.kind].get(kwargs["name"])
+        if found is None or not found.has_page:
+            self.http_method_names = ("post", "options")
+
+    @property
+    def verb(self):
+        """The verb of the address. Raises Http404."""
+        found = VERBS[self.kind].get(self.kwargs["name"])
+        if found is None:
+            raise Http404(f"There is no verb {self.kwargs['name']!r}.")
+        return found
+
+    @property
+    def permissions(self):
+        return (self.view_permission, self.verb.permission)
+
+    @property
+    def fields(self):
+        return ("sure", *names_in(form_of(self.verb.parameters)))
+
+    def get(self, request, **kwargs):
+        subject = self._subject()
+        self.check_allowed(subject)
+        form = form_of(self.verb.parameters)(initial=self.current(subject))
+        return self._page(subject, form)
+
+    def post(self, request, **kwargs):
+        verb, subject = self.verb, self._subject()
+        form = form_of(verb.parameters)(request.POST)
+        if not form.is_valid():
+            return self._page(subject, form, status=422)
+        if verb.asks_first(subject) and not verb.has_page and "sure" not in request.POST:
+            return self._page(subject, form, hidden=[("sure", "yes")])
+        try:
+            outcome = verb.perform(subject, actor(request, PAGE), **self.given(form))
+        except ATPError as error:
+            if not verb.parameters:
+                raise
+            tell(form, error)
+            return self._page(subject, form, status=problem_of(error).status)
+        messages.success(request, outcome.told, fail_silently=True)
+        return redirect(self.after(subject))
+
+    def current(self, subject):
+        """Return what the form begins with."""
+        return self.verb.current(subject)
+
+    def given(self, form):
+        """Return the values that the verb is called with."""
+        return form.given()
+
+    def after(self, subject):
+        """Return the address to go to afterwards."""
+        return self.page_to_return_to()
+
+    def _subject(self):
+        subject = self.find()
+        self.check_permissions(*self.verb.permissions(subject))
+        return subject
+
+    def _page(self, subject, form, **context):
+        template = select_template(
+            [f"atp/verbs/{self.kind}/{self.verb.name}.html", "atp/verb.html"]
+        )
+        return self.show(
+            template=template.template.name,
+            verb=self.verb,
+            subject=subject,
+            name=self.name_of(subject),
+            form=form,
+            back=self.page_to_return_to(),
+            now=overview.now(),
+            **context,
+        )
+
+    def name_of(self, subject):
+        """Return the name of the subject, for the heading."""
+        return str(subject)
+
+
+class InstanceVerbPage(VerbPage):
+    kind = INSTANCE
+    view_permission = permissions.VIEW_INSTANCE
+
+    def find(self):
+        return queue.get(self.kwargs["uuid"])
+
+    def check_allowed(self, subject):
+        if not self.verb.is_allowed(subject):
+            raise IllegalTransition(
+                f"{subject.uuid}: “{self.verb.label}” is not possible. It is "
+                f"{wording.state(subject)}.",
+                event=self.verb.event,
+                state=State(subject.state),
+            )
+
+    def page_to_return_to(self):
+        return reverse("atp:instance", kwargs={"uuid": self.kwargs["uuid"]})
+
+    def after(self, subject):
+        is_there = Instance.objects.using(subject._state.db).filter(pk=subject.pk).exists()
+        return self.page_to_return_to() if is_there else reverse("atp:instances")
+
+    def name_of(self, subject):
+        return f"{subject.type} {subject.uuid}"
+
+    def show(self, *, subject=None, **context):
+        task = None if subject is None else queue.task(subject)
+        return super().show(subject=subject, task=task, **context)
+
+
+class DaemonVerbPage(VerbPage):
+    kind = DAEMON
+    view_permission = permissions.VIEW_DAEMON
+
+    def find(self):
+        return queue.get_daemon(self.kwargs["uuid"])
+
+    def page_to_return_to(self):
+        return reverse("atp:daemon", kwargs={"uuid": self.kwargs["uuid"]})
+
+    def name_of(self, subject):
+        return f"daemon {subject}"
+
+
+class DownstreamVerbPage(VerbPage):
+    kind = DOWNSTREAM
+    view_permission = permissions.VIEW_DOWNSTREAM
+
+    def find(self):
+        return queue.get_downstream(self.kwargs["downstream"])
+
+    def page_to_return_to(self):
+        return reverse("atp:downstream", args=[self.kwargs["downstream"]])
+
+    def name_of(self, subject):
+        return f"downstream {subject}"
+
+
+class GraphVerbPage(VerbPage):
+    kind = GRAPH
+    view_permission = permissions.VIEW_GRAPH
+
+    def find(self):
+        return queue.get_graph(self.kwargs["uuid"])
+
+    def page_to_return_to(self):
+        return reverse("atp:graph", kwargs={"uuid": self.kwargs["uuid"]})
+
+    def name_of(self, subject):
+        return f"graph {subject}"
+
+
+class ScopeVerbPage(VerbPage):
+    """The scope is that of the address; a lane of the Type with a collection in the query."""
+
+    kind = SCOPE
+    view_permission = permissions.VIEW_TYPE
+    parameters = ("collection",)
+
+    def find(self):
+        identifier = self.kwargs.get("identifier")
+        if identifier is not None:
+            queue.get_type(identifier)
+        scope = identifier, self.request.GET.get("collection")
+        if level(scope) not in self.verb.levels:
+            raise Http404(f"“{self.verb.label}” is not for {sentences.where(*scope)}.")
+        return scope
+
+    def page_to_return_to(self):
+        identifier = self.kwargs.get("identifier")
+        return reverse("atp:type", args=[identifier]) if identifier else reverse("atp:overview")
+
+    def name_of(self, subject):
+        return sentences.where(*subject)

@@ -1,0 +1,53 @@
+"""Sending: one request to a target, without redirects."""
+
+import time
+from http.client import HTTPException
+from typing import Any
+from urllib.error import HTTPError, URLError
+from urllib.request import HTTPRedirectHandler, Request, build_opener
+
+from .. import __version__
+from ..conf.webhooks import Target
+from ..exceptions import Fatal
+from .signing import headers
+
+# In seconds: for the connection, and for each part of the answer.
+TIMEOUT = 10.0
+
+
+class NotDelivered(Exception):
+    """A target did not take a message: it is tried again."""
+
+
+class _Stay(HTTPRedirectHandler):
+    """Follow no redirect: who answers would choose where this host connects to."""
+
+    def redirect_request(self, *args: Any) -> None:
+        return None
+
+
+def send(target: Target, id: str, body: bytes) -> int:
+    """Send a body to a target and return the status of its answer, a 2xx.
+
+    Raises NotDelivered, or Fatal where the target says that it wants no more (410).
+    """
+    given = {
+        "content-type": "application/json",
+        "user-agent": f"django-atp/{__version__}",
+        **headers(id, int(time.time()), body, target.keys),
+    }
+    # Its scheme is https, or http where the setting allows that.
+    request = Request(target.url, data=body, headers=given, method="POST")  # noqa: S310
+    try:
+        with build_opener(_Stay).open(request, timeout=TIMEOUT) as answer:
+            return int(answer.status)
+    except HTTPError as error:
+        error.close()
+        if error.code == 410:
+            raise Fatal(f"{target.name} answered 410 {error.reason}: it wants no more") from None
+        raise NotDelivered(f"{target.name} answered {error.code} {error.reason}") from None
+    except URLError as error:
+        raise NotDelivered(f"{target.name} cannot be reached: {error.reason}") from None
+    except (OSError, HTTPException) as error:
+        why = str(error) or type(error).__name__
+        raise NotDelivered(f"{target.name} did not answer: {why}") from None

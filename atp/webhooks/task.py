@@ -1,0 +1,70 @@
+"""The Type ``atp.webhook``: a hook that tells a target of the setting WEBHOOKS."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import Any
+from uuid import UUID
+
+from ..authoring.task_type import task_type
+from ..conf import InvalidSetting, settings
+from ..conf.webhooks import Target, problems, target_of
+from ..exceptions import Fatal
+from ..verbs.hook_specs import Pattern, declared_hooks
+from ..verbs.hooking import hooks_of
+from ..words.hints import did_you_mean
+from .sending import send
+
+MINUTE, HOUR = 60, 3600
+# Eight retries: the first soon, the last about a day after the end.
+RETRIES = (10, MINUTE, 5 * MINUTE, 30 * MINUTE, HOUR, 3 * HOUR, 7 * HOUR, 12 * HOUR)
+
+
+# What a target does that answers a byte at a time is as if it did not answer.
+@task_type("atp.webhook", timeout=60, max_restarts=8, max_retries=len(RETRIES), backoff=RETRIES)
+def webhook(
+    context: Any, *, target: str, uuid: str, type: str, state: str, reason: str
+) -> dict[str, int]:
+    """Tell a target how an Instance ended. Its id stays the same from retry to retry."""
+    message = {
+        "type": f"atp.instance.{state.lower()}",
+        "timestamp": _time_of(context.uuid).isoformat(timespec="milliseconds"),
+        "data": {"uuid": uuid, "type": type, "state": state, "reason": reason},
+    }
+    body = json.dumps(message, separators=(",", ":")).encode()
+    status = send(target_named(target), str(context.uuid), body)
+    context.log(f"{target} answered {status}")
+    return {"status": status}
+
+
+def target_named(name: str) -> Target:
+    """Return a target of the setting. Raises Fatal if there is none, or InvalidSetting."""
+    given = settings.WEBHOOKS
+    if name not in given:
+        raise Fatal(f"ATP['WEBHOOKS'] has no target {name!r}.{did_you_mean(name, given)}")
+    return _target(name)
+
+
+def _target(name: str) -> Target:
+    given = settings.WEBHOOKS[name]
+    for problem in problems({name: given}):
+        raise InvalidSetting(problem)
+    return target_of(name, given)
+
+
+def _time_of(uuid: UUID) -> datetime:
+    """Return when the hook was written, which was with the end: version 7 has milliseconds."""
+    return datetime.fromtimestamp((uuid.int >> 80) / 1000, UTC)
+
+
+def _patterns() -> Iterator[Pattern]:
+    """Yield the patterns of the setting, each with the hook that tells its target."""
+    for name in settings.WEBHOOKS:
+        for on, pattern in _target(name).patterns:
+            [spec] = hooks_of(f"ATP['WEBHOOKS'][{name!r}]", on, (webhook, {"target": name}))
+            yield pattern, spec
+
+
+declared_hooks.add_source(_patterns)

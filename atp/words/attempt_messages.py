@@ -1,0 +1,249 @@
+"""The messages of the log about an attempt: why it ended, what it was asked, what was refused.
+
+As in :mod:`.log_messages`: others call these by the name of this module, and compare none.
+"""
+
+from collections.abc import Sequence
+
+from . import wording
+
+_ROLLED_BACK = "all that it wrote was rolled back"
+# How many programs are named that an attempt has left running.
+NAMED = 5
+
+
+# What an Instance was asked, and ends that no handler has brought about.
+
+
+def asked(request: str) -> str:
+    return f"{request} requested"
+
+
+def cancelled(who: str = "") -> str:
+    return f"cancelled by {who}" if who else "cancelled"
+
+
+def missed() -> str:
+    return "not started before its start_before"
+
+
+def given_up(restarts: int, allowed: int, lost: int, last: str) -> str:
+    """``last`` is why the last of the attempts was lost."""
+    if restarts > allowed:
+        why = f"attempts lost while running: {restarts}, restarts allowed: {allowed}"
+    else:
+        why = f"attempts lost before they were seen running: {lost}"
+    return f"given up: {why}; the last one: {last or 'not known why'}"
+
+
+# Why an attempt was lost, or handed back.
+
+
+def daemon_stopped() -> str:
+    return "the daemon stopped"
+
+
+def daemon_stopping() -> str:
+    return "the daemon is stopping"
+
+
+def daemon_quiet() -> str:
+    return "the daemon is quiet"
+
+
+def daemon_ended() -> str:
+    return "the daemon has ended"
+
+
+def daemon_lost(name: object) -> str:
+    return f"daemon {name} was lost"
+
+
+def supervisor_killed() -> str:
+    return "its daemon was lost: the supervisor was killed"
+
+
+def lease_over() -> str:
+    return "the daemon's lease could not be renewed"
+
+
+def dispatcher_ended() -> str:
+    return "its dispatcher ended"
+
+
+def dispatcher_died() -> str:
+    return "its dispatcher died"
+
+
+def no_worker_free() -> str:
+    return "no worker was free"
+
+
+def worker_died(how: str) -> str:
+    return f"its worker {how}"
+
+
+def worker_died_early() -> str:
+    return "its worker died before it started"
+
+
+def worker_stuck() -> str:
+    return "it started none of the tasks that it was given"
+
+
+def made_room() -> str:
+    return "its place was wanted for a task that goes on"
+
+
+def task_taken_away() -> str:
+    return "its Task was taken away"
+
+
+def timed_out(seconds: float) -> str:
+    return f"its time-out of {seconds:g} s has passed"
+
+
+def too_much_memory(taken: float, others: int, limit: float) -> str:
+    """``others`` is the number of its child processes."""
+    who = f"it and its {others} child processes" if others > 1 else "it"
+    if others == 1:
+        who = "it and its child process"
+    return (
+        f"{who} took {wording.size(taken)} of memory, its Type allows {wording.size(limit)} "
+        "(max_memory)"
+    )
+
+
+def killed_after_grace(seconds: float) -> str:
+    return f"it did not end in its grace of {seconds:g} s, and was killed"
+
+
+def with_processes(count: int) -> str:
+    return f"with {count} process{'es' if count > 1 else ''} that it had started"
+
+
+def resumed_to_end(why: str) -> str:
+    return f"so as to end: {why}"
+
+
+# How a handler ended.
+
+
+def interrupted() -> str:
+    return "the handler was interrupted"
+
+
+def asked_retry() -> str:
+    return "the handler asked to try again"
+
+
+def asked_defer() -> str:
+    return "the handler asked to be deferred"
+
+
+def said_fatal() -> str:
+    return "the handler said Fatal"
+
+
+def left_transaction_open() -> str:
+    return "it left a transaction open: what it wrote was rolled back"
+
+
+def no_connection() -> str:
+    return "no connection to the database"
+
+
+def not_stored(error: str) -> str:
+    return f"what was said here could not be stored: {error}"
+
+
+def retries_used_up(retries: int, allowed: int) -> str:
+    return f"(retries used up: {retries} of {allowed})"
+
+
+def no_retries() -> str:
+    return "(it is allowed no retries: max_retries is 0)"
+
+
+def left_behind(names: Sequence[str], count: int, *, ended: bool = True) -> str:
+    """``names`` are those of the ``count`` processes that it has left running."""
+    named = ", ".join(names[:NAMED]) + (", …" if len(names) > NAMED else "")
+    processes = "1 process" if count == 1 else f"{count} processes"
+    done = ("was ended" if count == 1 else "were ended") if ended else "could not be ended"
+    return f"{processes} that it left behind {done}: {named}"
+
+
+def left_out(count: int) -> str:
+    return f"{count} messages of this attempt are left out here"
+
+
+# Steps of a handler.
+
+
+def step_repeated(name: str, attempt: int) -> str:
+    return f"step {name} is repeated: attempt {attempt} had begun it and kept no result"
+
+
+def step_refused(name: str) -> str:
+    return f"the checkpoint of step {name} was refused: its Task was taken away"
+
+
+def step_waits(name: str, why: str = "") -> str:
+    """``why`` is what the database says; without it the Task is locked."""
+    why = why or "somebody else has locked its Task"
+    return f"step {name}: its checkpoint cannot be written as yet: {why}"
+
+
+def asleep(name: str) -> str:
+    return f"asleep ({name})"
+
+
+# Writes that the fence refused.
+
+
+_DID = {
+    "start": "started",
+    "pause": "was paused",
+    "resume": "went on after a pause",
+    "finish": "finished",
+    "fail": "failed",
+    "retry": "asked to be tried again",
+    "defer": "asked to be deferred",
+    "release": "was handed back",
+    "expire": "was lost",
+}
+
+
+def refused(attempt: int, event: str | None, seconds: float | None) -> str:
+    """``event`` is None for a note; ``seconds`` are those since its Task was taken away.
+
+    They are None where the time of the event is not known.
+    """
+    return f"{_did(attempt, event)} {_when(seconds)}"
+
+
+def refused_after_end(attempt: int, event: str | None) -> str:
+    return f"{_did(attempt, event)} after it had ended: refused"
+
+
+def late(attempt: int, event: str | None, seconds: float | None, *, transactional: bool) -> str:
+    effects = _ROLLED_BACK if transactional else "its effects may have happened twice"
+    return f"{_did(attempt, event)} {_when(seconds)}; {effects}"
+
+
+def rolled_back() -> str:
+    return _ROLLED_BACK
+
+
+def _did(attempt: int, event: str | None) -> str:
+    if event is None:
+        return f"attempt {attempt} reported progress, messages or files"
+    return f"attempt {attempt} {_DID.get(event, f'asked for {event}')}"
+
+
+def _when(seconds: float | None) -> str:
+    if seconds is None:
+        return "after its Task was taken away"
+    if seconds < 0:
+        return "and could not tell it before its Task was taken away"
+    return f"{seconds:.{0 if seconds >= 10 else 1}f} s after its Task was taken away"

@@ -1,0 +1,222 @@
+"""The options of an enqueue, and their validation."""
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, fields, replace
+from datetime import UTC, datetime, timedelta
+from typing import Any, Literal, Self, TypedDict, Unpack
+
+from django.conf import settings as project
+from django.utils import timezone
+
+from ..exceptions import InvalidOption
+from .hints import did_you_mean
+from .raised import LONGEST_DELAY
+
+MIN_PRIORITY = -100
+MAX_PRIORITY = 100
+MAX_IDENTIFIER = 200
+MAX_RETRIES = 1_000_000
+# In seconds.
+SHORTEST_TIMEOUT = 0.001
+# "lane:", a Type, "/" and a collection.
+MAX_SUBJECT = 2 * MAX_IDENTIFIER + 8
+ON_FULL = ("raise", "delay")
+EXISTING = ("raise", "return", "redrive", "replace", "debounce")
+# Those that are about what is live under a unique key.
+OF_UNIQUE = ("replace", "debounce")
+_DAY = timedelta(days=1)
+# Of the identifiers of Types, as fnmatch reads it.
+_PATTERN = re.compile(r"[A-Za-z0-9_.:*?\[\]!\-]{1,200}")
+
+
+class OptionValues(TypedDict, total=False):
+    """The options by name, each of which may be left out."""
+
+    priority: int
+    collection: str
+    run_after: datetime | timedelta | None
+    start_before: datetime | timedelta | None
+    identifier: str | None
+    existing: Literal["raise", "return", "redrive", "replace", "debounce"]
+    unique: str | None
+    created_by: str
+    timeout: timedelta | float | None
+    max_retries: int | None
+    on_finished: Any
+    on_failed: Any
+    on_full: Literal["raise", "delay"]
+    delay_tolerance: timedelta | float | None
+    exact: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """The options of an enqueue; :meth:`TaskType.using` changes them.
+
+    All values but the times are validated here: others raise InvalidOption.
+    ``run_after`` and ``start_before`` are datetimes, or timedeltas from now. ``existing`` is
+    the action if the identifier is taken: "raise", "return" the existing
+    Instance, or "redrive" it if it has FAILED. ``unique`` is a key that one live Instance of
+    the Type may have; ``existing`` "replace" then gives what waits under it these inputs, and
+    "debounce" this ``run_after``. ``timeout``, in seconds or as a timedelta, and
+    ``max_retries`` are for this one Instance; None is what its Type says. So are ``on_finished``
+    and ``on_failed``, hooks beside those of its Type; :meth:`TaskType.using` reads them.
+    ``on_full`` "delay" enqueues later what does not fit into a full queue, by no more than
+    ``delay_tolerance``, in seconds or as a timedelta; "raise" raises QueueFull. ``exact`` has
+    the enqueues of a Type with ``max_waiting`` take turns, so that it is never exceeded.
+    """
+
+    priority: int = 0
+    collection: str = ""
+    run_after: datetime | timedelta | None = None
+    start_before: datetime | timedelta | None = None
+    identifier: str | None = None
+    existing: str = "raise"
+    unique: str | None = None
+    created_by: str = ""
+    timeout: timedelta | float | None = None
+    max_retries: int | None = None
+    on_finished: Any = None
+    on_failed: Any = None
+    on_full: str = "raise"
+    delay_tolerance: timedelta | float | None = None
+    exact: bool = False
+
+    def __post_init__(self) -> None:
+        self._check_priority()
+        if self.existing not in EXISTING:
+            raise InvalidOption(
+                f"existing={self.existing!r}: must be one of {', '.join(EXISTING)}."
+                f"{did_you_mean(self.existing, EXISTING)}"
+            )
+        check_text("collection", self.collection)
+        check_text("created_by", self.created_by)
+        if self.identifier is not None:
+            check_text("identifier", self.identifier, empty=False)
+        if self.unique is not None:
+            check_text("unique", self.unique, empty=False)
+        if self.timeout is not None:
+            _check_timeout(self.timeout)
+        if self.max_retries is not None:
+            _check_whole("max_retries", self.max_retries, MAX_RETRIES)
+        if self.on_full != "raise" or self.delay_tolerance is not None:
+            _check_on_full(self.on_full, self.delay_tolerance)
+        if not isinstance(self.exact, bool):
+            raise InvalidOption(f"exact={self.exact!r}: must be True or False.")
+
+    @property
+    def hooks(self) -> tuple[Any, ...]:
+        """The hooks of one Instance."""
+        if self.on_finished is None and self.on_failed is None:
+            return ()
+        return (*(self.on_finished or ()), *(self.on_failed or ()))
+
+    def using(self, **changes: Unpack[OptionValues]) -> Self:
+        """Return other options. Raises InvalidOption, also for an unknown name."""
+        names = [field.name for field in fields(self)]
+        for name in changes:
+            if name not in names:
+                raise InvalidOption(f"using() has no option {name!r}.{did_you_mean(name, names)}")
+        return replace(self, **changes)
+
+    def checked(self, now: Callable[[], datetime]) -> Self:
+        """Return the same with both times in UTC. Raises InvalidOption.
+
+        ``now()`` is the database's clock, which a timedelta counts from.
+        """
+        if self.run_after is None and self.start_before is None:
+            return self
+        due = instant("run_after", self.run_after, now)
+        start_before = instant("start_before", self.start_before, now)
+        if due is not None and start_before is not None and start_before <= due:
+            raise InvalidOption(
+                f"start_before ({start_before}) must be later than run_after ({due})."
+            )
+        if start_before is not None and start_before <= now():
+            raise InvalidOption(f"start_before ({start_before}) has passed.")
+        return replace(self, run_after=due, start_before=start_before)
+
+    def _check_priority(self) -> None:
+        priority = self.priority
+        if isinstance(priority, bool) or not isinstance(priority, int):
+            raise InvalidOption(f"priority={priority!r}: must be a whole number.")
+        if not MIN_PRIORITY <= priority <= MAX_PRIORITY:
+            raise InvalidOption(
+                f"priority={priority}: must be from {MIN_PRIORITY} to {MAX_PRIORITY}, higher first."
+            )
+
+
+def _check_on_full(word: object, tolerance: object) -> None:
+    if word not in ON_FULL:
+        hint = did_you_mean(str(word), ON_FULL)
+        raise InvalidOption(f"on_full={word!r}: must be one of {', '.join(ON_FULL)}.{hint}")
+    if word == "raise":
+        raise InvalidOption(
+            f"delay_tolerance={tolerance!r}: is of on_full='delay', which is not given."
+        )
+    if tolerance is None:
+        raise InvalidOption("on_full='delay': say by how much at most: give delay_tolerance.")
+    _check_timeout(tolerance, "delay_tolerance")
+
+
+def _check_timeout(value: object, name: str = "timeout") -> None:
+    number = value.total_seconds() if isinstance(value, timedelta) else value
+    if isinstance(number, bool) or not isinstance(number, (int, float)):
+        raise InvalidOption(f"{name}={value!r}: must be seconds or a timedelta.")
+    if not SHORTEST_TIMEOUT <= number <= LONGEST_DELAY:
+        raise InvalidOption(
+            f"{name}={value!r}: must be from {SHORTEST_TIMEOUT} to {LONGEST_DELAY:.0f} s."
+        )
+
+
+def _check_whole(name: str, value: object, most: int) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= most:
+        raise InvalidOption(f"{name}={value!r}: must be a whole number from 0 to {most}.")
+
+
+def is_pattern(value: object) -> bool:
+    """Whether it is a pattern of the identifiers of Types, as "dem.*"."""
+    return isinstance(value, str) and _PATTERN.fullmatch(value) is not None
+
+
+def check_text(name: str, value: object, *, empty: bool = True) -> None:
+    """Raise InvalidOption unless the value is one printable line of text."""
+    if not isinstance(value, str):
+        raise InvalidOption(f"{name}={value!r}: must be text.")
+    if not value and not empty:
+        raise InvalidOption(f"{name} must not be empty.")
+    if len(value) > MAX_IDENTIFIER:
+        raise InvalidOption(f"{name} has {len(value)} characters, {MAX_IDENTIFIER} are allowed.")
+    if "\x00" in value or not value.isprintable():
+        raise InvalidOption(f"{name}={value!r}: must be printable text on one line.")
+
+
+def instant(
+    name: str, value: datetime | timedelta | None, now: Callable[[], datetime] | None = None
+) -> datetime | None:
+    """Return a point in time in UTC; with ``now`` it may be a timedelta from it.
+
+    Raises InvalidOption.
+    """
+    if value is None:
+        return None
+    try:
+        if now is not None and isinstance(value, timedelta):
+            value = now() + value
+        if not isinstance(value, datetime):
+            raise InvalidOption(f"{name}={value!r}: must be a datetime, or a timedelta from now.")
+        if timezone.is_naive(value):
+            if project.USE_TZ:
+                raise InvalidOption(
+                    f"{name}={value!r} has no time zone, and USE_TZ is on: "
+                    "use django.utils.timezone.now() or make_aware()."
+                )
+            value = timezone.make_aware(value)
+        value = value.astimezone(UTC)
+        # The time must also exist as local time, wherever it is read.
+        _ = value - _DAY, value + _DAY
+    except OverflowError:
+        shown = value.isoformat() if isinstance(value, datetime) else repr(value)
+        raise InvalidOption(f"{name}={shown} is beyond what the calendar holds.") from None
+    return value

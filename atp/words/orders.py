@@ -1,0 +1,59 @@
+"""The modes of a daemon, and the table of orders that change them."""
+
+from django.db.models import TextChoices
+
+
+class Mode(TextChoices):
+    """The mode of a daemon, which it writes on its row itself."""
+
+    RUNNING = "running", "claims what it serves"
+    QUIET = "quiet", "claims nothing more, and goes on with what it runs"
+    STOPPING = "stopping", "claims nothing more, and ends"
+
+
+class Order(TextChoices):
+    """An order to a daemon."""
+
+    QUIET = "quiet", "go quiet"
+    RESUME = "resume", "resume"
+    STOP = "stop", "stop"
+
+
+EXPLANATIONS = {
+    Order.QUIET: "Claim nothing more, hand back what has not started, go on with what runs.",
+    Order.RESUME: "Claim again.",
+    Order.STOP: "Stop as after SIGTERM: what runs gets the daemon's grace.",
+}
+
+
+# The request that each order leaves on the daemon's row. It stays there while the daemon
+# obeys it, so the daemon's next identity obeys it too.
+REQUESTS = {Order.QUIET: "quiet", Order.RESUME: "", Order.STOP: "stop"}
+
+# The modes in which each order makes a difference, and the mode that it leads to.
+ORDERS = {
+    Order.QUIET: ({Mode.RUNNING}, Mode.QUIET),
+    Order.RESUME: ({Mode.QUIET}, Mode.RUNNING),
+    Order.STOP: ({Mode.RUNNING, Mode.QUIET}, Mode.STOPPING),
+}
+
+
+def aim(mode: str, request: str) -> Mode:
+    """Return the mode that a daemon is in, or that its request will soon bring it to.
+
+    No order leads out of stopping.
+    """
+    if Mode.STOPPING in (mode, wanted(request)):
+        return Mode.STOPPING
+    return wanted(request)
+
+
+def wanted(request: str) -> Mode:
+    """Return the mode that the request on a daemon's row asks for."""
+    order = next((order for order, left in REQUESTS.items() if left == request), Order.RESUME)
+    return ORDERS[order][1]
+
+
+def allowed(aim: Mode) -> list[Order]:
+    """Return the orders that make a difference to a daemon with this aim."""
+    return [order for order, (sources, _) in ORDERS.items() if aim in sources]

@@ -1,0 +1,38 @@
+"""Owners of folders, for messages about folders that this process may not write."""
+
+import os
+import pwd
+import stat
+from pathlib import Path
+
+
+def user_name(number: int) -> str:
+    """Return the name of a user of the operating system, or the number if it has no name."""
+    try:
+        return pwd.getpwuid(number).pw_name
+    except KeyError:  # a container may run under a number that has no name
+        return str(number)
+
+
+def whose(path: str | Path) -> str:
+    """Return the owner and mode of a folder and the user of this process, as text."""
+    me = f"this is user {user_name(os.geteuid())}"
+    try:
+        found = os.stat(path)
+    except OSError as error:
+        return f"it cannot be looked at ({error.strerror}), and {me}"
+    mode = stat.S_IMODE(found.st_mode)
+    return f"it belongs to user {user_name(found.st_uid)} (mode {mode:04o}), and {me}"
+
+
+def refusal(path: str | Path) -> str:
+    """Return why this process can make no files in a folder; empty if it can.
+
+    A folder that is missing would be made: its nearest parent has to be writable then.
+    """
+    folder = Path(path)
+    while not folder.exists() and folder != folder.parent:
+        folder = folder.parent
+    if os.access(folder, os.W_OK | os.X_OK, effective_ids=os.access in os.supports_effective_ids):
+        return ""
+    return f"folder {folder} cannot be written: {whose(folder)}"

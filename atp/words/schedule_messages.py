@@ -1,0 +1,98 @@
+"""The messages that ATP writes to the log of schedules, and to their slots.
+
+They are for people, as those of :mod:`.log_messages`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING
+from uuid import UUID
+
+from . import log_messages, sentences
+
+if TYPE_CHECKING:
+    from ..store.values import Fill
+
+
+def declared(*, is_new: bool, is_set: bool) -> str:
+    """``is_set`` says that it stays as an operator has set it."""
+    said = "declared" if is_new else "declared anew"
+    return f"{said}; what an operator has set holds" if is_set else said
+
+
+def changed(changes: Mapping[str, tuple[object, object]]) -> str:
+    """``changes`` are pairs by name: the value before, and the value now."""
+    return log_messages.parameters(changes) if changes else "set"
+
+
+def left() -> str:
+    return "left to the code"
+
+
+def retired() -> str:
+    return "retired: no code declares it any more"
+
+
+def paused(reason: str, until: datetime | None) -> str:
+    end = f" until {sentences.in_utc(until)}" if until else ""
+    return f"paused{end}{f': {reason}' if reason else ''}"
+
+
+def resumed() -> str:
+    return "resumed"
+
+
+def run(uuid: UUID) -> str:
+    return f"run now: {uuid}"
+
+
+def backfilled(count: int) -> str:
+    return f"backfilled: {count} slots"
+
+
+def deleted() -> str:
+    return "deleted"
+
+
+# Slots.
+
+
+def slot_paused(by: str, reason: str) -> str:
+    who = f" by {by}" if by else ""
+    return f"paused{who}{f': {reason}' if reason else ''}"
+
+
+def slots_missed(count: int, late: timedelta, *, is_more: bool) -> str:
+    """``late`` is how much later than the first slot that was found."""
+    more = "more than " if is_more else ""
+    return f"{more}{count} not planned in time, the first {late.total_seconds():.0f} s late"
+
+
+def slot_skipped(uuid: UUID | None) -> str:
+    """``uuid`` is of the Instance that had not ended; None is that of the slot before."""
+    return f"{uuid or 'the Instance of the slot before'} has not ended"
+
+
+def slot_passed_over() -> str:
+    return "a later slot was due too, which would have cancelled it"
+
+
+def slot_full(waiting: int) -> str:
+    return f"{waiting} Instances of the schedule waited already, and no more may"
+
+
+def slot_no_room(fill: Fill) -> str:
+    return f"{sentences.where(fill.type, fill.collection)} was full: {fill.waiting} waited"
+
+
+def slot_in_line(behind: int, cancelled: int) -> str:
+    """How many of its schedule it waits for, and how many it has cancelled."""
+    if cancelled:
+        return f"{cancelled} before it cancelled"
+    return f"waits behind {behind}" if behind else ""
+
+
+def slot_backfilled(more: str = "") -> str:
+    return f"backfilled, {more}" if more else "backfilled"

@@ -1,0 +1,132 @@
+"""Sentences about gates and limits: their state now, and before."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+from . import wording
+
+if TYPE_CHECKING:
+    from ..models import Gate, Limit
+    from ..store.values import Fill
+    from ..verbs.control.limits import Left
+
+MODES = {"hold": "held", "drop": "dropped"}
+_DONE = {
+    "hold": "Nothing more is started there.",
+    "drop": "What waits there fails.",
+    "open": "The gate is open.",
+}
+
+
+def where(type: object, collection: str | None) -> str:
+    """Return the scope of a gate or a limit in words: the Type's identifier, and the collection."""
+    if type is None:
+        return "everything"
+    return str(type) if collection is None else f"{type}, collection “{collection}”"
+
+
+def state_of(gate: Gate | None, moment: Callable[[datetime], str] = wording.moment) -> str:
+    """Return the state of a gate in words, with its author and reason; None is an open gate."""
+    if gate is None:
+        return "open"
+    by = f" by {gate.who}" if gate.who else ""
+    until = f", until {moment(gate.until)}" if gate.until else ""
+    reason = f": {gate.reason}" if gate.reason else ""
+    return f"{MODES[gate.mode]}{by}, since {moment(gate.since)}{until}{reason}"
+
+
+def in_utc(time: datetime) -> str:
+    """A time as the log has it."""
+    return f"{time:%Y-%m-%d %H:%M:%S} UTC"
+
+
+def of_gate(
+    mode: str, type: str | None, collection: str | None, was: Gate | None, shut: Iterable[Gate]
+) -> str:
+    """Return the outcome of a verb on a gate: open, hold or drop.
+
+    ``was`` is the gate as it was before, None if it was open. ``shut`` are those that are shut
+    then.
+    """
+    if mode == "open" and was is None:
+        told = ["It is open already."]
+    else:
+        told = [_DONE[mode]]
+        if was is not None:
+            told.append(f"Before, it was {state_of(was)}.")
+    for gate in above(type, collection, shut):
+        scope = where(gate.type, gate.collection)
+        if mode == "open":
+            told.append(f"Nothing moves there yet: {scope} is {state_of(gate)}.")
+        elif mode == "hold" and gate.mode == "drop":
+            told.append(f"What waits there fails all the same: {scope} is {state_of(gate)}.")
+    return " ".join(told)
+
+
+def is_of(gate: Gate, type: str | None, collection: str | None) -> bool:
+    """Whether a gate is that of a scope, and no other's."""
+    of = None if gate.type is None else gate.type.identifier
+    return (of, gate.collection) == (type, collection)
+
+
+def above(type: str | None, collection: str | None, shut: Iterable[Gate]) -> list[Gate]:
+    """The gates that shut a scope with others."""
+    if type is None:
+        return []
+    return [
+        gate
+        for gate in shut
+        if gate.type is None
+        or (
+            collection is not None and gate.collection is None and gate.type.identifier == str(type)
+        )
+    ]
+
+
+def of_limits(limit: Limit | None) -> str:
+    """Return the limits in words; None is no limit."""
+    if limit is None:
+        return "nothing is limited"
+    told = [f"{limit.max_running} at a time"] if limit.max_running is not None else []
+    if limit.max_running_per_collection is not None:
+        told.append(f"{limit.max_running_per_collection} at a time of each collection")
+    told += [f"{limit.rate}, {limit.burst} at once"] if limit.rate else []
+    told += [f"weight {limit.weight:g}"] if limit.weight != 1 else []
+    told += [f"{limit.max_waiting} waiting"] if limit.max_waiting is not None else []
+    if limit.max_wait is not None:
+        told.append(f"the oldest waiting {wording.duration(limit.max_wait)}")
+    return "; ".join(told) or "nothing is limited"
+
+
+def of_room(fill: Fill, priority: int) -> str:
+    """Return how many may wait for one of this priority, in words."""
+    room = fill.room(priority)
+    if room == fill.max_waiting:
+        return f"at most {room} may wait there"
+    return f"at most {room} of {fill.max_waiting} may wait there at priority {priority}"
+
+
+def full(fill: Fill, waiting: int, priority: int, after: float) -> str:
+    """Return why nothing more is let in; ``after`` is in how many seconds to try again."""
+    told = []
+    if fill.max_waiting is not None:
+        told.append(f"{waiting} wait, and {of_room(fill, priority)}")
+    if fill.max_wait is not None:
+        oldest, most = map(wording.duration, (fill.oldest, fill.max_wait))
+        told.append(f"the oldest has waited {oldest}, longer than {most}")
+    scope = where(fill.type, fill.collection)
+    return f"{scope} is full: {'; '.join(told)}. Try again in {after:.0f} s."
+
+
+def of_unlimit(left: Left) -> str:
+    """Return the outcome of leaving limits to the code (:class:`atp.verbs.control.limits.Left`)."""
+    told = "The limits are left to the code" if left.was_set else "No operator has set limits there"
+    if left.is_declared:
+        return f"{told}: {of_limits(left.limit)}."
+    return (
+        f"{told}. This process does not declare the Type, so what is in force holds until it is "
+        f"registered next: {of_limits(left.limit)}."
+    )

@@ -1,0 +1,216 @@
+"""Times, durations, sizes and errors as text for people, and the reading of such text."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Iterable
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING
+
+from django.utils import timezone
+
+if TYPE_CHECKING:
+    from ..models import Instance
+
+_MINUTE, _HOUR, _DAY = 60, 3600, 86400
+_UNITS = {"s": "seconds", "m": "minutes", "min": "minutes"}
+_UNITS |= {"h": "hours", "d": "days", "w": "weeks"}
+_DELAY = re.compile(r"(?:\d+(?:min|[smhdw]))+")
+_TRACEBACK = "Traceback (most recent call last):"
+# The rooms of ATP that a handler's traceback can lead through.
+_ROOMS = "authoring|daemon|payload|rows|store|verbs|words"
+# A frame: the line with the file, and those below it that are indented further.
+_OWN_FRAMES = re.compile(
+    rf'^  File "[^"\n]*/atp/(?:(?:{_ROOMS})/(?:\w+/)*)?\w+\.py", line .*\n(?:    .*\n)*', re.M
+)
+_LONGEST = timedelta(days=3650)
+_SIZE = re.compile(r"(\d+) ?(?:([KMGT])i?)?B?", re.ASCII | re.IGNORECASE)
+# Every process has at least this much memory resident, in bytes.
+LEAST_MEMORY = 1024 * 1024
+_SHIFTS = {"": 0, "K": 10, "M": 20, "G": 30, "T": 40}
+
+
+def read_moment(given: str) -> datetime | timedelta:
+    """Read a time in ISO 8601 as an aware datetime, or a delay as ``1h30m`` as a timedelta.
+
+    A time without an offset is in the current time zone. Raises ValueError.
+    """
+    if _DELAY.fullmatch(given):
+        return read_delay(given)
+    try:
+        time = datetime.fromisoformat(given)
+        return timezone.make_aware(time) if timezone.is_naive(time) else time
+    except (ValueError, OverflowError):
+        raise ValueError(
+            f"{given!r} is neither a time as 2030-01-31T18:00 nor a delay as 90s, 10m, 1h30m or 2d"
+        ) from None
+
+
+def read_delay(given: str) -> timedelta:
+    """Read a delay as ``1h30m``. Raises ValueError."""
+    if not _DELAY.fullmatch(given):
+        raise ValueError(f"{given!r} is not a delay as 90s, 10m, 1h30m or 2d")
+    parts = re.findall(r"(\d+)(min|[smhdw])", given)
+    try:
+        delay = sum((timedelta(**{_UNITS[u]: int(n)}) for n, u in parts), timedelta())
+    except (OverflowError, ValueError):
+        delay = timedelta.max
+    if delay > _LONGEST:
+        raise ValueError(f"{given!r} is longer than {_LONGEST.days} days")
+    return delay
+
+
+def state(instance: Instance) -> str:
+    """Return the state of an Instance, with the reason if it FAILED: "FAILED (CANCELLED)"."""
+    return f"{instance.state} ({instance.reason})" if instance.reason else str(instance.state)
+
+
+def shorten(text: str, limit: int = 60) -> str:
+    """Cut text that is longer than ``limit`` characters at its end."""
+    return text if len(text) <= limit else f"{text[: limit - 1]}…"
+
+
+def moment(time: datetime | None, *, precise: bool = False) -> str:
+    """Return a time in the current time zone; with ``precise`` to the millisecond."""
+    if time is None:
+        return ""
+    local = timezone.localtime(time)
+    text = f"{local:%Y-%m-%d %H:%M:%S}"
+    if precise:
+        text = f"{text}.{local.microsecond // 1000:03d}"
+    return f"{text} {local:%Z}" if _is_twice(local) else text
+
+
+def _is_twice(local: datetime) -> bool:
+    """Tell whether a local time comes twice that night, because clocks are put back."""
+    return local.replace(fold=0).utcoffset() > local.replace(fold=1).utcoffset()  # type: ignore[operator]
+
+
+def headline(text: str) -> str:
+    """Return the line of a message that names the error; in a traceback, the exception's line."""
+    lines = text.splitlines()
+    headers = [number for number, line in enumerate(lines) if line.endswith(_TRACEBACK)]
+    if not headers:
+        return lines[0] if lines else ""
+    # The first header of a group is the whole group's. Without groups, the last header is
+    # that of the exception that was raised.
+    groups = [number for number in headers if "Exception Group" in lines[number]]
+    below = [line.removeprefix("  | ") for line in lines[(groups or headers[-1:])[0] + 1 :]]
+    return next((line for line in below if line and not line.startswith(" ")), lines[-1])
+
+
+def repetitions(told: Iterable[tuple[str, int | None]]) -> list[int | None]:
+    """Return for each message the claim whose traceback it repeats, or None.
+
+    ``told`` are messages with their claims, in the order of the log. What ATP adds behind a
+    traceback, as "(retries used up: 4 of 4)", is no difference.
+    """
+    first: dict[str, int | None] = {}
+    found = []
+    for message, claim in told:
+        same = (m for m in first if message == m or message.startswith(f"{m} ("))
+        before = first.setdefault(next(same, message), claim) if "\n" in message else claim
+        found.append(before if before != claim else None)
+    return found
+
+
+def without_own_frames(text: str) -> str:
+    """Return a traceback without the frames of ATP, which do not help to find the error."""
+    return _OWN_FRAMES.sub("", text)
+
+
+def zone() -> str:
+    """Return the name of the current time zone."""
+    return timezone.get_current_timezone_name()
+
+
+def duration(value: timedelta | None) -> str:
+    """Return a timedelta in one unit, as "3.3 min" or "12 h"; an empty string for None."""
+    if value is None:
+        return ""
+    seconds = value.total_seconds()
+    if seconds < 0:
+        return f"-{duration(-value)}"
+    if 0 < seconds < 1:
+        return f"{seconds * 1000:.0f} ms"
+    for unit, name, until in ((1, "s", _MINUTE), (_MINUTE, "min", _HOUR), (_HOUR, "h", 2 * _DAY)):
+        if seconds < until:
+            return _in(seconds / unit, name)
+    return _in(seconds / _DAY, "d")
+
+
+def _in(number: float, unit: str) -> str:
+    """Return a number with its unit; numbers below ten have one decimal."""
+    return f"{number:.1f} {unit}".replace(".0 ", " ") if number < 10 else f"{number:.0f} {unit}"
+
+
+def written(value: timedelta | None) -> str:
+    """Return a delay as :func:`read_moment` reads it, as "1h30m"; an empty string for None."""
+    if value is None:
+        return ""
+    left = int(value.total_seconds())
+    text = ""
+    for unit, length in (("d", _DAY), ("h", _HOUR), ("m", _MINUTE), ("s", 1)):
+        count, left = divmod(left, length)
+        text += f"{count}{unit}" if count else ""
+    return text or "0s"
+
+
+def age(time: datetime | None, now: datetime) -> str:
+    """Return the time since a moment; a moment in the future reads "in 3 min"."""
+    if time is None:
+        return ""
+    return duration(now - time) if time <= now else f"in {duration(time - now)}"
+
+
+def size(count: float) -> str:
+    """Return a number of bytes in its largest unit."""
+    for unit in ("bytes", "KiB", "MiB"):
+        if count < 1024:
+            return f"{count:.0f} {unit}" if unit == "bytes" else f"{count:.1f} {unit}"
+        count /= 1024
+    return f"{count:.1f} GiB"
+
+
+def read_size(given: object) -> int:
+    """Read a size as "512MiB", "512M" or a number of bytes. Raises ValueError."""
+    if isinstance(given, int) and not isinstance(given, bool):
+        count = given
+    else:
+        match = _SIZE.fullmatch(given) if isinstance(given, str) else None
+        count = int(match[1]) << _SHIFTS[(match[2] or "").upper()] if match else 0
+    if not 0 < count < 1 << 60:
+        raise ValueError(f"{given!r} is not a size, as in '512MiB' or '2G'")
+    return count
+
+
+def read_memory(given: object) -> int:
+    """Read an amount of memory that a process may have. Raises ValueError."""
+    count = read_size(given)
+    if count < LEAST_MEMORY:
+        raise ValueError(
+            f"{given!r} is less than any process has; say '{given}MiB' if that is what is meant"
+            if str(given).isdigit()
+            else f"{given!r} is less than any process has"
+        )
+    return count
+
+
+def indented(text: str) -> str:
+    """Return JSON text with indentation; text that is no JSON comes back unchanged."""
+    try:
+        return json.dumps(json.loads(text), indent=2, ensure_ascii=False)
+    except (ValueError, RecursionError):
+        return text
+
+
+def plain_number(value: float) -> float:
+    """Return a number as an int if it is whole."""
+    return int(value) if value == int(value) else value
+
+
+def percent(fraction: float | None) -> str:
+    """Return progress, from 0 to 1, as a percentage that is 100 only when all is done."""
+    return "" if fraction is None else f"{math.floor(fraction * 100)}%"

@@ -1,0 +1,70 @@
+"""Schedules over HTTP (docs/api.md)."""
+
+import pytest
+
+from atp import queue
+from atp.models import Instance, Schedule
+
+LIST = "schedules/"
+
+
+@pytest.fixture
+def hourly(world):
+    queue.register_all()
+    return queue.create_schedule("hourly", "tests.echo", every=3600, overlap="queue")
+
+
+def test_run_now_answers_with_its_instance(hourly, api):
+    told = api.post("schedules/hourly/run").json()
+    assert (told["enqueued"], told["instances"]) == (1, [str(Instance.objects.get().uuid)])
+    assert told["identifier"] == "hourly"
+
+
+def test_a_backfill_answers_with_its_instances(hourly, api):
+    start = (hourly.next_at - 2 * hourly.every).isoformat()
+    told = api.post("schedules/hourly/backfill", {"start": start}).json()
+    uuids = [str(uuid) for uuid in Instance.objects.order_by("pk").values_list("uuid", flat=True)]
+    assert (told["enqueued"], told["instances"]) == (2, uuids)
+    told = api.post("schedules/hourly/backfill", {"start": start}).json()
+    assert (told["enqueued"], told["instances"]) == (0, [])
+
+
+def test_other_verbs_tell_of_no_instances(hourly, api):
+    told = api.post("schedules/hourly/pause").json()
+    assert not told.keys() & {"enqueued", "instances"}
+
+
+def test_an_instance_says_what_it_waits_behind(hourly, api):
+    first, second = (queue.run_schedule("hourly") for _ in range(2))
+    told = api.get(f"instances/{second.uuid}").json()
+    assert told["waits_for"][0] == (
+        f"It waits behind hourly ({first.uuid}): its schedule runs one at a time."
+    )
+    assert told["graph"] is None
+
+
+@pytest.mark.parametrize("lacking", ["identifier", "type"])
+def test_what_is_missing_is_required(hourly, api, lacking):
+    """G13: it is not said to be null."""
+    given = {"identifier": "other", "type": "tests.echo", "every": 60}
+    del given[lacking]
+    answer = api.post("schedules", given)
+    [error] = answer.json()["errors"]
+    assert (answer.status_code, error["detail"]) == (422, "It is required.")
+    assert error["field"] == lacking
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ({"overlap": "wait"}, "none of allow, skip, queue, cancel"),
+        ({"overlap": "queue", "most": 101}, "up to 100"),
+        ({"overlap": None}, "None"),
+    ],
+)
+def test_overlaps_that_there_are_not(hourly, api, given, told):
+    """G13."""
+    answer = api.post("schedules", {"identifier": "o", "type": "tests.echo", "every": 60} | given)
+    assert answer.status_code == 422
+    assert told in answer.content.decode()
+    assert Schedule.objects.filter(identifier="o").count() == 0

@@ -1,0 +1,17 @@
+"""The app of the tests; where a run wants it, the messages of the log become nonsense."""
+
+from django.apps import AppConfig
+
+from .. import environment, nonsense
+
+
+class TestsConfig(AppConfig):
+    name = "tests.app"
+
+    def ready(self):
+        from atp.verbs.schedules import declared
+
+        # It would enqueue something in the middle of a test.
+        declared.remove("each-ten-seconds")
+        if environment.is_nonsense():
+            nonsense.install()

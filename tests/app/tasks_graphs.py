@@ -1,0 +1,91 @@
+"""Handlers of the nodes of graphs."""
+
+from django.db import transaction
+
+from atp import Fatal, task_type
+from atp.graphs.results import NoResult
+
+from .tasks_daemon import record, wait_for_file
+
+
+@task_type("graphs.fetch")
+def fetch(context, *, url, broken=False):
+    """Answer with the tiles of a scene."""
+    if broken:
+        raise Fatal("there is no such scene")
+    return {"scene": url, "tiles": [f"{url}/{n}" for n in range(3)]}
+
+
+@task_type("graphs.shade")
+def shade(context, *, path, factor=1):
+    """Answer with the name of a shaded tile."""
+    return f"shaded {path} by {factor}"
+
+
+@task_type("graphs.merge")
+def merge(context, parts=()):
+    """Answer with the list of what it was given."""
+    return [*parts]
+
+
+@task_type("graphs.named")
+def named(context, *, name, after):
+    """Take parameters that are called as those of Graph.add() are."""
+    return [name, after]
+
+
+@task_type("graphs.report")
+def report(context, *, of):
+    """Answer with what became of a node, and with its result."""
+    found = context.results.node(of)
+    try:
+        return [str(found.state), str(found.reason), context.results[of]]
+    except NoResult as error:
+        return [str(found.state), str(found.reason), str(error)]
+
+
+@task_type("graphs.noop")
+def noop(context, *, number=0, path=None):
+    """Leave a line, if it is told where."""
+    if path is not None:
+        record(path, number=number)
+    return number
+
+
+@task_type("graphs.split")
+def split(context, *, path, parts, until=None):
+    """Add its parts in two blocks, and wait for a file in between."""
+    with context.graph() as g:
+        g.map(noop, _rows(path, range(parts)), before="merge")
+    record(path, split=context.attempt)
+    if until is not None:
+        wait_for_file(context, until)
+    with context.graph() as g:
+        g.map(noop, _rows(path, range(parts, 2 * parts)), before="merge")
+
+
+@task_type("graphs.split_at_once", transactional=True)
+def split_at_once(context, *, path, parts, broken=False):
+    """Add its parts with its end."""
+    with context.graph() as g:
+        g.map(noop, _rows(path, range(parts)), before="merge")
+    if broken:
+        raise Fatal("no parts after all")
+
+
+@task_type("graphs.grow_wrongly")
+def grow_wrongly(context, *, before):
+    """Add a node before another."""
+    with context.graph() as g:
+        g.add(noop, before=before)
+
+
+@task_type("graphs.grow_in_transaction")
+def grow_in_transaction(context):
+    """Add a node while a transaction is open."""
+    with transaction.atomic(), context.graph() as g:
+        g.add(noop)
+
+
+def _rows(path, numbers):
+    return [{"path": path, "number": number} for number in numbers]

@@ -1,0 +1,34 @@
+"""A Type with hooks, and its hook: what the chaos suite, and tests with daemons, run."""
+
+import os
+import time
+
+from atp import Fatal, Retry, task_type
+
+
+@task_type("chaos.hook", max_retries=5, backoff=0.1, backoff_max=1)
+def hook(context, *, uuid, type, state, reason):
+    """Be a task like any other, which answers with what it was told."""
+    return {"uuid": uuid, "type": type, "state": state, "reason": reason}
+
+
+@task_type(
+    "chaos.hooked",
+    max_retries=1,
+    max_restarts=1,
+    backoff=0.1,
+    on_finished=hook,
+    on_failed=hook,
+)
+def hooked(context, *, how="finish", seconds=0):
+    """End in this way."""
+    time.sleep(seconds)
+    if how == "retry":
+        raise Retry("once more")
+    if how == "fail":
+        raise ZeroDivisionError(how)
+    if how == "fatal":
+        raise Fatal(how)
+    if how == "exit":
+        os._exit(3)
+    return how

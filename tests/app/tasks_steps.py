@@ -1,0 +1,148 @@
+"""Handlers with steps that the daemon's tests run."""
+
+import os
+import time
+from datetime import timedelta
+
+from django.contrib.auth.models import Group
+from django.db import transaction
+
+from atp import Fatal, Retry, task_type
+
+from .tasks_daemon import record, wait_for_file
+
+
+def charge(path, amount, attempt):
+    """Charge a card: what happens outside of the database, and cannot be taken back."""
+    record(path, event="charged", amount=amount, attempt=attempt)
+    return {"amount": amount, "receipt": f"receipt-{attempt}"}
+
+
+def book(context, number=0):
+    """Leave a row of this attempt."""
+    return Group.objects.create(name=f"{number}/{context.attempt}").name
+
+
+@task_type("steps.charging", max_retries=3, backoff=0.01)
+def charging(context, *, path, raising=1):
+    """Charge, then raise in the first attempts."""
+    paid = context.step("charge", charge, path, 5, attempt=context.attempt)
+    if context.attempt <= raising:
+        raise Retry("once more")
+    return paid
+
+
+@task_type("steps.waiting", max_restarts=5, timeout=120, max_retries=2, backoff=0.01)
+def waiting(context, *, path, until, after=False):
+    """Charge within a step that waits for a file; with ``after`` the handler waits behind it."""
+
+    def slowly():
+        record(path, event="charged", attempt=context.attempt)
+        if not after:
+            wait_for_file(context, until)
+        return context.attempt
+
+    value = context.step("charge", slowly)
+    record(path, event="kept", attempt=context.attempt)
+    if after:
+        wait_for_file(context, until)
+    return value
+
+
+@task_type("steps.booking", max_restarts=5, timeout=120)
+def booking(context, *, path, until):
+    """Leave a row in a step's transaction, waiting for a file in it and behind it."""
+
+    def slowly():
+        name = book(context)
+        record(path, event="written", attempt=context.attempt)
+        wait_for_file(context, until)
+        return name
+
+    name = context.step_in_transaction("book", slowly)
+    record(path, event="booked", attempt=context.attempt)
+    wait_for_file(context, f"{until}-after")
+    return name
+
+
+@task_type("steps.block", max_retries=2, backoff=0.01)
+def block(context, *, looks=True):
+    """Leave a row in the block of a step."""
+    with context.step_in_transaction("book") as step:
+        if not (looks and step.is_done):
+            step.result = book(context)
+    if context.attempt == 1:
+        raise Retry("once more")
+    return step.result
+
+
+@task_type("steps.sleeping", max_retries=2, backoff=0.01)
+def sleeping(context, *, path, seconds, fails=False):
+    """Charge, sleep, charge something else."""
+    context.step("first", charge, path, 1, context.attempt)
+    context.sleep(timedelta(seconds=seconds))
+    context.step("second", charge, path, 2, context.attempt)
+    if fails:
+        raise Fatal("after the sleep")
+    return context.attempt
+
+
+@task_type("steps.looping")
+def looping(context, *, path, names):
+    """One step for each name, told apart by its key."""
+    return [context.step("charge", charge, path, 1, context.attempt, key=name) for name in names]
+
+
+@task_type("steps.doubled")
+def doubled(context, *, path):
+    """The same name twice."""
+    context.step("charge", charge, path, 1, context.attempt)
+    context.step("charge", charge, path, 2, context.attempt)
+
+
+@task_type("steps.bad", max_retries=5, backoff=0.01)
+def bad(context, *, path, size=0):
+    """A result that cannot be kept: of no known kind, or so many characters long."""
+
+    def result():
+        record(path, event="charged", attempt=context.attempt)
+        return "x" * size if size else object()
+
+    context.step("charge", result)
+
+
+@task_type("steps.inside")
+def inside(context, *, path):
+    """A step inside a transaction."""
+    with transaction.atomic():
+        context.step("charge", charge, path, 1, context.attempt)
+
+
+@task_type("steps.inside_transactional", transactional=True)
+def inside_transactional(context, *, path):
+    """A step of a transactional Type."""
+    context.step("charge", charge, path, 1, context.attempt)
+
+
+@task_type("steps.dying", max_restarts=1)
+def dying(context, *, path):
+    """End the worker in a step, the first time."""
+
+    def once():
+        record(path, event="charged", attempt=context.attempt)
+        if context.attempt == 1:
+            os._exit(7)
+        return context.attempt
+
+    return context.step("charge", once)
+
+
+@task_type("steps.stopped", stoppable=True, timeout=120)
+def stopped(context, *, path, until, count=100_000):
+    """One step after another, until a file is there."""
+    for number in range(count):
+        context.step("tick", int, number % 900, key=number % 900 if number < 900 else number)
+        if os.path.exists(until):
+            return number
+        time.sleep(0.001)
+    return count

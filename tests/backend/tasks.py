@@ -1,0 +1,108 @@
+"""Tasks that tests enqueue; on Django 5.2 they are declared with the backport."""
+
+import asyncio
+import os
+from pathlib import Path
+
+from django.contrib.auth.models import Group
+from django.db import connection
+
+try:
+    from django.tasks import task
+except ImportError:
+    from django_tasks import task
+
+import atp
+
+
+@task
+def add(first, second=0, *more):
+    return first + second + sum(more)
+
+
+@task(queue_name="letters", priority=7)
+def send(user, *, subject="", **more):
+    return {"user": user, "subject": subject, **more}
+
+
+@task
+async def later(number):
+    await asyncio.sleep(0)
+    return number + 1
+
+
+@task
+async def forever(path):
+    Path(path).touch()
+    await asyncio.Event().wait()
+
+
+@task
+def fails(words="went wrong"):
+    raise ValueError(words)
+
+
+@task
+def stubborn():
+    """Has two retries: the settings of the tests say so."""
+    raise KeyError("again")
+
+
+@task
+def fatal():
+    raise atp.Fatal("no use")
+
+
+class AnExceptionWithALongNameThatIsLongerThanItsColumnInTheLogOfATP(Exception):
+    pass
+
+
+@task
+def fails_at_length():
+    raise AnExceptionWithALongNameThatIsLongerThanItsColumnInTheLogOfATP("too long")
+
+
+@task
+def exits():
+    os._exit(3)
+
+
+@task
+def leaves():
+    raise SystemExit("leaving")
+
+
+@task
+def strange():
+    return lambda: None
+
+
+@task
+def nothing(*args, **kwargs):
+    return None
+
+
+@task
+def pair():
+    return (1, b"two")
+
+
+@task(takes_context=True)
+def who(context, number=0):
+    result = context.task_result
+    context.atp.progress(1, 2)
+    return {
+        "id": result.id,
+        "attempt": context.attempt,
+        "args": result.args,
+        "workers": result.worker_ids,
+        "status": result.status,
+        "enqueued": result.enqueued_at is not None,
+        "type": context.atp.type,
+    }
+
+
+@task
+def make_group(name):
+    Group.objects.create(name=name)
+    return connection.in_atomic_block

@@ -1,0 +1,131 @@
+"""Enqueueing by django.tasks: what becomes of a call."""
+
+from datetime import datetime, timedelta
+
+import pytest
+from django.db import transaction
+from django.utils import timezone
+
+from atp import queue
+from atp.backend.frameworks import Task, TaskResultStatus, error, signals
+from atp.exceptions import DuplicateIdentifier, InvalidInputs, TooLarge
+from atp.models import Instance
+from atp.states import State
+
+from . import tasks
+
+pytestmark = [pytest.mark.django_db, pytest.mark.each_database]
+
+
+@pytest.fixture
+def told():
+    """The results that task_enqueued was sent with."""
+    seen = []
+
+    def receive(sender, task_result, **kwargs):
+        seen.append(task_result)
+
+    for signal in signals("task_enqueued"):
+        signal.connect(receive)
+    yield seen
+    for signal in signals("task_enqueued"):
+        signal.disconnect(receive)
+
+
+def test_an_instance_is_enqueued(told):
+    result = tasks.send.enqueue("ann", subject="hello")
+    instance = queue.get(result.id)
+    assert instance.type.identifier == "tests.backend.tasks.send"
+    assert (instance.state, instance.collection, instance.priority) == ("ACCEPTED", "letters", 7)
+    assert (result.status, result.enqueued_at) == (TaskResultStatus.READY, instance.created)
+    assert (result.args, result.kwargs) == (["ann"], {"subject": "hello"})
+    assert told == [result]
+
+
+def test_the_default_queue_is_no_collection():
+    assert queue.get(tasks.add.enqueue(1).id).collection == ""
+
+
+def test_options_of_an_enqueue():
+    later = timezone.now() + timedelta(hours=1)
+    result = tasks.add.using(
+        run_after=later, priority=-5, identifier="a", start_before=later + timedelta(hours=1)
+    ).enqueue(1)
+    instance = queue.get(type="tests.backend.tasks.add", identifier="a")
+    assert str(instance.uuid) == result.id
+    assert (instance.priority, queue.task(instance).due_at) == (-5, later)
+    assert instance.start_before == later + timedelta(hours=1)
+
+
+def test_a_rolled_back_enqueue_never_was():
+    """G7."""
+    with transaction.atomic():
+        result = tasks.add.enqueue(1)
+        transaction.set_rollback(True)
+    with pytest.raises(error("TaskResultDoesNotExist"), match=result.id):
+        tasks.add.get_result(result.id)
+
+
+@pytest.mark.parametrize(
+    ("args", "kwargs", "kind", "words"),
+    [
+        ((datetime(2030, 1, 1),), {}, TypeError, "Unsupported type"),
+        ((), {"first": {1, 2}}, TypeError, "Unsupported type"),
+        ((), {}, TypeError, "missing a required argument: 'first'"),
+        ((1,), {"secnd": 2}, InvalidInputs, "Did you mean 'second'?"),
+        (("x" * 2_000_000,), {}, TooLarge, "the limit is"),
+    ],
+)
+def test_arguments_that_are_refused(told, args, kwargs, kind, words):
+    """G13: before anything is written."""
+    with pytest.raises(kind, match=words):
+        tasks.add.enqueue(*args, **kwargs)
+    assert not Instance.objects.exists()
+    assert told == []
+
+
+def test_an_identifier_that_is_taken(told):
+    task = tasks.add.using(identifier="a")
+    first = task.enqueue(1)
+    with pytest.raises(DuplicateIdentifier):
+        task.enqueue(1)
+    again = task.using(existing="return").enqueue(1)
+    assert again.id == first.id
+    assert again == tasks.add.get_result(first.id)
+    assert len(told) == 1
+
+
+def test_an_identifier_of_what_has_ended(world):
+    """An enqueue that finds it returns its result."""
+    task = tasks.add.using(identifier="a", existing="return")
+    task.enqueue(1)
+    host = world.host("tests.backend.tasks.add")
+    [case] = host.claim()
+    host.move(case, "start", "finish")
+    assert task.enqueue(1).status == TaskResultStatus.SUCCESSFUL
+
+
+def test_arguments_keep_their_places():
+    """Those by position stay so, also where ATP would have named them."""
+    result = tasks.add.enqueue(1, second=2)
+    assert queue.inputs(queue.get(result.id)).value == {"*": [1], "second": 2}
+    assert tasks.add.get_result(result.id) == result
+
+
+async def _enqueue():
+    return await tasks.add.aenqueue(3)
+
+
+@pytest.mark.django_db(transaction=True)
+def test_aenqueue():
+    from asgiref.sync import async_to_sync
+
+    result = async_to_sync(_enqueue)()
+    assert queue.get(result.id).state == State.ACCEPTED
+
+
+def test_a_task_of_another_backend_can_be_lent():
+    """using(backend=…) of a task that was declared for another backend."""
+    standard = {"priority": 0, "backend": "default", "queue_name": "default", "run_after": None}
+    other = Task(func=tasks.nothing.func, **standard)
+    assert queue.get(other.enqueue(5).id).type.identifier == "tests.backend.tasks.nothing"

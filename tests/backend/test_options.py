@@ -1,0 +1,130 @@
+"""OPTIONS of the setting TASKS, and the system checks of it."""
+
+import pytest
+from django.test import override_settings
+
+from atp.backend import ATPBackend
+from atp.backend.options import BackendOptions
+
+from . import tasks
+
+
+def options(**given):
+    return BackendOptions("OPTIONS", given)
+
+
+def backend(queues=(), **given):
+    return ATPBackend("default", {"QUEUES": queues, "OPTIONS": given})
+
+
+def messages(made):
+    return [(message.id, message.msg) for message in made.check()]
+
+
+def test_parameters_for_all_and_by_pattern():
+    """The later of two patterns holds, both over what is for all."""
+    found = options(
+        timeout=9, max_retries=1, types={"a.*": {"timeout": 5, "weight": 2}, "a.b": {"timeout": 6}}
+    )
+    assert found.problems == []
+    assert found.of("a.b") == {"timeout": 6, "max_retries": 1, "weight": 2}
+    assert found.of("a.c") == {"timeout": 5, "max_retries": 1, "weight": 2}
+    assert found.of("b.a") == {"timeout": 9, "max_retries": 1}
+
+
+def test_a_pattern_gives_parameters_to_somebody_elses_task():
+    from atp.verbs.registry import registry
+
+    declared = registry.get("tests.backend.tasks.stubborn")
+    assert (declared.max_retries, declared.backoff) == (2, 0)
+
+
+@pytest.mark.parametrize(
+    ("given", "problem"),
+    [
+        ({"timout": 5}, "OPTIONS has no key 'timout'. Did you mean 'timeout'?"),
+        ({"priority": 5}, "OPTIONS has no key 'priority'. The task says that itself: priority."),
+        ({"timeout": "5"}, "OPTIONS: timeout must be seconds or a timedelta, not '5'."),
+        (
+            {"on_failed": "ops.alert"},
+            "OPTIONS: on_failed: must be a Type that @task_type has declared, or a Type and a "
+            "mapping of inputs, not 'ops.alert'. Give the Type itself, not its name.",
+        ),
+        ({"types": []}, "OPTIONS['types'] must be a dictionary, not []."),
+        ({"types": {"a": 5}}, "OPTIONS['types']['a'] must be a dictionary, not 5."),
+        ({"types": {"": {}}}, "OPTIONS['types']['']: a pattern is text, as in 'wagtail.tasks.*'."),
+        (
+            {"types": {"a": {"collection": "x"}}},
+            "OPTIONS['types']['a'] has no key 'collection'. The task says that itself: queue_name.",
+        ),
+        (
+            {"types": {"a": {"max_runing": 1}}},
+            "OPTIONS['types']['a'] has no key 'max_runing'. Did you mean 'max_running'?",
+        ),
+        (
+            {"types": {"a": {"max_retries": -1}}},
+            "OPTIONS['types']['a']: max_retries must be a whole number from 0 to 1000000, not -1.",
+        ),
+        ({"modules": "shop"}, "OPTIONS['modules'] must be a list of names of modules, not 'shop'."),
+        ({"modules": ["shop.x"]}, "OPTIONS['modules']: there is no module 'shop.x'."),
+        ({"backoff": 5, "backoff_max": 1}, "OPTIONS: backoff=5 is longer than backoff_max=1."),
+    ],
+)
+def test_what_is_wrong_with_them(given, problem):
+    assert options(**given).problems == [problem]
+
+
+def test_options_that_are_no_dictionary():
+    assert BackendOptions("OPTIONS", ["timeout"]).problems == [
+        "OPTIONS must be a dictionary, not ['timeout']."
+    ]
+
+
+def test_what_is_wrong_is_a_system_check():
+    [(id, message)] = messages(backend(timout=5))
+    assert (id, message) == (
+        "atp.E010",
+        "TASKS['default']['OPTIONS'] has no key 'timout'. Did you mean 'timeout'?",
+    )
+
+
+def test_nothing_is_wrong():
+    assert messages(backend(queues=["default", "letters"], timeout=5)) == []
+
+
+def test_a_queue_that_is_no_collection():
+    [(id, message)] = messages(backend(queues=["default", "two\nlines"]))
+    assert id == "atp.E012"
+    assert "TASKS['default']['QUEUES']: a queue='two\\nlines'" in message
+
+
+def test_a_pattern_without_a_task():
+    [(id, message)] = messages(backend(types={"tests.backend.task.*": {}, "tests.backend.*": {}}))
+    assert id == "atp.W013"
+    assert "is the path of no task. Did you mean 'tests.backend.tasks'?" in message
+
+
+def test_atp_is_not_installed(settings):
+    settings.INSTALLED_APPS = [app for app in settings.INSTALLED_APPS if app != "atp"]
+    assert messages(backend()) == [
+        (
+            "atp.E011",
+            "TASKS['default']: ATPBackend needs ATP's tables: add 'atp' to INSTALLED_APPS.",
+        )
+    ]
+
+
+@pytest.mark.django_db
+def test_with_wrong_options_nothing_is_enqueued():
+    """G13: what could run without its time-out is refused."""
+    from atp.backend.frameworks import error
+    from atp.models import Instance
+
+    with (
+        override_settings(
+            TASKS={"default": {"BACKEND": "atp.backend.ATPBackend", "OPTIONS": {"timout": 5}}}
+        ),
+        pytest.raises(error("InvalidTaskBackend"), match="Did you mean 'timeout'"),
+    ):
+        tasks.add.enqueue(1)
+    assert not Instance.objects.exists()

@@ -1,0 +1,213 @@
+"""Running a task's handler, in this process: context, return value, signals."""
+
+import logging
+import sys
+from datetime import timedelta
+
+import pytest
+
+from atp.authoring.context import Context
+from atp.backend.context import ATPTaskContext
+from atp.backend.frameworks import TaskContext, TaskResultStatus, signals
+from atp.daemon.shared.outcome import Kind
+from atp.daemon.worker import execution
+from atp.states import Event
+
+from . import tasks
+
+pytestmark = [pytest.mark.django_db, pytest.mark.each_database]
+WORKER = "host:1 worker 2"
+
+
+class Told:
+    """What the signals said, in order; ``results`` are what they were sent with."""
+
+    def __init__(self):
+        self.names, self.results, self.raised = [], [], []
+
+    def started(self, sender, task_result, **kwargs):
+        self._note("started", task_result)
+
+    def finished(self, sender, task_result, **kwargs):
+        self._note("finished", task_result)
+        self.raised.append(sys.exc_info()[0])
+
+    def _note(self, name, result):
+        self.names.append(name)
+        self.results.append(result)
+
+
+@pytest.fixture
+def told():
+    told = Told()
+    connections = [("task_started", told.started), ("task_finished", told.finished)]
+    for name, receive in connections:
+        for signal in signals(name):
+            signal.connect(receive)
+    yield told
+    for name, receive in connections:
+        for signal in signals(name):
+            signal.disconnect(receive)
+
+
+@pytest.fixture
+def run(world, tmp_path):
+    """Claim what is enqueued and run it here; returns the outcome, and records nothing."""
+    names = {f"{tasks.__name__}.{name}" for name in vars(tasks) if name.islower()}
+    host = world.host(*names)
+
+    def run():
+        [claimed] = host.claim()
+        context = Context(
+            claimed,
+            report=lambda *report: None,
+            interruption=lambda: None,
+            scratch_root=tmp_path,
+            worker=WORKER,
+        )
+        run.case = claimed
+        return execution.run(claimed, context)
+
+    run.host = host
+    return run
+
+
+def test_what_a_task_returns(run):
+    tasks.add.enqueue(1, 2, 3)
+    assert run().response.data == b"6"
+
+
+def test_a_coroutine(run):
+    tasks.later.enqueue(4)
+    assert run().response.data == b"5"
+
+
+def test_a_value_is_normalized_as_django_does(run):
+    tasks.pair.enqueue()
+    assert run().response.data == b'[1,"two"]'
+
+
+def test_a_value_that_json_cannot_carry_is_not_computed_again(run):
+    """It would be the same next time; the error is Django's."""
+    tasks.strange.enqueue()
+    outcome = run()
+    assert (outcome.kind, outcome.raised) == (Kind.FATAL, "builtins.TypeError")
+    assert "Unsupported type" in outcome.message
+
+
+def test_nothing(run):
+    tasks.nothing.enqueue(1, two=[{"three": None}])
+    assert run().kind is Kind.FINISHED
+
+
+def test_a_context(run):
+    result = tasks.who.enqueue(5)
+    outcome = run()
+    assert queue_json(outcome) == {
+        "id": result.id,
+        "attempt": 1,
+        "args": [5],
+        "workers": [WORKER],
+        "status": "RUNNING",
+        "enqueued": True,
+        "type": "tests.backend.tasks.who",
+    }
+
+
+def queue_json(outcome):
+    import json
+
+    return json.loads(outcome.response.data)
+
+
+def test_a_context_is_one_of_djangos():
+    assert issubclass(ATPTaskContext, TaskContext)
+
+
+def test_signals_around_a_task(run, told):
+    result = tasks.add.enqueue(1)
+    run()
+    started, finished = told.results
+    assert told.names == ["started", "finished"]
+    assert started is finished
+    assert (finished.id, finished.task, finished.args) == (result.id, tasks.add, [1])
+    assert finished.status == TaskResultStatus.SUCCESSFUL
+    assert finished.return_value == 1
+    assert result.enqueued_at == finished.enqueued_at <= finished.finished_at
+    assert told.raised == [None]
+
+
+def test_the_signals_of_a_first_attempt_cost_no_query(run, told, django_assert_num_queries):
+    """So a worker whose tasks need no database has no connection."""
+    tasks.add.enqueue(1)
+    [claimed] = run.host.claim()
+    context = Context(claimed, report=print, interruption=lambda: None, scratch_root=None)
+    with django_assert_num_queries(0):
+        execution.run(claimed, context)
+        assert told.results[0].attempts == 1
+
+
+def test_a_failure_is_told_with_its_exception(run, told):
+    tasks.fails.enqueue()
+    run()
+    assert told.names == ["started", "finished"]
+    [error] = told.results[-1].errors
+    assert told.results[-1].status == TaskResultStatus.FAILED
+    assert (error.exception_class, told.raised) == (ValueError, [ValueError])
+
+
+def test_what_is_tried_again_has_not_finished(run, told):
+    """Its second attempt knows the first."""
+    tasks.stubborn.enqueue()
+    outcome = run()
+    assert told.names == ["started"]
+    facts = {"who": WORKER, "delay": timedelta(0), "detail": outcome.raised}
+    run.host.move(run.case, Event.START, who=WORKER)
+    run.host.move(run.case, Event.RETRY, message=outcome.message, **facts)
+    run()
+    assert told.names == ["started", "started"]
+    result = told.results[-1]
+    assert (result.attempts, result.worker_ids) == (2, [WORKER, WORKER])
+    assert [e.exception_class for e in result.errors] == [KeyError]
+    assert result.started_at < result.last_attempted_at
+
+
+def test_fatal_is_told_at_once(run, told):
+    tasks.fatal.enqueue()
+    run()
+    assert told.names == ["started", "finished"]
+    assert told.results[-1].errors[0].traceback == "no use\n"
+
+
+def test_a_receiver_that_fails_harms_no_task(run):
+    def fail(sender, **kwargs):
+        raise RuntimeError("a receiver's own fault")
+
+    [first, *_] = signals("task_started")
+    first.connect(fail)
+    try:
+        tasks.add.enqueue(1)
+        assert run().kind is Kind.FINISHED
+    finally:
+        first.disconnect(fail)
+
+
+def test_a_type_of_atps_own_sends_none(world, told, tmp_path):
+    from tests.app.tasks import echo
+
+    echo.enqueue()
+    [claimed] = world.host("tests.echo").claim()
+    context = Context(claimed, report=print, interruption=lambda: None, scratch_root=tmp_path)
+    execution.run(claimed, context)
+    assert told.names == []
+
+
+def test_what_django_logs_of_it_is_no_message_of_the_task(said, context):
+    """It is in the log already, as its events."""
+    from atp.authoring.log_capture import LogCapture
+
+    capture = LogCapture(context)
+    for name in ("django.tasks", "django_tasks", "shop"):
+        capture.emit(logging.makeLogRecord({"name": name, "levelno": 20, "msg": "told"}))
+    context.end()
+    assert [report[-1] for report in said if report[0] == "log"] == ["shop: told"]

@@ -1,0 +1,55 @@
+"""All pages by the rules of axe-core: for keyboards, screen readers and small screens."""
+
+from datetime import timedelta
+
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import expect
+
+from atp import queue
+from atp.states import State
+
+from .pages import NAMES, address
+
+DESK = {"width": 1280, "height": 800}
+PHONE = {"width": 390, "height": 844}
+LOOKS = {
+    "light": {"viewport": DESK, "color_scheme": "light"},
+    "dark": {"viewport": DESK, "color_scheme": "dark"},
+    "phone": {"viewport": PHONE, "color_scheme": "light"},
+}
+TAGS = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("look", LOOKS)
+def test_no_page_has_a_violation(visit, operator, full, look):
+    queue.hold("tests.add", reason="for a while")
+    queue.limit("tests.echo", max_running=5)
+    gone = full.world.host("tests.add", name="gone")
+    full.world.store.leave(gone.uuid)
+    for number in range(5):
+        queue.hold("tests.echo", f"lane {number}", until=timedelta(hours=1))
+    page = visit(operator, **LOOKS[look])
+    found = {}
+    paths = {name: address(name, full) for name in NAMES}
+    paths |= {state: f"/atp/instances/{full[state].uuid}/" for state in State}
+    paths["gone"] = f"/atp/daemons/{gone.uuid}/"
+    paths["newest"] = f"/atp/instances/{full[State.FAILED].uuid}/log/?order=newest"
+    paths |= {"login": "/login/", "missing": "/atp/instances/nothing/"}
+    for name, path in paths.items():
+        page.goto(path)
+        expect(page.get_by_role("heading", level=1)).to_be_visible()
+        page.evaluate("document.querySelectorAll('details').forEach(each => each.open = true)")
+        results = Axe().run(page, options={"runOnly": TAGS})
+        for each in results.response["violations"]:
+            places = [node["html"][:150] for node in each["nodes"][:3]]
+            found[name, each["id"], each["impact"]] = places
+    assert found == {}
+
+
+def test_what_is_wrong_is_found(page):
+    page.goto("/login/")
+    page.evaluate("document.documentElement.removeAttribute('lang')")
+    results = Axe().run(page, options={"runOnly": TAGS})
+    assert "html-has-lang" in {each["id"] for each in results.response["violations"]}

@@ -1,0 +1,74 @@
+"""ATPBackend as Django's tests ask for it: with the results at hand, or with the task run."""
+
+import asyncio
+import os
+import subprocess
+import sys
+import tempfile
+from importlib.util import find_spec
+from pathlib import Path
+
+from django.db import connection
+
+from atp.backend import ATPBackend
+
+from .adapting import use_backport
+from .handed_on import log_again
+
+if os.environ.get("CONFORMANCE_BACKPORT"):
+    # Of a daemon, before it imports the tasks.
+    use_backport()
+
+
+class Kept(ATPBackend):
+    """ATPBackend with the two names of DummyBackend that tests use: ``results`` and ``clear``."""
+
+    @property
+    def results(self):
+        from atp.models import Instance
+
+        return [self.get_result(each.uuid) for each in Instance.objects.order_by("pk")]
+
+    def clear(self):
+        from atp.models import Instance
+
+        Instance.objects.all()._raw_delete("default")
+
+
+class Drained(ATPBackend):
+    """ATPBackend whose tasks have been run, by ``atpd --drain``, when enqueue returns.
+
+    The daemon sees what is committed: in a transaction the task only waits. What it logs is
+    logged here again.
+    """
+
+    def enqueue(self, task, args, kwargs):
+        result = super().enqueue(task, args, kwargs)
+        if not connection.in_atomic_block:
+            _drain()
+            result.refresh()
+        return result
+
+    async def aenqueue(self, task, args, kwargs):
+        return await asyncio.to_thread(self.enqueue, task, args, kwargs)
+
+
+def _drain():
+    with tempfile.TemporaryDirectory() as folder:
+        log = Path(folder) / "log"
+        environment = os.environ | {
+            "CONFORMANCE_DATABASE": str(connection.settings_dict["NAME"]),
+            "CONFORMANCE_LOG": str(log),
+        }
+        command = [sys.executable, "-m", "django", "atpd", "--drain", "--processes", "1"]
+        ended = subprocess.run(
+            command, env=environment, capture_output=True, text=True, check=False
+        )
+        if ended.returncode:
+            raise AssertionError(f"atpd --drain exits {ended.returncode}:\n{ended.stderr}")
+        log_again(log)
+
+
+HAS_INLINE = find_spec("atp.testing") is not None
+if HAS_INLINE:
+    from atp.testing import InlineBackend  # noqa: F401

@@ -1,0 +1,53 @@
+"""Settings of the runs: ATP on a SQLite file, and nothing else.
+
+Django's tests override TASKS; a daemon that a test starts has that of this module.
+"""
+
+import os
+from pathlib import Path
+
+FOLDER = Path(os.environ["CONFORMANCE_DIR"])
+
+SECRET_KEY = "of the tests only"
+INSTALLED_APPS = ["django.contrib.auth", "django.contrib.contenttypes", "atp"]
+if os.environ.get("CONFORMANCE_BACKPORT"):
+    INSTALLED_APPS.append("django_tasks")
+DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
+_NAME = str(FOLDER / "tests.sqlite3")
+DATABASES = {
+    "default": {
+        "ENGINE": "django.db.backends.sqlite3",
+        "NAME": os.environ.get("CONFORMANCE_DATABASE", _NAME),
+        "TEST": {"NAME": _NAME},
+        "OPTIONS": {
+            "transaction_mode": "IMMEDIATE",
+            "timeout": 20,
+            "init_command": "PRAGMA journal_mode=WAL; PRAGMA synchronous=OFF;",
+        },
+    }
+}
+USE_TZ = True
+MEDIA_ROOT = FOLDER / "media"
+ATP = {"SCRATCH_DIR": str(FOLDER), "MAX_RETRIES": 0, "POLL_EVERY": 0.2}
+TASKS = {
+    "default": {
+        "BACKEND": "tests.conformance.backends.Kept",
+        "QUEUES": [],
+        "OPTIONS": {"modules": ["tasks.tasks"]},
+    }
+}
+# A daemon writes here what the logger of django.tasks is told in its workers.
+if "CONFORMANCE_LOG" in os.environ:
+    LOGGING = {
+        "version": 1,
+        "handlers": {
+            "file": {
+                "class": "tests.conformance.handed_on.Writer",
+                "filename": os.environ["CONFORMANCE_LOG"],
+            }
+        },
+        "loggers": {
+            name: {"handlers": ["file"], "level": "DEBUG"}
+            for name in ("django.tasks", "django_tasks")
+        },
+    }

@@ -1,0 +1,306 @@
+"""The schema of each kind of annotation, and what fits it."""
+
+import json
+import subprocess
+import sys
+from datetime import UTC, date, datetime, time, timedelta
+from decimal import Decimal
+from uuid import UUID
+
+import pytest
+from jsonschema import Draft202012Validator
+
+from atp import contracts, queue, task_type
+from atp.contracts.described import texts_of
+from atp.payload import tagged_json
+from atp.verbs.registry import registry
+
+from ..helpers import child_environment
+from . import tasks
+
+KEY = UUID("12345678-1234-5678-1234-567812345678")
+LINE = {"sku": "a", "count": 2}
+ORDER = {"number": 2, "placed": "2026-01-31", "total": "1.50", "lines": [LINE]}
+TREE = {"name": "root", "children": [{"name": "leaf"}]}
+
+FIT = [
+    ("count", 3),
+    ("ratio", 1),
+    ("ratio", 0.5),
+    ("ratio", float("inf")),
+    ("is_wet", True),
+    ("name", None),
+    ("name", "Ada"),
+    ("note", None),
+    ("mode", "slow"),
+    ("colour", "blue"),
+    ("point", {"x": 1}),
+    ("line", LINE),
+    ("order", ORDER),
+    ("order", ORDER | {"placed": date(2026, 1, 31), "total": Decimal("1.50")}),
+    ("tree", TREE),
+    ("day", date(2026, 1, 31)),
+    ("at", datetime(2026, 1, 31, 18, tzinfo=UTC)),
+    ("clock", time(18, 30)),
+    ("lasting", timedelta(hours=1)),
+    ("key", KEY),
+    ("price", Decimal("0.1")),
+    ("data", b"\x00"),
+    ("where", "/tmp/a"),
+    ("percent", 100),
+    ("tags", ["a", "b"]),
+    ("tags", ()),
+    ("pair", [1, "a"]),
+    ("pair", (1, "a")),
+    ("unique", [1, 2]),
+    ("counts", {"a": 1}),
+    ("limit", None),
+    ("limit", 1),
+    ("anything", {"deep": [1, None, KEY]}),
+]
+MISFIT = [
+    ("count", "3", ["count"]),
+    ("count", None, ["count"]),
+    ("count", True, ["count"]),
+    ("ratio", "1", ["ratio"]),
+    ("is_wet", 1, ["is_wet"]),
+    ("name", 5, ["name"]),
+    ("note", [], ["note"]),
+    ("mode", "medium", ["mode"]),
+    ("colour", "green", ["colour"]),
+    ("point", {"x": "1", "y": []}, ["point.x", "point.y"]),
+    ("line", {"sku": 1}, ["line.count", "line.sku"]),
+    ("order", {"number": 2}, ["order.placed", "order.total"]),
+    ("order", ORDER | {"lines": [LINE, {}]}, ["order.lines[1].count", "order.lines[1].sku"]),
+    ("order", ORDER | {"number": 3}, ["order.number"]),
+    ("order", ORDER | {"placed": "someday"}, ["order.placed"]),
+    ("tree", TREE | {"children": [{}]}, ["tree.children[0].name"]),
+    (
+        "tree",
+        TREE | {"children": [TREE | {"children": [TREE, {}]}]},
+        ["tree.children[0].children[1].name"],
+    ),
+    ("day", "2026-01-31", ["day"]),
+    ("day", Decimal(1), ["day"]),
+    ("at", "2026-01-31T18:00:00+00:00", ["at"]),
+    ("clock", "18:30", ["clock"]),
+    ("lasting", 3600, ["lasting"]),
+    ("key", str(KEY), ["key"]),
+    ("price", 1, ["price"]),
+    ("price", Decimal(-1), ["price"]),
+    ("data", "AA==", ["data"]),
+    ("where", 1, ["where"]),
+    ("percent", 101, ["percent"]),
+    ("tags", ["a", 1, 2], ["tags[1]", "tags[2]"]),
+    ("pair", [1], ["pair"]),
+    ("unique", [1, 1], ["unique"]),
+    ("counts", {"a": 1, "b": "x"}, ["counts.b"]),
+    ("limit", "x", ["limit"]),
+]
+
+
+def paths(task_type, inputs):
+    return sorted(path for path, _ in contracts.check(task_type, inputs))
+
+
+@pytest.mark.parametrize(("name", "value"), FIT)
+def test_a_value_fits_its_annotation(name, value):
+    assert contracts.check(tasks.contract, {"count": 1, name: value}) == []
+
+
+@pytest.mark.parametrize(("name", "value", "expected"), MISFIT)
+def test_a_value_that_does_not_fit_is_told_by_its_paths(name, value, expected):
+    assert paths(tasks.contract, {"count": 1, name: value}) == expected
+
+
+@pytest.mark.parametrize(("name", "value"), FIT)
+def test_what_fits_is_valid_for_any_validator_that_is_given_the_schema(name, value):
+    stored = json.loads(tagged_json.to_json({"count": 1, name: value}))
+    schema = contracts.schema_of(tasks.contract).inputs
+    Draft202012Validator.check_schema(schema)
+    assert Draft202012Validator(schema).is_valid(stored)
+
+
+def test_all_problems_are_told_at_once():
+    found = contracts.check(tasks.contract, {"cuont": 1, "dya": 2, "ratio": "x", "tags": [1]})
+    assert [path for path, _ in found] == ["cuont", "dya", "count", "ratio", "tags[0]"]
+    assert "Did you mean 'day'?" in found[1].text
+
+
+def test_no_more_than_twenty_problems_are_told():
+    assert len(contracts.check(tasks.contract, {"count": 1, "tags": [1] * 1000})) == 20
+
+
+def test_a_date_as_text_is_refused_with_the_way_to_write_it():
+    [problem] = contracts.check(tasks.contract, {"count": 1, "day": "2026-01-31"})
+    assert problem.text == (
+        '"2026-01-31" is not a date or null. It is written {"$date": …}: text would stay text.'
+    )
+
+
+@pytest.mark.parametrize(
+    ("inputs", "expected"),
+    [
+        ([1, "a"], []),
+        ([1, "a", 0.5, 2], []),
+        ({"*": [1], "second": "a", "last": 3, "more_of_it": True}, []),
+        (["1", 2, "x", 3, "y"], ["first", "more[0]", "more[2]", "second"]),
+        ({"*": [1], "second": "a", "wet": 3}, ["wet"]),
+        ({"second": 5}, ["first", "second"]),
+    ],
+)
+def test_arguments_by_position_are_told_by_the_names_of_parameters(inputs, expected):
+    assert paths(tasks.positional, inputs) == expected
+
+
+def test_the_schema_of_arguments_by_position():
+    schema = contracts.schema_of(tasks.positional).inputs
+    validator = Draft202012Validator(schema)
+    assert validator.is_valid({"*": [1, "a", 0.5], "last": 1, "other": True})
+    assert not validator.is_valid({"second": "a"})
+    assert not validator.is_valid({"*": ["1"], "second": "a"})
+
+
+def test_what_has_no_schema_is_any_json_with_a_hint():
+    contract = contracts.schema_of(tasks.opaque)
+    assert contract.inputs["properties"]["thing"] == {"default": None}
+    assert set(contract.hints) == {"thing", "lost", "return"}
+    assert "Unimportable" in contract.hints["lost"]
+    assert contracts.check(tasks.opaque, {"thing": [1], "lost": "x"}) == []
+    assert paths(tasks.opaque, {"plain": "x"}) == ["plain"]
+
+
+def test_outputs_have_a_schema():
+    outputs = contracts.schema_of(tasks.contract).outputs
+    assert outputs["additionalProperties"] == {"type": "integer"}
+
+
+def test_a_type_that_stores_pickles_has_no_contract(settings):
+    settings.ATP = {**settings.ATP, "ALLOW_PICKLE": True}
+
+    @task_type("tests.contract_pickled", serializer="pickle")
+    def pickled(context, *, count: int):
+        pass
+
+    try:
+        assert contracts.schema_of(pickled) is None
+        assert contracts.check(pickled, {"count": "x"}) == []
+    finally:
+        registry.remove("tests.contract_pickled")
+
+
+def test_the_docstring_describes_parameters():
+    named = {
+        each.name: each
+        for each in contracts.described(
+            contracts.schema_of(tasks.contract), tasks.contract.signature
+        )
+    }
+    assert named["count"].description == "how many there are, in all"
+    assert named["ratio"].description == "of one to the other"
+    assert (named["count"].is_required, named["percent"].default) == (True, "50")
+    assert named["tags"].type == "array of text"
+
+
+STYLES = {
+    "sphinx": """Do.
+
+        :param int zoom: how near,
+            at most
+        :param tint: the colour
+        :return: nothing""",
+    "google": """Do.
+
+        Args:
+            zoom (int): how near,
+                at most
+            tint: the colour
+
+        Returns:
+            nothing: at all""",
+    "numpy": """Do.
+
+        Parameters
+        ----------
+        zoom : int
+            how near,
+            at most
+        tint
+            the colour
+
+        Returns
+        -------
+        int
+            nothing""",
+}
+
+
+@pytest.mark.parametrize("style", STYLES)
+def test_docstrings_of_each_style_are_read(style):
+    def handler(context, zoom, tint):
+        pass
+
+    handler.__doc__ = STYLES[style]
+    assert texts_of(handler) == {"zoom": "how near, at most", "tint": "the colour"}
+
+
+_SHOW = """
+import json, django
+django.setup()
+from atp import contracts
+from tests.contracts import tasks
+for each in (tasks.contract, tasks.positional, tasks.opaque):
+    print(json.dumps(contracts.schema_of(each).inputs))
+"""
+
+
+def test_the_schema_is_the_same_text_in_each_process():
+    texts = set()
+    for seed in ("1", "2"):
+        run = subprocess.run(
+            [sys.executable, "-c", _SHOW],
+            env={**child_environment(), "PYTHONHASHSEED": seed},
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        texts.add(run.stdout)
+    assert len(texts) == 1
+    mine = [contracts.schema_of(each).inputs for each in (tasks.contract, tasks.positional)]
+    assert [json.loads(line) for line in texts.pop().splitlines()][:2] == mine
+
+
+@pytest.mark.parametrize("module", ["pydantic", "jsonschema"])
+def test_nothing_of_atp_needs_the_packages(module):
+    source = f"""
+import sys
+sys.modules[{module!r}] = None  # cannot be imported
+import pkgutil, importlib, django
+django.setup()
+import atp
+for found in pkgutil.walk_packages(atp.__path__, "atp."):
+    if found.name in ("atp.contracts.tagged_schema", "atp.contracts.problems"):
+        continue
+    if found.name.startswith(("atp.migrations", "atp.testing.plugin", "atp.checks")):
+        continue
+    importlib.import_module(found.name)
+from atp import contracts
+from tests.app import tasks
+assert not contracts.is_available()
+assert contracts.schema_of(tasks.add) is None
+assert contracts.check(tasks.add, {{"first": "x"}}) == []
+"""
+    run = subprocess.run(
+        [sys.executable, "-c", source],
+        env=child_environment(),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert run.returncode == 0, run.stderr
+
+
+def test_python_does_not_look_at_annotations(world):
+    """``enqueue()`` compares names only: the contract is of the surfaces."""
+    instance = tasks.contract.enqueue(count="three", day="2026-01-31")
+    assert queue.inputs(instance).value == {"count": "three", "day": "2026-01-31"}

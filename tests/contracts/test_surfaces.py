@@ -1,0 +1,205 @@
+"""Each surface refuses the same inputs with the same paths, and writes nothing (G13)."""
+
+import io
+import json
+import re
+import sys
+from datetime import date
+from html import unescape
+
+import pytest
+from django.contrib.auth.models import User
+from django.core.management import CommandError, call_command
+
+from atp import checks, contracts, queue
+from atp.contracts import contract as making
+from atp.models import Instance, LogRecord, Schedule, Type
+from atp.store import get_store
+
+from ..api.client import Api
+from . import tasks
+
+NAME = "tests.contract"
+ADDRESS = f"/atp/types/{NAME}"
+BAD = [
+    ({"count": "3"}, ["count"]),
+    ({"count": 1, "day": "2026-01-31"}, ["day"]),
+    ({"count": 1, "line": {"sku": 1}, "tags": ["a", 2]}, ["line.count", "line.sku", "tags[1]"]),
+    ({"count": 1, "order": {"number": 3, "placed": "2026-01-31", "total": 1}}, ["order.number"]),
+    ({"cuont": 1, "mode": "medium"}, ["count", "cuont", "mode"]),
+]
+GOOD = {"count": 1, "day": {"$date": "2026-01-31"}, "order": None}
+
+
+@pytest.fixture
+def world(world):
+    get_store().register([tasks.contract.registration()])
+    return world
+
+
+@pytest.fixture
+def root(db):
+    return User.objects.create_superuser("root of contracts", password="secret")
+
+
+def by_api(client, root, inputs):
+    answer = Api(root).post("instances", {"type": NAME, "inputs": inputs})
+    if answer.status_code == 201:
+        return None
+    assert answer.status_code == 422, answer.json()
+    return [error["field"].removeprefix("inputs.") for error in answer.json()["errors"]]
+
+
+def by_page(client, root, inputs):
+    client.force_login(root)
+    answer = client.post(f"{ADDRESS}/enqueue/", {"inputs": json.dumps(inputs)})
+    if answer.status_code == 302:
+        return None
+    assert answer.status_code == 422
+    # Beside the field, an error each.
+    form = answer.context["form"]
+    assert set(form.errors) == {"inputs"}
+    for text in form.errors["inputs"]:
+        assert text in unescape(answer.content.decode())
+    return [text.partition(":")[0] for text in form.errors["inputs"]]
+
+
+def by_shell(client, root, inputs):
+    try:
+        call_command("atp", "enqueue", NAME, json.dumps(inputs), stdout=io.StringIO())
+    except CommandError as error:
+        told = f" {error}".replace(f"{NAME}{tasks.contract.signature}", NAME)
+        paths = {path for _, expected in BAD for path in expected}
+        return [path for path in paths if f" {path}: " in told or f"argument {path!r}" in told]
+    return None
+
+
+SURFACES = pytest.mark.parametrize("enqueue", [by_api, by_page, by_shell])
+
+
+def rows():
+    return Instance.objects.count(), LogRecord.objects.count()
+
+
+@SURFACES
+@pytest.mark.parametrize(("inputs", "expected"), BAD)
+def test_bad_inputs_are_refused_and_nothing_is_written(
+    world, client, root, enqueue, inputs, expected
+):
+    """G13."""
+    before = rows()
+    assert sorted(enqueue(client, root, inputs)) == expected
+    assert rows() == before
+
+
+@SURFACES
+def test_what_is_stored_is_what_python_stores(world, client, root, enqueue):
+    assert enqueue(client, root, GOOD) is None
+    stored = queue.inputs(Instance.objects.latest("pk"))
+    said = tasks.contract.enqueue(count=1, day=date(2026, 1, 31), order=None)
+    assert stored.data == queue.inputs(said).data
+
+
+def test_the_api_tells_of_all_items_of_an_array(world, root):
+    """G13."""
+    before = rows()
+    items = [{"type": NAME, "inputs": inputs} for inputs in ({"count": "x"}, GOOD, {"count": 1.5})]
+    answer = Api(root).post("instances", items)
+    assert answer.status_code == 422
+    fields = [error["field"] for error in answer.json()["errors"]]
+    assert fields == ["[0].inputs.count", "[2].inputs.count"]
+    assert answer.json()["type"] == "urn:atp:problem:invalid-inputs"
+    assert rows() == before
+
+
+def test_inputs_of_a_schedule_are_checked_where_operators_give_them(world, root):
+    """G13."""
+    get_store().register([tasks.with_slot.registration()])
+    api = Api(root)
+    body = {"identifier": "s", "type": "tests.contract_slot", "every": 3600}
+    answer = api.post("schedules", body | {"inputs": {"count": "x"}})
+    assert answer.status_code == 422
+    assert [error["field"] for error in answer.json()["errors"]] == ["inputs.count"]
+    assert not Schedule.objects.filter(identifier="s").exists()
+    assert api.post("schedules", body | {"inputs": {"count": 1}}).status_code == 201
+    change = ("atp", "schedule", "change", "s", "--inputs", '{"count": "x"}')
+    with pytest.raises(CommandError, match='count: "x" is not an integer'):
+        call_command(*change, stdout=io.StringIO())
+    assert json.loads(Schedule.objects.get(identifier="s").data) == {"count": 1}
+
+
+def test_the_api_shows_the_contract(world, root):
+    found = Api(root).get(f"types/{NAME}").json()
+    contract = contracts.schema_of(tasks.contract)
+    assert (found["inputs_schema"], found["outputs_schema"]) == (contract.inputs, contract.outputs)
+    listed = Api(root).get("types").json()["results"]
+    assert all("inputs_schema" not in each for each in listed)
+
+
+def test_the_page_shows_a_table_of_the_parameters(world, client, root):
+    client.force_login(root)
+    for path in (f"{ADDRESS}/", f"{ADDRESS}/enqueue/"):
+        text = unescape(client.get(path).content.decode())
+        [row] = re.findall(r"<tr>\s*<td[^>]*><code>count</code>.*?</tr>", text, re.DOTALL)
+        assert "integer" in row
+        assert "required" in row
+        assert "how many there are, in all" in row
+
+
+def test_the_shell_shows_a_table_of_the_parameters(world):
+    out = io.StringIO()
+    call_command("atp", "type", NAME, stdout=out)
+    assert re.search(r"count +integer +required +how many there are, in all", out.getvalue())
+    assert re.search(r'mode +"fast" or "slow" +"fast"', out.getvalue())
+    assert "It returns object of integer." in out.getvalue()
+
+
+def test_the_shell_leads_from_an_unknown_type_to_a_known_one(world):
+    with pytest.raises(CommandError, match=r"Did you mean 'tests\.contract'"):
+        call_command("atp", "type", "tests.contrakt")
+
+
+def test_a_type_of_another_process_has_no_contract(world, client, root):
+    row = Type.objects.get(identifier=NAME)
+    row.pk, row.identifier = None, "tests.elsewhere"
+    row.save()
+    found = Api(root).get("types/tests.elsewhere").json()
+    assert (found["inputs_schema"], found["outputs_schema"]) == (None, None)
+    client.force_login(root)
+    page = client.get("/atp/types/tests.elsewhere/")
+    assert page.status_code == 200
+    assert "<h2>Inputs</h2>" not in page.content.decode()
+    out = io.StringIO()
+    call_command("atp", "type", "tests.elsewhere", stdout=out)
+    assert "This process has no handler for it, so nothing tells its inputs." in out.getvalue()
+
+
+@pytest.fixture(params=["pydantic", "jsonschema"])
+def without(request, monkeypatch):
+    """One of the packages cannot be imported."""
+    monkeypatch.setitem(sys.modules, request.param, None)
+    making.is_available.cache_clear()
+    yield
+    making.is_available.cache_clear()
+
+
+@SURFACES
+def test_without_the_packages_values_are_not_looked_at(world, client, root, without, enqueue):
+    assert enqueue(client, root, {"count": "3", "day": "2026-01-31"}) is None
+    assert queue.inputs(Instance.objects.latest("pk")).value == {"count": "3", "day": "2026-01-31"}
+
+
+def test_without_the_packages_there_is_no_contract_to_show(world, client, root, without):
+    assert Api(root).get(f"types/{NAME}").json()["inputs_schema"] is None
+    client.force_login(root)
+    assert "<h2>Inputs</h2>" not in client.get(f"{ADDRESS}/").content.decode()
+    out = io.StringIO()
+    call_command("atp", "type", NAME, stdout=out)
+    assert "the extra [contracts] of ATP" in out.getvalue()
+    assert checks.check_contracts(None) == []
+
+
+def test_a_check_tells_which_annotations_have_no_schema():
+    found = [each for each in checks.check_contracts(None) if "tests.contract_opaque" in each.msg]
+    assert len(found) == 3
+    assert {(each.id, each.is_serious()) for each in found} == {("atp.I015", False)}

@@ -1,0 +1,159 @@
+"""The table of chores: each is done when it is due, one at a time in a thread."""
+
+from types import SimpleNamespace
+
+import pytest
+
+from atp.daemon.chores import chore as module
+from atp.daemon.chores import graphs as graphs_module
+from atp.daemon.chores import table
+from atp.daemon.chores.chore import Chore, Chores, run_due
+from atp.daemon.chores.graphs import IDLE, Graphs
+from atp.daemon.chores.looking import Look
+from atp.daemon.dispatcher.queue_state import QueueState
+from atp.daemon.system import timers
+from atp.daemon.system.timers import Timers
+from atp.store.values import Outlook
+
+TABLE = [*table.ON_THE_LOOP, *table.CLAIMING, *table.RECORDING, *table.PURGING]
+
+
+class Every(Chore):
+    """Done every ten seconds."""
+
+    name, doing = "every", "doing it"
+
+    def every(self):
+        return 10.0
+
+    def call(self):
+        return lambda: "done"
+
+    def run(self):
+        self.attempts.append(self.name)
+
+
+class Wanted(Every):
+    """Done when a look has found a reason."""
+
+    name = "wanted"
+
+    def every(self):
+        return None
+
+
+class Thread:
+    """Does nothing but remember what it was given."""
+
+    def __init__(self):
+        self.busy, self.done = False, []
+
+    def submit(self, doing, call, then, failed):
+        self.done.append((doing, call()))
+
+
+@pytest.fixture
+def hall(monkeypatch):
+    clock = SimpleNamespace(now=1000.0)
+    monkeypatch.setattr(timers, "uptime", lambda: clock.now)
+    core = SimpleNamespace(timers=Timers(), queue=QueueState())
+    return SimpleNamespace(clock=clock, core=core, thread=Thread())
+
+
+def test_each_entry_of_the_table_is_whole():
+    """The names are their timers', so no two are the same."""
+    assert len({entry.name for entry in TABLE}) == len(TABLE)
+    for entry in TABLE:
+        assert entry.name
+        on_the_loop = entry in table.ON_THE_LOOP
+        assert on_the_loop == (entry.run is not module.Chore.run)
+        assert on_the_loop == (entry.call is module.Chore.call)
+        assert on_the_loop or entry.doing
+
+
+def test_it_is_done_every_so_often(hall):
+    chores = Chores(hall.thread, [Every(hall.core)])
+    assert chores.turn()
+    assert not chores.turn()
+    hall.clock.now += 10
+    assert chores.turn()
+    assert hall.thread.done == [("doing it", "done")] * 2
+
+
+def test_a_thread_does_one_at_a_time(hall):
+    hall.thread.busy = True
+    assert not Chores(hall.thread, [Every(hall.core)]).turn()
+    hall.thread.busy = False
+    assert Chores(hall.thread, [Every(hall.core)]).turn()
+
+
+def test_one_without_an_interval_is_done_when_it_is_wanted(hall):
+    wanted = Wanted(hall.core)
+    chores = Chores(hall.thread, [wanted])
+    assert not chores.turn()
+    wanted.again()
+    assert chores.turn()
+    assert not chores.turn()
+
+
+def test_the_event_loop_does_all_that_are_due(hall):
+    done = []
+    entries = [Every(hall.core, done), Wanted(hall.core, done)]
+    entries[1].again()
+    run_due(entries)
+    run_due(entries)
+    assert done == ["every", "wanted"]
+
+
+@pytest.mark.parametrize(
+    ("outlook", "names"),
+    [
+        (Outlook(), set()),
+        (Outlook(lost=True), {"sweep"}),
+        (Outlook(late=True, drops=True), {"miss", "drop"}),
+    ],
+)
+def test_a_look_finds_reasons_for_others(hall, outlook, names):
+    orders = SimpleNamespace(hint=lambda request: None)
+    look = Look(hall.core, None, orders)
+    look._put_backs = 0
+    look.done(SimpleNamespace(value=outlook, sent=0.0))
+    assert hall.core.queue.chores == names
+    assert names <= {entry.name for entry in TABLE}
+
+
+class TestUpkeepOfGraphs:
+    """It takes a connection of its own, which a daemon without graphs need not open."""
+
+    @pytest.fixture
+    def graphs(self, hall, monkeypatch):
+        monkeypatch.setattr(graphs_module, "uptime", lambda: hall.clock.now)
+        hall.core.identity = SimpleNamespace(is_registered=True)
+        hall.core.timers.later(Graphs.purging, 1000)
+        return Graphs(hall.core)
+
+    @pytest.fixture
+    def look(self, hall):
+        def look(found):
+            one = Look(hall.core, None, SimpleNamespace(hint=lambda request: None))
+            one._put_backs = 0
+            one.done(SimpleNamespace(value=Outlook(graphs=found), sent=hall.clock.now))
+
+        return look
+
+    def test_it_is_done_unless_a_look_has_found_none(self, graphs, look):
+        assert graphs.may()
+        look(False)
+        assert not graphs.may()
+        look(True)
+        assert graphs.may()
+
+    def test_a_daemon_that_does_not_look_does_it(self, hall, graphs, look):
+        look(False)
+        hall.clock.now += IDLE
+        assert graphs.may()
+
+    def test_the_purge_of_graphs_has_its_turn(self, hall, graphs, look):
+        look(False)
+        hall.core.timers.now(Graphs.purging)
+        assert graphs.may()

@@ -1,0 +1,212 @@
+"""A daemon that cannot start says why, and one whose database is silent starts all the same."""
+
+import os
+import re
+import shutil
+import signal
+import stat
+import subprocess
+import tempfile
+import time
+from pathlib import Path
+
+import pytest
+from django.db import connection
+
+from atp.daemon.system.folders import DaemonFolders
+from atp.exceptions import FolderRefused
+from atp.store import filelock, get_store
+from tests.app import tasks_daemon as types
+from tests.helpers import DEADLINE, child_environment, manage, wait_for
+
+from . import harness
+from .proxy import SlowProxy
+
+NOBODY = 65534
+as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody else")
+
+
+def as_nobody(function):
+    """Return what ``function()`` returns, a text, when another user calls it."""
+    reading, writing = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        try:
+            os.setgroups([])
+            os.setresgid(NOBODY, NOBODY, NOBODY)
+            os.setresuid(NOBODY, NOBODY, NOBODY)
+            os.write(writing, function().encode())
+        except BaseException as error:
+            os.write(writing, repr(error).encode())
+        finally:
+            os._exit(0)
+    os.close(writing)
+    with open(reading) as told:
+        text = told.read()
+    os.waitpid(pid, 0)
+    return text
+
+
+@pytest.fixture
+def common():
+    """A folder that everybody can reach and write to, unlike pytest's."""
+    with tempfile.TemporaryDirectory(prefix="atp-common-") as name:
+        os.chmod(name, 0o777)
+        yield Path(name)
+
+
+def refusal():
+    try:
+        DaemonFolders().make()
+    except FolderRefused as error:
+        return str(error)
+    return "made"
+
+
+@as_root
+def test_scratch_folder_of_somebody_else(common, settings):
+    """The folder, its owner and this user are named; no traceback (G13)."""
+    own = common / "scratch"
+    own.mkdir(mode=0o755)
+    settings.ATP = {"SCRATCH_DIR": str(own)}
+    told = as_nobody(refusal)
+    assert told.startswith(f"ATP['SCRATCH_DIR'], {own}, cannot be written: it belongs to user root")
+    assert "(mode 0755), and this is user " in told
+
+
+@as_root
+def test_locks_of_somebody_else(common, settings, monkeypatch):
+    """On SQLite the daemons' locks lie in one folder, which the first of them has made."""
+    settings.ATP = {"SCRATCH_DIR": str(common)}
+    locks = common / "db.sqlite3-atpd"
+    locks.mkdir(mode=0o755)
+    monkeypatch.setattr(type(get_store()), "lock_folder", locks)
+    told = as_nobody(refusal)
+    assert str(locks) in told
+    assert "it belongs to user root" in told
+    assert os.listdir(common) == ["db.sqlite3-atpd"], "what had been made is left"
+
+
+@as_root
+def test_users_who_share_the_folder_may_try_each_others_locks(common, settings, monkeypatch):
+    """G1: else the Tasks of a dead daemon of another user would never be taken over."""
+    settings.ATP = {"SCRATCH_DIR": str(common)}
+    locks = common / "db.sqlite3-atpd"
+    locks.mkdir()
+    locks.chmod(0o777)
+    monkeypatch.setattr(type(get_store()), "lock_folder", locks)
+    folders = DaemonFolders()
+    folders.make()
+    try:
+        assert stat.S_IMODE((locks / folders.lock).stat().st_mode) == 0o666
+        assert as_nobody(lambda: str(filelock.is_free(locks / folders.lock))) == "False"
+        folders.close()
+        assert as_nobody(lambda: str(filelock.is_free(locks / folders.lock))) == "True"
+    finally:
+        folders.close()
+        folders.remove()
+    assert not locks.exists(), "the last one removes the folder"
+
+
+@pytest.fixture
+def unmigrated(transactional_db):
+    """The queue's database, with ATP's last migration taken for not applied."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT max(name) FROM django_migrations WHERE app = 'atp'",
+        )
+        [name] = cursor.fetchone()
+        cursor.execute("DELETE FROM django_migrations WHERE app = 'atp' AND name = %s", [name])
+        yield name
+        cursor.execute(
+            "INSERT INTO django_migrations (app, name, applied) "
+            "VALUES ('atp', %s, CURRENT_TIMESTAMP)",
+            [name],
+        )
+
+
+def test_migrations_that_are_not_applied(unmigrated):
+    """G13: as with tables that are missing, it says so, and ends; systemd sees that."""
+    done = subprocess.run(
+        manage("atpd"),
+        env=child_environment(),
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE,
+        check=False,
+    )
+    assert done.returncode == 1
+    assert re.search(
+        rf"not applied \({unmigrated}\) in database .*: run manage.py migrate", done.stderr
+    )
+    assert "Traceback" not in done.stderr
+
+
+def test_a_database_that_is_silent_at_the_start(atpd, record, monkeypatch):
+    """G11: over a link that has died unnoticed it says so, starts, and goes on when it can."""
+    if connection.vendor != "postgresql":
+        pytest.skip("SQLite has no link that could die")
+    with SlowProxy() as proxy:
+        own = child_environment(DATABASE_URL=proxy.url)
+        monkeypatch.setattr(harness, "child_environment", lambda **more: own | more)
+        proxy.die_after_connecting(delay=0.0)
+        daemon = atpd(processes=1, settings={"STATEMENT_TIMEOUT": 2.0, "KILL_AFTER": 6.0})
+        daemon.wait_for_fact("database_silent")
+        daemon.wait_for_fact("daemon_started")
+        proxy.recover()
+        assert types.note.enqueue(path=str(record)).wait(DEADLINE).state == "FINISHED"
+
+
+def test_stopping_over_a_silent_link_is_told(atpd, record, flag, monkeypatch):
+    """G10, G11: how long it still tries, and that it gave up."""
+    if connection.vendor != "postgresql":
+        pytest.skip("SQLite has no link that could die")
+    with SlowProxy() as proxy:
+        own = child_environment(DATABASE_URL=proxy.url)
+        monkeypatch.setattr(harness, "child_environment", lambda **more: own | more)
+        types.wait.enqueue(path=str(record), until=str(flag))
+        daemon = atpd("--grace", "1", processes=1)
+        record.wait_for("start")
+        proxy.die_after_connecting(delay=0.0)
+        assert proxy.dead.wait(DEADLINE)
+        flag.touch()
+        record.wait_for("end")
+        daemon.signal()
+        told = daemon.wait_for_fact("delivering")
+        assert told["seconds"] > 0
+        assert daemon.wait() == 1
+        assert daemon.facts("undelivered")
+
+
+def test_supervisor_that_is_killed_hands_over_at_once(atpd, record, flag):
+    """G1, G3: its dispatcher has killed all that ran, so nobody waits for the lease."""
+    instance = types.wait.enqueue(path=str(record), until=str(flag))
+    lasting = {"LEASE": 300.0, "KILL_AFTER": 290.0}
+    daemon = atpd(processes=1, settings=lasting)
+    record.wait_for("start")
+    wait_for(lambda: instance.refresh_from_db() or instance.state == "RUNNING")
+    family = daemon.family()
+    os.kill(daemon.pid, signal.SIGKILL)
+    wait_for(lambda: not any(harness.is_alive(*member) for member in family), what="its end")
+    if connection.vendor == "postgresql":
+        instance.refresh_from_db()
+        assert (instance.state, instance.restarts) == ("ACCEPTED", 1)
+    killed = time.monotonic()
+    atpd(processes=1, settings=lasting)
+    record.wait_for("start", 2)
+    assert time.monotonic() - killed < 150
+    flag.touch()
+    assert instance.wait(DEADLINE).state == "FINISHED"
+
+
+def test_a_folder_of_locks_does_not_stay_behind(atpd):
+    """When its last daemon has ended in order."""
+    if connection.vendor != "sqlite":
+        pytest.skip("only there leases are locks")
+    folder = get_store().lock_folder
+    # Other tests have killed daemons.
+    shutil.rmtree(folder, ignore_errors=True)
+    daemon = atpd(processes=1).ready()
+    assert folder.is_dir()
+    assert daemon.stop() == 0
+    assert not folder.exists()

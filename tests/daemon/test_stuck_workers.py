@@ -1,0 +1,80 @@
+"""Workers that start nothing of what they are given (G5)."""
+
+from types import SimpleNamespace
+
+import pytest
+
+from atp.daemon.pool import stuck_workers as module
+from atp.daemon.pool.stuck_workers import KILL_AFTER, TAKE_BACK_AFTER, StuckWorkers
+from atp.daemon.shared.running_page import NEVER, NOTHING, Page, Running
+from tests.samples import claimed
+
+from .test_pool import clock, pool  # noqa: F401 (fixtures)
+
+
+@pytest.fixture
+def hall(pool, monkeypatch):  # noqa: F811
+    time = SimpleNamespace(now=0.0, monotonic=lambda: time.now)
+    monkeypatch.setattr(module, "time", time)
+    page, killed = Page(2), []
+    stuck = StuckWorkers(pool, page, lambda link, key, why: killed.append((link.slot, key)))
+    pool.remove(1).close()
+    return SimpleNamespace(pool=pool, stuck=stuck, time=time, page=page, killed=killed)
+
+
+def later(hall, seconds):
+    hall.time.now += seconds
+    hall.stuck.turn()
+
+
+def test_it_is_relieved_and_then_replaced(hall):
+    hall.pool.put([claimed(1)])
+    hall.pool.hand_out()
+    later(hall, 0)
+    later(hall, TAKE_BACK_AFTER * 0.9)
+    assert not hall.pool.waiting
+    later(hall, TAKE_BACK_AFTER)
+    assert [holding.key for holding in hall.pool.waiting] == [(1, 1)]
+    assert hall.pool.wanted() == 0
+    hall.pool.hand_out()
+    assert hall.pool.waiting  # it gets nothing more
+    later(hall, 0)
+    assert hall.killed == []
+    later(hall, KILL_AFTER)
+    later(hall, 0.1)
+    assert hall.killed == [(0, NOTHING)]
+
+
+def test_one_that_did_not_come_to_clear_what_has_ended_is_stuck_too(hall):
+    """G5: it was stopped between telling of an end and taking it from the page."""
+    hall.page.enter(0, *Running(9, 1, deadline=NEVER, started=0.0))
+    hall.pool.put([claimed(1)])
+    hall.pool.hand_out()
+    later(hall, 0)
+    later(hall, TAKE_BACK_AFTER)
+    assert [holding.key for holding in hall.pool.waiting] == [(1, 1)]
+    later(hall, 0)
+    later(hall, KILL_AFTER)
+    assert hall.killed == [(0, (9, 1))]
+
+
+def test_one_that_runs_is_not_stuck(hall):
+    hall.pool.put([claimed(1)])
+    hall.pool.hand_out()
+    hall.page.enter(0, *Running(1, 1, deadline=NEVER, started=0.0))
+    later(hall, 0)
+    later(hall, 10 * KILL_AFTER)
+    assert not hall.pool.waiting
+    assert hall.killed == []
+
+
+def test_one_that_goes_on_is_not_stuck(hall):
+    """Each time that it is looked at, it is about to start another."""
+    for number in range(20):
+        hall.pool.put([claimed(number)])
+        hall.pool.hand_out()
+        later(hall, TAKE_BACK_AFTER * 0.9)
+        assert hall.pool.links[0].tokens.take(hall.pool.links[0].first.serial)
+        hall.pool.ended(hall.pool.links[0], hall.pool.links[0].first.key, 0.1)
+    assert hall.killed == []
+    assert not hall.pool.links[0].is_stuck

@@ -1,0 +1,63 @@
+"""What cannot be meant is refused by name, and nothing is written."""
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from atp import queue
+from atp.exceptions import (
+    InvalidLimit,
+    InvalidOption,
+    InvalidSelection,
+    UnknownErrorGroup,
+    UnknownType,
+)
+from atp.models import Instance, LogRecord
+from tests.app.tasks import echo
+
+LATER = datetime.now(UTC) + timedelta(days=3650)
+
+
+@pytest.fixture(autouse=True)
+def registered(db):
+    queue.register(echo)
+
+
+BAD = [
+    ({}, InvalidSelection, "all=True"),
+    ({"all": "yes"}, InvalidSelection, "all='yes'"),
+    ({"type": "tests.echo", "ended_before": LATER}, InvalidSelection, "in the future"),
+    ({"type": "tests.echo", "ended_before": datetime(2026, 1, 1)}, InvalidSelection, "time zone"),
+    ({"type": "tests.ecco"}, UnknownType, "Did you mean"),
+    ({"type": "tests.echo", "reason": "ERORR"}, InvalidSelection, "ERROR"),
+    ({"type": "tests.echo", "collection": "a\nb"}, InvalidSelection, "collection"),
+    ({"error": "7f3a"}, UnknownErrorGroup, "7f3a"),
+    ({"error": "7f"}, UnknownErrorGroup, "4 to 16"),
+    ({"error": "nonsense"}, UnknownErrorGroup, "hexadecimal"),
+    ({"type": "tests.echo", "rate": "fast"}, InvalidLimit, "rate='fast'"),
+    ({"type": "tests.echo", "canary": -1}, InvalidOption, "canary=-1"),
+    ({"type": "tests.echo", "canary": 5}, InvalidOption, "only 0"),
+    ({"type": "tests.echo", "threshold": 95}, InvalidOption, "threshold=95"),
+    ({"type": "tests.echo"}, InvalidSelection, "nothing to redrive"),
+]
+
+
+@pytest.mark.parametrize(("given", "error", "words"), BAD, ids=[str(case[0]) for case in BAD])
+def test_a_redrive_that_cannot_be_meant_is_refused(given, error, words):
+    records = LogRecord.objects.count()
+    with pytest.raises(error, match=words):
+        queue.redrive_matching(**given)
+    assert not Instance.objects.exists()
+    assert LogRecord.objects.count() == records
+
+
+@pytest.mark.parametrize("verb", [queue.cancel_matching, queue.delete_matching])
+def test_an_empty_filter_has_to_be_meant(verb):
+    with pytest.raises(InvalidSelection, match="all=True"):
+        verb()
+    assert verb(all=True, dry_run=True).count == 0
+
+
+def test_a_mute_that_is_over_is_refused():
+    with pytest.raises(InvalidOption, match="passed already"):
+        queue.mute("7f3a", until=datetime.now(UTC) - timedelta(days=1))

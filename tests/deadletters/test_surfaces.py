@@ -1,0 +1,171 @@
+"""Dead letters on the pages, in the API, in the shell and in the admin."""
+
+import io
+import json
+from datetime import timedelta
+
+import pytest
+from django.contrib.auth.models import Permission, User
+from django.core.management import CommandError, call_command
+from django.urls import reverse
+
+from atp import queue
+from atp.models import ErrorGroup, Instance
+from atp.reports import overview
+from atp.states import Event, Reason
+from atp.store import get_store
+from atp.store.failures import failed
+from atp.store.values import Move
+from tests.app.tasks import echo
+
+CAUSE = failed("tests.echo", ("a",), exception="builtins.ValueError", title="ValueError: tile 7")
+COUNT = 5
+
+
+@pytest.fixture
+def group(world):
+    """An error group with dead letters of two collections."""
+    host = world.host("tests.echo")
+    for number in range(COUNT):
+        echo.using(collection=f"user:{number % 2}").enqueue(number=number)
+    moves = [
+        Move(
+            event=Event.FAIL,
+            instance=each.instance,
+            attempt=each.attempt,
+            started=get_store().now(),
+            time=get_store().now(),
+            reason=Reason.ERROR,
+            message=f"Traceback (most recent call last):\nValueError: tile {each.instance}",
+            failed=CAUSE,
+        )
+        for each in host.claim()
+    ]
+    assert host.record(*moves) == []
+    get_store().errors.count()
+    return ErrorGroup.objects.get()
+
+
+@pytest.fixture
+def user(group):
+    user = User.objects.create_user("ann")
+    names = ("view_errorgroup", "view_instance", "view_logrecord", "operate")
+    user.user_permissions.set(Permission.objects.filter(codename__in=names))
+    return user
+
+
+@pytest.fixture
+def logged_in(client, user):
+    client.force_login(user)
+    return client
+
+
+def shell(*words):
+    out = io.StringIO()
+    call_command("atp", *words, stdout=out)
+    return out.getvalue()
+
+
+def started():
+    return Instance.objects.filter(type__identifier__startswith="atp.")
+
+
+def test_the_shell_lists_groups_and_shows_one(group):
+    assert group.name in shell("errors")
+    [found] = json.loads(shell("errors", "--json"))["errors"]
+    assert (found["count"], found["left"], found["collections"]) == (COUNT, COUNT, 2)
+    assert found["line"].startswith("ValueError: tile ")
+    assert "ValueError: tile 7" in shell("error", "show", group.name[:4])
+
+
+def test_the_shell_plans_and_starts(group):
+    words = ("redrive", "--error", group.name, "--rate", "20/s", "--canary", "2")
+    told = shell(*words, "--dry-run")
+    assert told.startswith(f"{COUNT} FAILED would be tried again: tests.echo {COUNT}")
+    assert not started().exists()
+    document = json.loads(shell(*words, "--json"))
+    assert str(started().get().uuid) == document["instance"]
+    with pytest.raises(CommandError, match=document["instance"]):
+        shell(*words)
+
+
+def test_the_shell_cancels_and_deletes_all_that_match(group):
+    assert "would be removed for good" in shell("delete", "--error", group.name, "--dry-run")
+    with pytest.raises(CommandError, match="--yes"):
+        shell("delete", "--error", group.name)
+    shell("delete", "--error", group.name, "--yes")
+    echo.enqueue(number=1)
+    assert "1 would be cancelled" in shell("cancel", "--type", "tests.echo", "--dry-run")
+    assert [each.type.identifier for each in started()] == ["atp.delete"]
+
+
+def test_the_shell_mutes_and_unmutes(group):
+    shell("error", "mute", group.name, "--until", "2h")
+    group.refresh_from_db()
+    assert group.is_muted
+    shell("error", "unmute", group.name)
+    group.refresh_from_db()
+    assert not group.is_muted
+
+
+def test_the_page_of_failures_and_that_of_one(logged_in, group):
+    text = logged_in.get(reverse("atp:failures")).content.decode()
+    assert "ValueError: tile 7" in text
+    text = logged_in.get(reverse("atp:failure", args=[group.name])).content.decode()
+    assert all(str(each.uuid) in text for each in Instance.objects.all())
+    assert logged_in.get(reverse("atp:failure", args=["0123"])).status_code == 404
+
+
+def test_the_page_shows_the_plan_and_starts(logged_in, group):
+    address = reverse("atp:failure-verb", args=[group.name, "redrive"])
+    assert f"{COUNT} FAILED would be tried again" in logged_in.get(address).content.decode()
+    assert not started().exists()
+    answer = logged_in.post(address, {"rate": "20/s", "canary": "2"})
+    assert answer.status_code == 302
+    assert queue.inputs(started().get()) is not None
+    assert logged_in.post(address, {"rate": "20/s"}).status_code == 409
+    assert started().count() == 1
+
+
+def test_deleting_takes_its_own_permission(logged_in, group):
+    address = reverse("atp:failure-verb", args=[group.name, "delete"])
+    assert logged_in.post(address, {"sure": "yes"}).status_code == 403
+
+
+def test_the_api_lists_plans_and_starts(logged_in, group):
+    base = "/atp/api/"
+    [found] = logged_in.get(f"{base}errors?type=tests.*").json()["results"]
+    assert (found["name"], found["left"]) == (group.name, COUNT)
+    assert logged_in.get(f"{base}errors/{group.name}").json()["title"] == "ValueError: tile 7"
+
+    def post(path, **body):
+        return logged_in.post(f"{base}{path}", json.dumps(body), content_type="application/json")
+
+    plan = post("matching/redrive", type="tests.*", dry_run=True).json()["plan"]
+    assert plan["by_error"] == {group.name: COUNT}
+    assert plan["by_collection"] == {"user:0": 3, "user:1": 2}
+    assert not started().exists()
+    answer = post(f"errors/{group.name}/redrive", canary=2)
+    assert answer.status_code == 200
+    assert answer.json()["instance"] == str(started().get().uuid)
+    conflict = post(f"errors/{group.name}/redrive", canary=2)
+    assert conflict.status_code == 409
+    assert answer.json()["instance"] in conflict.json()["detail"]
+    assert post("matching/redrive").status_code == 400
+    assert post("errors/0123/mute").status_code == 404
+
+
+def test_a_muted_group_does_not_count_as_failed_lately(group):
+    def lately():
+        return sum(each.failed_lately for each in overview.overview(history=False).types)
+
+    assert lately() == COUNT
+    queue.mute(group, until=get_store().now() + timedelta(hours=1), by="ann")
+    assert lately() == 0
+
+
+def test_the_admin_lists_groups(admin_client, group):
+    text = admin_client.get(reverse("admin:atp_errorgroup_changelist")).content.decode()
+    assert "ValueError: tile 7" in text
+    page = reverse("admin:atp_errorgroup_change", args=[group.pk])
+    assert admin_client.get(page).status_code == 200

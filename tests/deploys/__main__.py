@@ -1,0 +1,58 @@
+"""Roll from one release to the next and back: ``python -m tests.deploys [options]``.
+
+On a scratch database, with real processes. The exit status is 1 if something was FAILED while
+a daemon lived that takes it, or if the look before a switch did not name a case.
+"""
+
+import argparse
+import os
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+
+def main(argv=None):
+    """Run and return the exit status."""
+    parser = argparse.ArgumentParser(prog="python -m tests.deploys", description=__doc__)
+    add = parser.add_argument
+    add("--count", type=int, default=20, help="Instances of each Type at a time (%(default)s)")
+    add("--database", choices=["postgres", "sqlite"], default="postgres")
+    add("--slow", action="store_true", help="with the delays of a real deploy: 5 to 60 seconds")
+    add("--measure", type=int, metavar="COUNT", help="time the look at so many that wait instead")
+    options = parser.parse_args(argv)
+    os.environ |= {
+        "DJANGO_SETTINGS_MODULE": "tests.settings",
+        "ATP_TEST_DATABASE": options.database,
+    }
+    import django
+
+    django.setup()
+    from django.core.management import call_command
+
+    from .rolling import Rolling
+
+    call_command("migrate", verbosity=0)
+    if options.measure:
+        from .measure import measure
+
+        return measure(options.measure)
+    began = time.monotonic()
+
+    def tell(line):
+        print(f"{time.monotonic() - began:7.1f} s  {line}", flush=True)
+
+    with tempfile.TemporaryDirectory(prefix="atp-deploys-") as folder:
+        given = {"count": options.count, "hurry": not options.slow, "tell": tell}
+        with Rolling(Path(folder), **given) as rolling:
+            try:
+                rolling.roll()
+            except AssertionError as error:
+                print(f"NOT AS IT SHOULD BE: {error}")
+                return 1
+    tell("nothing was FAILED, and every case was named before its switch")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

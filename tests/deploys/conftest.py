@@ -1,0 +1,37 @@
+"""A process whose code changes: Types are declared anew, as by the next release."""
+
+import pytest
+
+from atp import task_type
+from atp.verbs import schedule_specs
+from atp.verbs.registry import registry
+
+from ..api.conftest import user_with  # noqa: F401 (a fixture)
+
+SHADE = "deploys.shade"
+
+
+@pytest.fixture
+def release(monkeypatch):
+    """Return a function that declares SHADE with another handler, as the next release does."""
+    monkeypatch.setattr(registry, "_types", dict(registry._types))
+    monkeypatch.setattr(registry, "_former", dict(registry._former))
+    monkeypatch.setattr(schedule_specs.declared, "_specs", dict(schedule_specs.declared._specs))
+
+    def declare(handler=None, *, identifier=SHADE, **parameters):
+        registry.remove(SHADE)
+        registry.remove(identifier)
+        return None if handler is None else task_type(identifier, **parameters)(handler)
+
+    yield declare
+    registry._kept.clear()
+
+
+@pytest.fixture
+def shade(release):
+    """SHADE as the release of today has it."""
+
+    def handler(context, *, path, azimuth=315.0):
+        return path
+
+    return release(handler)

@@ -1,0 +1,3 @@
+"""The small project has no pages."""
+
+urlpatterns = []

@@ -1,0 +1,91 @@
+"""A queue whose Types a daemon serves, and what the tests of each cause do with it."""
+
+import shlex
+from datetime import timedelta
+
+import pytest
+from django.core.management import call_command
+
+from atp import queue
+from atp.models import Daemon, Instance, Schedule, Slot, Task
+from atp.states import Event
+from atp.store import get_store
+
+from ..app.tasks import add, echo
+
+
+class Scene:
+    """The queue of a test: ``host`` serves the Types."""
+
+    def __init__(self, world, host):
+        self.world, self.host = world, host
+
+    def codes(self, subject):
+        return queue.explain(subject).codes
+
+    def first(self, subject):
+        """The cause that comes first."""
+        return queue.explain(subject).reasons[0]
+
+    def apply(self, reason):
+        """Do what the cause says would end it, with the command that it names."""
+        words = shlex.split(reason.helps.command)
+        assert words[:2] == ["manage.py", "atp"]
+        call_command("atp", *words[2:], stdout=_Nowhere())
+
+    def starts(self, instance, host=None):
+        """Claim and start what is due; whether the Instance is among that."""
+        host = host or self.host
+        found = False
+        for case in host.claim():
+            host.move(case, Event.START)
+            found = found or case.instance == instance.pk
+        return found
+
+    def tell_workers(self, *running, count=None, host=None):
+        """Let the daemon's row say which Instances its workers run."""
+        now = get_store().now()
+        workers = [
+            {
+                "worker": slot,
+                "pid": 100 + slot,
+                "instance": str(instance.uuid),
+                "type": instance.type.identifier,
+                "since": (now - timedelta(seconds=60 * (slot + 1))).isoformat(),
+            }
+            for slot, instance in enumerate(running)
+        ]
+        for slot in range(len(workers), count or len(workers)):
+            workers.append({"worker": slot, "pid": 100 + slot, "instance": None, "since": None})
+        self.row(host).update(workers=workers, seen=now)
+
+    def row(self, host=None):
+        return Daemon.objects.filter(uuid=(host or self.host).uuid)
+
+    def plan(self, name):
+        """Let a slot of an hourly schedule be due, earlier than all before; return its Instance."""
+        row = Schedule.objects.get(identifier=name)
+        first = Slot.objects.filter(schedule=row).order_by("at").first()
+        due = (first.at if first else row.next_at) - timedelta(hours=1)
+        rows = Schedule.objects.filter(pk=row.pk)
+        rows.update(next_at=due, due_at=due, late_after=timedelta(days=3650))
+        get_store().schedules.plan(who="host", only=name)
+        return Instance.objects.get(pk=Slot.objects.get(schedule=row, at=due).instance_id)
+
+    def move(self, instance, *events, **details):
+        """Move what the host has claimed."""
+        task = Task.objects.get(pk=instance.pk)
+        from ..store.world import Case
+
+        self.host.move(Case(instance.pk, task.attempt), *events, **details)
+
+
+class _Nowhere:
+    def write(self, text):
+        pass
+
+
+@pytest.fixture
+def scene(world, host):
+    queue.register(add, echo)
+    return Scene(world, host)

@@ -1,0 +1,98 @@
+"""The estimate of the start: its bounds without a clock, its words, and how well it fits."""
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from atp import queue
+from atp.models import Instance, Task
+from atp.reports.explaining.values import Estimate
+from atp.reports.explaining.when import starts
+from atp.states import Event
+from tests.app import tasks_daemon as types
+from tests.helpers import wait_for
+
+from ..app.tasks import echo
+
+SECOND = timedelta(seconds=1)
+HOUR = timedelta(hours=1)
+
+
+def told(low, likely, high):
+    return starts(Estimate(low=low * SECOND, likely=likely * SECOND, high=high * SECOND))
+
+
+class TestWords:
+    def test_one_unit(self):
+        assert told(60, 120, 360) == "Starts in about 2 min (1 to 6)."
+
+    def test_several_units(self):
+        assert told(30, 120, 7200) == "Starts in about 2 min (30 s to 2 h)."
+
+    def test_an_open_end_has_its_reason(self):
+        assert "something has to be done" in starts(Estimate(why="gate"))
+        assert "nothing of its Type has ended of late" in starts(Estimate(why="no-figures"))
+
+    def test_what_is_not_to_start(self):
+        assert starts(None) == ""
+
+
+class TestBounds:
+    def test_never_before_a_gate_opens(self, scene):
+        one = echo.enqueue()
+        queue.hold("tests.echo", until=HOUR)
+        found = queue.explain(one)
+        assert found.starts.low >= found.reasons[0].until - found.looked_at
+
+    def test_more_ahead_is_later(self, scene):
+        for case in [echo.enqueue() and scene.host.claim()[0] for _ in range(3)]:
+            scene.host.move(case, Event.START, Event.FINISH)
+        Instance.objects.update(started=datetime(2020, 1, 1, tzinfo=UTC))
+        first, *_, last = echo.enqueue_many([{}] * 50)
+        scene.tell_workers(first)
+        soon, late = queue.explain(first).starts, queue.explain(last).starts
+        assert soon.likely < late.likely
+        assert late.low <= late.likely <= late.high
+
+    def test_an_idle_worker_takes_it_at_once(self, scene):
+        found = queue.explain(echo.enqueue()).starts
+        assert found.low == timedelta(0)
+        assert found.high < 10 * SECOND
+
+
+@pytest.mark.timeout(600)
+def test_four_of_five_starts_come_when_they_were_foretold(atpd, record, tmp_path):
+    """A daemon works off 1,000 of five Types; what is foretold in the midst is compared."""
+    path = {"path": str(record)}
+    loads = [
+        (types.nap, {"seconds": 0.06, **path}),
+        (types.alone, {"seconds": 0.03, **path}),
+        (types.note, path),
+        (types.noop, {}),
+        (types.sequence_sum, {}),
+    ]
+    for _ in range(4):
+        for type, inputs in loads:
+            type.enqueue_many([inputs] * 50)
+    foretold = {}
+    daemon = atpd(processes=4)
+    for left in (850, 550, 300):
+        wait_for(lambda left=left: Task.objects.count() <= left, timeout=300)
+        waiting = list(Task.objects.waiting().order_by("pk").values_list("instance__uuid"))
+        for (uuid,) in waiting[:: max(1, len(waiting) // 30)]:
+            found = queue.explain(uuid)
+            if found.state == "ACCEPTED" and found.starts is not None:
+                foretold[uuid] = found
+    wait_for(lambda: not Task.objects.exists(), timeout=300)
+    daemon.stop()
+    fits = []
+    for uuid, found in foretold.items():
+        took = queue.get(uuid).started - found.looked_at
+        low, likely, high = found.starts
+        fits.append(likely is not None and low <= took <= high)
+    assert len(fits) >= 10
+    assert sum(fits) >= 0.8 * len(fits), [
+        (row.type.identifier, found.ahead, row.started - found.looked_at, *found.starts)
+        for uuid, found in foretold.items()
+        for row in [queue.get(uuid)]
+    ]

@@ -1,0 +1,105 @@
+"""Boxes: what is grouped, and what is counted."""
+
+from collections import Counter
+
+import pytest
+
+from atp.graphs.grouping import ALIKE, MOST_BOXES, MOST_LAYERS, MOST_PIECES, grouped
+from atp.graphs.vertex import Link
+from atp.states import State
+
+from .samples import fan, mixed, node
+
+
+def test_few_alike_stand_by_themselves():
+    found = grouped(*fan(ALIKE))
+    assert len(found.boxes) == ALIKE + 2
+    assert len(found.lines) == 2 * ALIKE
+
+
+def test_many_alike_share_a_box():
+    found = grouped(*fan(ALIKE + 1))
+    assert [box.label for box in found.boxes] == ["fetch-0", f"part × {ALIKE + 1}", "merge-22"]
+    assert [(line.upstream, line.downstream, line.count) for line in found.lines] == [
+        (0, 1, ALIKE + 1),
+        (1, 2, ALIKE + 1),
+    ]
+
+
+def test_a_box_counts_by_state():
+    nodes, links = fan(10_000)
+    states = [State.FAILED] * 3 + [State.ACCEPTED] * 685
+    for at, state in enumerate(states, start=1):
+        nodes[at] = nodes[at]._replace(state=state, waits=int(state == State.ACCEPTED))
+    box = grouped(nodes, links).boxes[1]
+    assert box.label == "part × 10,000"
+    assert box.told == "9,312 finished, 3 failed, 685 accepted"
+    assert (box.count, box.waiting, box.state, box.is_blocked) == (10_000, 685, State.FAILED, False)
+
+
+def test_other_types_and_layers_are_not_alike():
+    nodes = [node(key, f"type-{key % 2}") for key in range(60)]
+    links = [Link(key, key + 30) for key in range(30)]
+    labels = Counter(box.label.split("-")[0] for box in grouped(nodes, links).boxes)
+    assert labels == {"type": 60}  # 15 in each layer of each Type
+
+
+def test_a_node_says_what_it_is():
+    [box] = grouped([node(1, state=State.FAILED, reason="ERROR", name="merge")], []).boxes
+    assert (box.label, box.told) == ("merge", "failed (error)")
+    [box] = grouped([node(1, state=State.ACCEPTED, waits=1200)], []).boxes
+    assert (box.told, box.is_blocked) == ("accepted, waits for 1,200", True)
+
+
+def test_lines_that_are_followed_anyway():
+    nodes, links = fan(ALIKE + 1)
+    always = [Link(up, down, always=up == 0) for up, down, _ in links]
+    assert [line.always for line in grouped(nodes, always).lines] == [True, False]
+    # One that is not is enough.
+    always[0] = always[0]._replace(always=False)
+    assert [line.always for line in grouped(nodes, always).lines] == [False, False]
+
+
+@pytest.mark.parametrize(
+    ("nodes", "links"),
+    [
+        fan(10_000),
+        mixed(10_000, 1),
+        mixed(3_000, 2, types=400, edges=4),
+        mixed(3_000, 3, types=3_000, edges=1),
+        mixed(1_000, 4, types=5, edges=40),
+        ([node(key) for key in range(10_000)], [Link(key, key + 1) for key in range(9_999)]),
+        ([node(key, f"type-{key}") for key in range(5_000)], []),
+    ],
+    ids=["fan", "mixed", "types", "each", "dense", "chain", "apart"],
+)
+def test_a_picture_is_never_too_large(nodes, links):
+    """Whatever is drawn together, each node is counted once."""
+    found = grouped(nodes, links)
+    assert len(found.boxes) <= MOST_BOXES
+    assert len({box.layer for box in found.boxes}) <= MOST_LAYERS
+    lengths = [
+        found.boxes[line.downstream].layer - found.boxes[line.upstream].layer
+        for line in found.lines
+    ]
+    assert min(lengths, default=1) > 0
+    assert sum(lengths) <= MOST_PIECES
+    counted = sum((box.counts for box in found.boxes), Counter())
+    assert counted == Counter(vertex.state for vertex in nodes)
+
+
+def test_several_types_in_one_box():
+    found = grouped([node(key, f"type-{key}") for key in range(5_000)], [])
+    assert [box.label for box in found.boxes] == ["several Types × 5,000"]
+
+
+def test_many_layers_are_folded():
+    nodes = [node(key) for key in range(200)]
+    found = grouped(nodes, [Link(key, key + 1) for key in range(199)])
+    assert (found.layers, found.folded) == (200, 4)
+    assert {box.label for box in found.boxes} == {"part × 4"}
+
+
+def test_no_nodes():
+    assert grouped([], []).boxes == ()
+    assert grouped([], []).layers == 0

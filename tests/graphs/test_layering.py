@@ -1,0 +1,49 @@
+"""Layers by the longest way, against the definition."""
+
+from functools import cache
+from itertools import pairwise
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from atp.graphs.layering import layers
+
+sizes = st.integers(1, 30)
+
+
+@st.composite
+def graphs(draw):
+    """Nodes by number, in any order, and edges from lower to higher numbers of a second order."""
+    count = draw(sizes)
+    order = draw(st.permutations(range(count)))
+    pairs = st.tuples(st.integers(0, count - 1), st.integers(0, count - 1))
+    found = {tuple(sorted(pair)) for pair in draw(st.lists(pairs, max_size=60)) if len({*pair}) > 1}
+    return draw(st.permutations(range(count))), [(order[a], order[b]) for a, b in found]
+
+
+@given(graphs())
+def test_a_layer_is_the_longest_way(graph):
+    keys, edges = graph
+
+    @cache
+    def longest(key):
+        return max((longest(up) + 1 for up, down in edges if down == key), default=0)
+
+    assert layers(keys, edges) == {key: longest(key) for key in keys}
+
+
+def test_a_long_chain():
+    keys = range(100_000)
+    assert layers(keys, pairwise(keys))[99_999] == 99_999
+
+
+def test_edges_to_what_is_gone_do_not_count():
+    assert layers([1, 2], [(0, 1), (1, 2), (2, 3)]) == {1: 0, 2: 1}
+
+
+def test_a_circle_does_not_hang():
+    assert layers([1, 2, 3, 4], [(1, 2), (2, 3), (3, 2), (3, 4)]) == {1: 0, 2: 0, 3: 0, 4: 0}
+
+
+def test_nothing():
+    assert layers([], []) == {}

@@ -1,0 +1,1 @@
+"""The package as somebody gets it who has nothing but the clone."""

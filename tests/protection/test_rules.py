@@ -1,0 +1,192 @@
+"""The rules of protection: how a rate falls and rises, and when nothing is called."""
+
+from dataclasses import replace
+
+import pytest
+
+from atp.protection import rules
+from atp.protection.values import Protection, Report, State, Verdict
+from atp.protection.window import Window
+
+NOW = 1_000_000.0
+FINE = Protection()
+
+
+def report(ok=0, refused=0, failed=0, *, row=None, age=0.0, **more):
+    """Return a Report of calls; without ``row`` all failures come last."""
+    row = failed if row is None else row
+    more = {"had_ok": bool(ok or refused)} | more
+    return Report(counts=((age, ok, refused, failed),), row=row, **more)
+
+
+def throttled(rate, **more):
+    """Return a downstream that is throttled since a minute ago, with all of its rate used."""
+    window = Window(since=NOW - 1, used=int(rate) + 1)
+    more = {"adjusted_at": NOW - 60, "decreased_at": NOW - 60, "window": window} | more
+    return Protection(state=State.THROTTLED, per_second=rate, refilled=NOW, **more)
+
+
+class TestRate:
+    def test_a_refusal_brings_it_to_a_part_of_what_went_well(self):
+        found = rules.reported(FINE, report(ok=10, refused=1, age=1.0), NOW)
+        assert found.state is State.THROTTLED
+        assert found.per_second == pytest.approx(7.0)
+
+    def test_what_other_daemons_saw_go_well_counts_too(self):
+        found = rules.reported(FINE, report(ok=10, refused=1, age=1.0), NOW)
+        found = rules.reported(found, report(ok=10, age=1.1), NOW + 0.1)
+        assert found.per_second > 12
+
+    def test_refusals_of_many_daemons_do_not_multiply(self):
+        found = was = throttled(20.0, last_max=20.0)
+        for number in range(6):
+            found = rules.reported(found, report(ok=2, refused=1), NOW + number / 10)
+        assert found.per_second == rules.BACK * min(was.per_second, 2)
+
+    def test_after_the_fence_it_falls_again(self):
+        found = rules.reported(throttled(20.0, last_max=20.0), report(ok=20, refused=1), NOW)
+        again = rules.reported(found, report(ok=5, refused=1), NOW + rules.FENCE)
+        assert again.per_second < found.per_second
+
+    def test_it_remembers_the_last_maximum(self):
+        found = rules.reported(throttled(20.0, last_max=30.0), report(ok=18, refused=1), NOW)
+        assert found.last_max == 20.0
+
+    @pytest.mark.parametrize(
+        ("rate", "last_max", "wanted"),
+        [(10.0, 20.0, 11.0), (17.5, 20.0, 18.0), (20.0, 20.0, 20.2), (30.0, 20.0, 33.0)],
+        ids=["below", "not beyond", "near", "above"],
+    )
+    def test_it_rises_where_it_was_used(self, rate, last_max, wanted):
+        found = rules.reported(throttled(rate, last_max=last_max), report(ok=5), NOW)
+        assert found.per_second == pytest.approx(wanted)
+
+    def test_it_stays_where_it_was_not_used(self):
+        was = throttled(10.0, last_max=20.0, window=Window(since=NOW - 1, used=7))
+        assert rules.reported(was, report(ok=7), NOW).per_second == 10.0
+
+    def test_what_was_not_used_for_long_is_given_up(self):
+        idle = {"adjusted_at": NOW - 601, "window": Window(since=NOW - 1, used=1)}
+        was = throttled(10.0, **idle | {"decreased_at": NOW - 601})
+        assert rules.reported(was, report(ok=1), NOW).state is State.CLOSED
+
+    def test_a_ceiling_is_kept_while_it_is_healthy(self):
+        found = rules.bounded(replace(FINE, ceiling=5.0), NOW)
+        assert (found.state, found.per_second) == (State.THROTTLED, 5.0)
+        risen = replace(found, window=Window(since=NOW, used=9))
+        assert rules.reported(risen, report(ok=5), NOW + 1).per_second == 5.0
+        assert rules.closed(found, NOW).per_second == 5.0
+
+    def test_a_floor_is_kept(self):
+        was = throttled(10.0, floor=8.0)
+        assert rules.reported(was, report(refused=1), NOW).per_second == 8.0
+
+    def test_tokens_come_with_time_and_are_not_saved_up(self):
+        was = rules.spent(throttled(20.0, tokens=1.0), 1, NOW)
+        assert was.available(NOW) == 0
+        assert was.available(NOW + 0.05) == pytest.approx(1.0)
+        assert was.available(NOW + 60) < 6
+
+
+class TestRetryAfter:
+    def test_nothing_is_called_before(self):
+        found = rules.reported(FINE, report(ok=1, refused=1, after=30.0), NOW)
+        assert found.opens_in(NOW) == 30.0
+
+    def test_a_later_time_stands(self):
+        found = rules.reported(FINE, report(refused=1, after=30.0), NOW)
+        found = rules.reported(found, report(refused=1, after=2.0), NOW + 1)
+        assert found.opens_in(NOW) == 30.0
+
+
+class TestBreaker:
+    def test_ten_in_a_row_open_it_over_all_daemons(self):
+        found = FINE
+        for _ in range(3):
+            found = rules.reported(found, report(failed=3), NOW)
+            assert found.state is State.CLOSED
+        assert rules.reported(found, report(failed=1), NOW).state is State.OPEN
+
+    def test_one_that_went_well_begins_the_row_anew(self):
+        found = rules.reported(FINE, report(failed=9), NOW)
+        found = rules.reported(found, report(ok=20, failed=1), NOW)
+        assert found.state is State.CLOSED
+        assert found.window.row == 1
+
+    def test_half_of_the_window_opens_it(self):
+        found = rules.reported(FINE, report(ok=10, failed=10, row=2), NOW)
+        assert found.state is State.OPEN
+
+    def test_less_than_half_does_not(self):
+        found = rules.reported(FINE, report(ok=11, failed=10, row=2), NOW)
+        assert found.state is State.CLOSED
+
+    def test_it_is_open_for_longer_each_time_up_to_a_limit(self):
+        found, lengths = FINE, []
+        for _ in range(12):
+            found = rules.tripped(replace(found, not_before=None), NOW)
+            lengths.append(found.opens_in(NOW))
+        assert lengths[:5] == [1, 2, 4, 8, 16]
+        assert lengths[-1] == rules.LONGEST
+
+    @pytest.mark.parametrize("spread", [-1.0, 1.0])
+    def test_daemons_do_not_all_come_at_once(self, spread):
+        found = rules.tripped(FINE, NOW, spread=spread)
+        assert found.opens_in(NOW) == pytest.approx(1 + 0.2 * spread)
+
+    def test_its_window_is_cleared(self):
+        found = rules.reported(FINE, report(failed=10), NOW)
+        assert (found.window.total, found.window.row) == (0, 0)
+
+    def test_calls_that_had_begun_before_say_nothing_new(self):
+        was = rules.tripped(FINE, NOW)
+        assert rules.reported(was, report(ok=5, failed=15), NOW) == was
+
+
+class TestProbe:
+    was = rules.probing(rules.tripped(FINE, NOW), 7, NOW + 1)
+
+    def probed(self, verdict, instance=7, **more):
+        given = Report(probe=(instance, verdict), **more)
+        return rules.reported(self.was, given, NOW + 2)
+
+    def test_one_that_goes_well_lets_one_a_second_go(self):
+        found = self.probed(Verdict.OK)
+        assert (found.state, found.per_second) == (State.THROTTLED, 1.0)
+
+    def test_then_it_doubles_up_to_a_part_of_the_last_maximum(self):
+        found, rates = replace(self.probed(Verdict.OK), last_max=20.0), []
+        for second in range(3, 9):
+            found = replace(found, window=replace(found.window, used=99))
+            found = rules.reported(found, report(ok=1), NOW + second)
+            rates.append(found.per_second)
+        assert rates[:4] == [2, 4, 8, 14]
+        assert found.trips == 0
+
+    def test_one_that_fails_opens_it_for_longer(self):
+        found = self.probed(Verdict.FAILED)
+        assert (found.state, found.trips) == (State.OPEN, 2)
+
+    def test_one_that_is_refused_finds_it_there(self):
+        found = self.probed(Verdict.REFUSED, after=9.0)
+        assert found.state is State.THROTTLED
+        assert found.opens_in(NOW + 2) == 9.0
+
+    def test_one_that_ends_otherwise_is_followed_by_another(self):
+        found = self.probed(Verdict.UNKNOWN)
+        assert found.state is State.OPEN
+        assert found.opens_in(NOW + 2) == 0
+
+    def test_that_of_another_says_nothing(self):
+        assert self.probed(Verdict.OK, instance=8) == self.was
+
+
+def test_attempts_come_back_spread_out_and_not_before_it_takes_them():
+    due = [rules.due_in(None, 10.0, chance / 10) for chance in range(11)]
+    assert min(due) == 10.0
+    assert max(due) == 12.0
+
+
+def test_a_window_is_read_as_it_was_written():
+    found = rules.reported(throttled(5.0), report(ok=3, refused=1), NOW).window
+    assert Window.read(found.written()) == found

@@ -1,0 +1,200 @@
+"""Which tests a run takes, where it does not take all: the options of ``tests.run`` for pytest.
+
+``--beside=KIND``
+    The tests are run on that kind of database, too, at the same time. So this run leaves
+    to the other what need not be shown twice: what does not depend on the database is run
+    on SQLite, the surfaces are run on PostgreSQL, and on both what is marked
+    ``each_database``, or else the first test of each module of a surface.
+``--quick``
+    No test that starts a process. One that is not known to do so, by its fixtures or the mark
+    ``processes``, is skipped at that moment.
+``--share=FOLDER``
+    Several processes have this option with the same folder. Each test is run by one of them.
+"""
+
+import hashlib
+import sys
+from pathlib import Path
+
+import pytest
+
+from . import environment
+
+# What people and programs use. It asks the store, the verbs, the reports and the daemon, which
+# are tested on each database.
+SURFACES = (
+    *("tests/admin", "tests/api", "tests/browser", "tests/commands", "tests/demo"),
+    *("tests/shell", "tests/views", "tests/web"),
+    *("tests/test_admin", "tests/test_benchmarks", "tests/test_commands", "tests/test_verbs"),
+)
+EACH = "each_database"
+# A test with one of these fixtures touches the database.
+OF_DATABASE = {"db", "transactional_db", "live_server", "django_db_serialized_rollback"}
+# A module with one of these names may depend on the kind of database without touching it.
+OF_KIND = {"connection", "connections", "get_store", "child_environment", "database_url", "manage"}
+# A test with one of these fixtures starts processes, or threads that answer a browser.
+OF_PROCESSES = {"atpd", "browser", "live_server"}
+# What Python tells before it starts a process.
+STARTS = {"subprocess.Popen", "os.fork", "os.forkpty", "os.posix_spawn", "os.spawn"}
+
+
+def add_options(parser):
+    group = parser.getgroup("atp", "tests of ATP")
+    group.addoption("--beside", choices=list(environment.KINDS), help="leave to that database")
+    group.addoption("--quick", action="store_true", help="no test that starts a process")
+    group.addoption("--share", metavar="FOLDER", help="share the tests with other processes")
+
+
+def select(config, items):
+    """Take out what this run leaves to another, and tell pytest of it."""
+    left = {}
+    if config.option.beside:
+        smoke = _smoke(items)
+        for item in items:
+            if item not in smoke and _is_left(item):
+                left[item] = f"left to the run on {config.option.beside}"
+    if config.option.quick:
+        for item in items:
+            if _starts_processes(item):
+                left[item] = "left out, as they start processes"
+    items[:] = [item for item in items if item not in left]
+    if left:
+        config.hook.pytest_deselected(items=list(left))
+    reasons = list(left.values())
+    return [f"{reasons.count(reason)} tests {reason}" for reason in sorted(set(reasons))]
+
+
+def _is_left(item):
+    if environment.kind() == "sqlite":
+        return depends_on_database(item) and is_of_surface(item)
+    return not depends_on_database(item)
+
+
+def _starts_processes(item):
+    """Whether it is known before; the others are skipped when they start one."""
+    return bool(
+        OF_PROCESSES & set(item.fixturenames)
+        or item.get_closest_marker("processes")
+        or _is_below(item, ("tests/browser",))
+    )
+
+
+def touches_database(item):
+    """Whether the test may touch the database: pytest-django refuses it to all others."""
+    return bool(item.get_closest_marker("django_db") or OF_DATABASE & set(item.fixturenames))
+
+
+def depends_on_database(item):
+    """Whether the test may have another outcome on another database. In doubt it may."""
+    names = vars(item.module)
+    return (
+        touches_database(item)
+        or any(item.get_closest_marker(name) for name in (EACH, "skipif"))
+        or bool(OF_KIND & set(names))
+        or names.get("environment") is environment
+    )
+
+
+def is_of_surface(item):
+    return _is_below(item, SURFACES)
+
+
+def _is_below(item, paths):
+    return str(item.path.relative_to(environment.ROOT)).startswith(paths)
+
+
+def _smoke(items):
+    """Return the tests of the surfaces that are run on each database.
+
+    Those are the tests that are marked for it, and the first of each module without a mark.
+    """
+    candidates = [item for item in items if is_of_surface(item) and depends_on_database(item)]
+    marked = {item for item in candidates if item.get_closest_marker(EACH)}
+    first = {item.path: item for item in sorted(candidates, key=_place, reverse=True)}
+    with_a_mark = {item.path for item in marked}
+    return marked | {item for path, item in first.items() if path not in with_a_mark}
+
+
+def _place(item):
+    return item.location[1], item.nodeid
+
+
+class NoProcesses:
+    """Skips each test of a quick run at the moment at which it starts a process."""
+
+    def __init__(self):
+        self._is_on = False
+        sys.addaudithook(self._look)
+
+    def _look(self, event, args):
+        if self._is_on and event in STARTS:
+            self._is_on = False
+            pytest.skip("starts a process")
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_setup(self, item):
+        return (yield from self._watched())
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_call(self, item):
+        return (yield from self._watched())
+
+    def _watched(self):
+        self._is_on = True
+        try:
+            return (yield)
+        finally:
+            self._is_on = False
+
+
+class Sharing:
+    """Takes one test after another of those that no process has taken yet.
+
+    Tests that share a fixture of their module or package are taken together, and first,
+    as they take longest.
+    """
+
+    def __init__(self, folder):
+        self._folder = Path(folder)
+        self._folder.mkdir(parents=True, exist_ok=True)
+        self._own = {}
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtestloop(self, session):
+        if session.testsfailed and not session.config.option.continue_on_collection_errors:
+            raise session.Interrupted("errors during collection")
+        if session.config.option.collectonly:
+            return True
+        items = sorted(session.items, key=lambda item: self._unit(item) == item.nodeid)
+        taken = filter(self._takes, items)
+        item = next(taken, None)
+        while item is not None:
+            following = next(taken, None)
+            item.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
+            if session.shouldfail:
+                raise session.Failed(session.shouldfail)
+            if session.shouldstop:
+                raise session.Interrupted(session.shouldstop)
+            item = following
+        return True
+
+    def _takes(self, item):
+        unit = self._unit(item)
+        if unit not in self._own:
+            self._own[unit] = self._is_first(unit)
+        return self._own[unit]
+
+    def _is_first(self, unit):
+        name = hashlib.sha256(unit.encode(errors="surrogatepass")).hexdigest()
+        try:
+            (self._folder / name).touch(exist_ok=False)
+        except FileExistsError:
+            return False
+        return True
+
+    @staticmethod
+    def _unit(item):
+        scopes = {found[-1].scope for found in item._fixtureinfo.name2fixturedefs.values() if found}
+        if "package" in scopes:
+            return str(item.path.parent)
+        return str(item.path) if "module" in scopes else item.nodeid

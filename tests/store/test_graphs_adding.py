@@ -1,0 +1,298 @@
+"""Nodes that a handler adds to its own graph: fence, names, before, locks (G4, G9, G13, G17)."""
+
+import pytest
+from django.db import connection, transaction
+
+from atp.exceptions import GraphClosed, InvalidGraph, TaskGone
+from atp.graphs.addition import GraphAddition
+from atp.graphs.plan import PlannedEdge, PlannedNode
+from atp.models import Edge, Graph, Instance, Node, Task
+from atp.payload.codec import Payload
+from atp.states import Event, Reason, State
+from atp.store.values import Move, Submission
+
+from ..helpers import Thread, at_once
+from .graphs import check, submit
+from .world import ONE, registration
+
+only_postgresql = pytest.mark.skipif(
+    "connection.vendor == 'sqlite'", reason="SQLite has one writer: nothing waits for a row"
+)
+
+
+class Adder:
+    """A node that is held, and what it adds."""
+
+    def __init__(self, world, case, name="split"):
+        self.world, self.case, self.name = world, case, name
+
+    def add(self, nodes, edges=(), before=(), *, type=ONE, results=(), ends=False):
+        """Add nodes; ``edges`` are as in a plan, ``before`` the names of what is to wait."""
+        addition = GraphAddition(
+            instance=self.case.instance,
+            attempt=self.case.attempt,
+            name=self.name,
+            nodes=[
+                PlannedNode(
+                    node, registration(type), Submission(inputs=Payload("json", "{}")), results
+                )
+                for node in nodes
+            ],
+            edges=[PlannedEdge(*edge) for edge in edges],
+            before=[(node, other) for node in nodes for other in before],
+        ).checked()
+        return self.world.store.graphs.extend(addition, ends=ends)
+
+
+@pytest.fixture
+def host(world):
+    return world.host()
+
+
+@pytest.fixture
+def keys(world):
+    """Three nodes that wait for each other, and one beside them."""
+    edges = [("split", "merge"), ("other", "merge"), ("merge", "report", "ended")]
+    return submit(world, ["split", "other", "merge", "report"], edges)
+
+
+@pytest.fixture
+def cases(world, host, keys):
+    """What is claimed and runs, by its key."""
+    found = {case.instance: case for case in host.claim()}
+    for case in found.values():
+        host.move(case, Event.START)
+    return found
+
+
+@pytest.fixture
+def adder(world, keys, cases):
+    return Adder(world, cases[keys["split"]])
+
+
+def waits(key):
+    return Task.objects.get(pk=key).waits
+
+
+def finish(host, *cases):
+    for case in cases:
+        host.move(case, Event.FINISH)
+
+
+def test_new_nodes_are_due_and_are_waited_for(world, host, keys, cases, adder):
+    """G17: merge starts when the new nodes have finished too."""
+    added = adder.add(["a", "b"], before=["merge"])
+    assert [waits(key) for key in added.values()] == [0, 0]
+    assert waits(keys["merge"]) == 4
+    check()
+    parts = host.claim()
+    assert {case.instance for case in parts} == set(added.values())
+    finish(host, *cases.values())
+    assert waits(keys["merge"]) == 2
+    for case in parts:
+        host.move(case, Event.START)
+    finish(host, *parts)
+    assert waits(keys["merge"]) == 0
+    check()
+
+
+def test_new_nodes_wait_for_what_they_come_after(world, host, keys, cases, adder):
+    added = adder.add(["a", "b"], [("split", "a"), ("a", "b"), ("other", "b", "ended")])
+    assert (waits(added["a"]), waits(added["b"])) == (1, 2)
+    finish(host, cases[keys["split"]])
+    assert waits(added["a"]) == 0
+    check()
+
+
+def test_what_has_ended_is_not_waited_for(world, host, keys, cases, adder):
+    finish(host, cases[keys["other"]])
+    added = adder.add("a", [("other", "a")], results=("other",))
+    assert waits(added["a"]) == 0
+    check()
+
+
+def test_what_comes_after_one_that_failed_fails(world, host, keys, cases, adder):
+    """G17: it is not left waiting; and with on_failure="run" it runs."""
+    host.move(cases[keys["other"]], Event.FAIL, reason="ERROR")
+    added = adder.add("ab", [("other", "a"), ("other", "b", "ended")])
+    failed = Instance.objects.get(pk=added["a"])
+    assert (failed.state, failed.reason) == (State.FAILED, Reason.UPSTREAM)
+    assert waits(added["b"]) == 0
+    check()
+
+
+def test_how_one_waits_is_how_it_waits_for_the_others(world, keys, adder):
+    added = adder.add("a", before=["merge", "report"])
+    found = dict(Edge.objects.filter(upstream=added["a"]).values_list("downstream", "on"))
+    assert found == {keys["merge"]: "finished", keys["report"]: "ended"}
+    check()
+
+
+class TestNames:
+    def test_a_second_attempt_finds_what_the_first_has_added(self, world, host, keys, adder):
+        """G17: no node twice, no edge twice."""
+        first = adder.add("ab", [("a", "b")], ["merge"])
+        release = Move(Event.RELEASE, adder.case.instance, adder.case.attempt)
+        assert host.record(release) == []
+        again = next(case for case in host.claim() if case.instance == keys["split"])
+        assert again.attempt == 2
+        second = Adder(world, again).add("abc", [("a", "b")], ["merge"])
+        assert {name: second[name] for name in first} == first
+        assert Node.objects.count() == 7
+        assert waits(keys["merge"]) == 5
+        check()
+
+    def test_another_type_is_refused(self, adder):
+        """G13."""
+        adder.add("a")
+        with pytest.raises(InvalidGraph, match="'a' already"):
+            adder.add("ab", type="tests.two")
+        assert Node.objects.count() == 5
+
+    def test_a_name_that_there_is_not(self, adder):
+        """G13."""
+        with pytest.raises(InvalidGraph, match="no node 'z'"):
+            adder.add("a", [("z", "a")])
+        with pytest.raises(InvalidGraph, match="no node 'z'"):
+            adder.add("a", before=["z"])
+        assert Node.objects.count() == 4
+
+
+class TestFence:
+    """G4: only the attempt under which the Task is held."""
+
+    def test_it_has_ended(self, host, adder):
+        finish(host, adder.case)
+        with pytest.raises(TaskGone):
+            adder.add("a", before=["merge"])
+        assert Node.objects.count() == 4
+
+    def test_a_later_attempt_has_it(self, host, adder):
+        assert host.record(Move(Event.RELEASE, adder.case.instance, adder.case.attempt)) == []
+        assert host.claim()
+        with pytest.raises(TaskGone):
+            adder.add("a")
+        assert Node.objects.count() == 4
+
+
+class TestRefusals:
+    """G13: named, and before anything is written."""
+
+    @pytest.fixture(autouse=True)
+    def unchanged(self, keys, adder):
+        yield
+        assert Node.objects.count() == len(keys)
+        check()
+
+    @pytest.mark.parametrize("asked", ["cancel", "remove"])
+    def test_a_graph_of_which_something_is_asked(self, adder, asked):
+        Graph.objects.update(request=asked)
+        with pytest.raises(GraphClosed, match="is being"):
+            adder.add("a")
+
+    def test_a_graph_that_has_ended(self, world, adder):
+        Graph.objects.update(ended=world.store.now())
+        with pytest.raises(GraphClosed, match="has ended"):
+            adder.add("a")
+
+    def test_what_waits_no_more(self, world, host, keys, cases, adder):
+        """An operator has cancelled it."""
+        assert world.store.cancel([keys["merge"]]).failed
+        with pytest.raises(GraphClosed, match="'merge' waits no more"):
+            adder.add("a", before=["merge"])
+
+    def test_before_what_is_not_behind_the_adder(self, adder):
+        with pytest.raises(InvalidGraph, match="'other' does not wait"):
+            adder.add("a", before=["other"])
+        with pytest.raises(InvalidGraph, match="'split' does not wait"):
+            adder.add("a", before=["split"])
+
+    def test_a_circle_through_what_is_there(self, adder):
+        with pytest.raises(InvalidGraph, match="circle"):
+            adder.add("a", [("report", "a")], ["merge"])
+        with pytest.raises(InvalidGraph, match="circle"):
+            adder.add("a", [("merge", "a")], ["merge"])
+
+    def test_a_circle_of_new_ones(self, adder):
+        with pytest.raises(InvalidGraph, match="circle"):
+            adder.add("ab", [("a", "b"), ("b", "a")])
+
+    def test_a_result_that_is_not_waited_for(self, adder):
+        with pytest.raises(InvalidGraph, match="result of 'merge'"):
+            adder.add("a", results=("merge",))
+
+
+def test_a_result_of_what_is_further_up(keys, adder):
+    added = adder.add("a", [("report", "a")], results=("other",))
+    assert waits(added["a"]) == 1
+
+
+def test_what_is_in_no_graph_adds_nothing(world, host):
+    """G13."""
+    case = world.bring_to(State.RUNNING, host)
+    with pytest.raises(InvalidGraph, match="in no graph"):
+        Adder(world, case).add("a")
+
+
+def test_with_the_end_in_one_transaction(world, keys, adder):
+    """G7: as for a transactional Type, it is undone with that."""
+    with transaction.atomic():
+        adder.add("a", before=["merge"], ends=True)
+        end = Move(Event.FINISH, adder.case.instance, adder.case.attempt)
+        world.store.conclude(end)
+    assert waits(keys["merge"]) == 2
+    check()
+
+
+@pytest.mark.django_db(transaction=True)
+class TestTogether:
+    def test_with_the_end_of_what_it_comes_after(self, world, host, keys, cases, adder):
+        """G17: whichever is first, the edge is not lost."""
+
+        def end():
+            move = Move(Event.FINISH, keys["other"], cases[keys["other"]].attempt)
+            assert host.record(move) == []
+
+        def add():
+            for number in range(20):
+                while adder.add([f"a{number}"], [("other", f"a{number}")], ["merge"]) is None:
+                    pass
+
+        at_once(add, end)
+        assert Node.objects.count() == 24
+        assert not Task.objects.filter(waits__gt=0).exclude(pk__in=[keys["merge"], keys["report"]])
+        check()
+
+    def test_two_that_add_the_same_names(self, world, host, keys, cases, adder):
+        other = Adder(world, cases[keys["other"]], "other")
+
+        def add(who):
+            for number in range(20):
+                while who.add([f"a{number}"], before=["merge"]) is None:
+                    pass
+
+        at_once(lambda: add(adder), lambda: add(other))
+        assert Node.objects.count() == 24
+        assert waits(keys["merge"]) == 22
+        check()
+
+    @only_postgresql
+    @pytest.mark.parametrize("model", [Graph, Node, Task])
+    def test_nobody_is_waited_for(self, keys, adder, model):
+        """G9: not for who holds the graph, a node, or a Task open; and nothing is written."""
+        with transaction.atomic():
+            assert list(model.objects.select_for_update())
+            assert Thread(lambda: adder.add("a", [("other", "a")], ["merge"])).result(20) is None
+        assert Node.objects.count() == 4
+        assert adder.add("a", [("other", "a")], ["merge"])
+        check()
+
+    @only_postgresql
+    def test_the_node_is_locked_before_the_task(self, world, keys, adder):
+        """Who ends it too locks the node first: neither waits for the other in a circle."""
+        from django.test.utils import CaptureQueriesContext
+
+        with CaptureQueriesContext(connection) as asked:
+            world.store.conclude(Move(Event.FINISH, adder.case.instance, adder.case.attempt))
+        locking = [query["sql"] for query in asked if "FOR UPDATE" in query["sql"]]
+        assert "atp_node" in locking[0]

@@ -1,0 +1,211 @@
+"""Random graphs, random ends, recorded in random order on two connections, against a model (G17).
+
+``ATP_GRAPHS`` is the number of graphs, each run with a seed of its own::
+
+    ATP_GRAPHS=500 python -m tests.run tests/store/test_graphs_model.py
+"""
+
+import os
+import random
+from collections import defaultdict
+
+import pytest
+
+from atp.exceptions import ATPError
+from atp.models import Failing, LogRecord, Node, Task
+from atp.rows.log import Kind
+from atp.states import TERMINAL, Event, Reason, State
+from atp.store.values import Move
+
+from ..helpers import at_once
+from . import graphs
+from .world import ONE, TWO
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+GRAPHS = int(os.environ.get("ATP_GRAPHS", "0"))
+HOSTS = 2
+
+
+class Model:
+    """A graph as it should be: the states of its nodes, by name."""
+
+    def __init__(self, nodes, edges):
+        self.upstreams = defaultdict(list)
+        self.downstreams = defaultdict(list)
+        for upstream, downstream, on in edges:
+            self.upstreams[downstream].append((upstream, on))
+            self.downstreams[upstream].append((downstream, on))
+        self.states = dict.fromkeys(nodes, State.ACCEPTED)
+
+    def may_start(self, node):
+        return all(
+            graphs.is_satisfied(on, self.states[upstream]) for upstream, on in self.upstreams[node]
+        )
+
+    def end(self, node, state):
+        """End a node; and fail what has to fail for it."""
+        self.states[node] = state
+        if state == State.FAILED:
+            for downstream, on in self.downstreams[node]:
+                if on == "finished" and self.states[downstream] not in TERMINAL:
+                    self.end(downstream, State.FAILED)
+
+
+def random_graph(rng):
+    """Return the names of nodes and the edges between them, each from an earlier to a later."""
+    nodes = [f"n{number}" for number in range(rng.randint(1, 25))]
+    density = rng.choice([0.05, 0.2, 0.6])
+    edges = [
+        (nodes[first], nodes[second], rng.choice(["finished"] * 3 + ["ended"]))
+        for second in range(len(nodes))
+        for first in range(second)
+        if rng.random() < density
+    ]
+    return nodes, edges
+
+
+class Run:
+    """One graph that is run by two daemons, each with connections of its own."""
+
+    def __init__(self, world, seed):
+        self.world, self.rng = world, random.Random(seed)
+        self.nodes, self.edges = random_graph(self.rng)
+        types = {node: self.rng.choice([ONE, TWO]) for node in self.nodes}
+        self.keys = graphs.submit(world, self.nodes, self.edges, types=types)
+        self.names = {key: name for name, key in self.keys.items()}
+        self.hosts = [world.host() for _ in range(HOSTS)]
+        self.held = []
+
+    def run(self):
+        """Let all of it happen, and compare it with the model at every rest."""
+        for _ in range(50 * len(self.nodes)):
+            self.check()
+            if not Task.objects.exists():
+                break
+            self.world.store.graphs.fail_dependants()
+            for host in self.hosts:
+                limit = self.rng.randint(0, 5)
+                self.held += [(host, case) for case in host.claim(limit) if limit]
+            self.check_started()
+            self.rng.shuffle(self.held)
+            parts = self.held[: self.rng.randint(0, 4)], self.held[-2:]
+            chosen = [self.choices(host, *parts) for host in self.hosts]
+            others = [self.operator] * (self.rng.random() < 0.2)
+            outcomes = at_once(*[each for each in chosen if each], *others)
+            for outcome in outcomes:
+                if isinstance(outcome, Exception):
+                    raise outcome
+            open_ = set(Task.objects.claimed().values_list("pk", "attempt"))
+            self.held = [
+                (host, case) for host, case in self.held if (case.instance, case.attempt) in open_
+            ]
+        assert not Task.objects.exists(), "it does not come to an end"
+        self.redrive()
+
+    def choices(self, host, *parts):
+        """Return the function that records random ends of what a daemon holds."""
+        cases = {case.key: case for part in parts for holder, case in part if holder is host}
+        moves = [self.move(case) for case in cases.values()]
+        if not moves:
+            return None
+
+        def record():
+            return host.record(*moves)
+
+        return record
+
+    def move(self, case):
+        now = self.world.store.now()
+        given = {"instance": case.instance, "attempt": case.attempt, "time": now, "started": now}
+        what = self.rng.random()
+        if what < 0.6:
+            return Move(Event.FINISH, **given)
+        if what < 0.7:
+            return Move(Event.FINISH, **given, message="with a message")
+        if what < 0.8:
+            return Move(Event.RETRY, **given)
+        return Move(Event.FAIL, reason=Reason.ERROR, **given)
+
+    def operator(self):
+        """Cancel something, whatever it does."""
+        key = self.rng.choice(list(self.names))
+        try:
+            self.world.store.cancel([key])
+        except ATPError:
+            pass
+
+    def check_started(self):
+        """No node is claimed before each of its edges is satisfied."""
+        states = self.states()
+        model = Model(self.nodes, self.edges)
+        model.states = states
+        for task in Task.objects.claimed():
+            assert model.may_start(self.names[task.pk]), self.names[task.pk]
+
+    def check(self):
+        self.world.check()
+        # Who was set free was so once for each time that it was blocked.
+        freed = LogRecord.objects.filter(kind=Kind.FREED)
+        keys = list(freed.values_list("instance", flat=True))
+        assert len(keys) == len(set(keys))
+
+    def states(self):
+        found = Node.objects.values_list("name", "instance__state")
+        return {name: State(state) for name, state in found}
+
+    def redrive(self):
+        """In the end it is as the model has it; and what failed runs again to a good end."""
+        self.compare()
+        LogRecord.objects.filter(kind=Kind.FREED).delete()
+        states = self.states()
+        again = [node for node in self.nodes if states[node] == State.FAILED]
+        self.rng.shuffle(again)
+        moves = [Move(event=Event.REDRIVE, instance=self.keys[node]) for node in again]
+        assert self.world.store.record(moves) == []
+        [host, *_] = self.hosts
+        while cases := host.claim(3):
+            self.check_started()
+            now = self.world.store.now()
+            moves = [Move(Event.FINISH, c.instance, c.attempt, now, now) for c in cases]
+            assert host.record(*moves) == []
+            self.check()
+        assert set(self.states().values()) <= {State.FINISHED}
+        assert not Failing.objects.exists()
+
+    def compare(self):
+        """Every state follows from the ends that nobody else has brought about."""
+        found = self.states()
+        reasons = dict(Node.objects.values_list("name", "instance__reason"))
+        model = Model(self.nodes, self.edges)
+        for node in self.nodes:  # in the order of the graph
+            if model.states[node] in TERMINAL:
+                continue
+            if reasons[node] != Reason.UPSTREAM:
+                model.end(node, found[node])
+        assert model.states == found
+
+
+@pytest.mark.parametrize("seed", range(GRAPHS or 12))
+def test_random_graphs(world, seed):
+    """G17: none early, none stuck, and at rest every count is right."""
+    Run(world, seed if not GRAPHS else random.SystemRandom().random()).run()
+
+
+def test_the_last_two_parents_at_once(world):
+    """G17: two daemons that finish them at once cannot both miss it."""
+    for _ in range(10):
+        keys = graphs.submit(world, "abc", [("a", "c"), ("b", "c")])
+        hosts = [world.host(), world.host()]
+        cases = [host.claim(1)[0] for host in hosts]
+        now = world.store.now()
+
+        def finish(host, case, now=now):
+            return host.record(Move(Event.FINISH, case.instance, case.attempt, now, now))
+
+        pairs = zip(hosts, cases, strict=True)
+        assert at_once(*[lambda pair=pair: finish(*pair) for pair in pairs]) == [[], []]
+        assert world.task(keys["c"]).waits == 0
+        [case] = hosts[0].claim()
+        assert case.instance == keys["c"]
+        assert finish(hosts[0], case) == []

@@ -1,0 +1,210 @@
+"""The store contract: inputs that do not fit a daemon's handler are left to another daemon."""
+
+import math
+from datetime import timedelta
+
+import pytest
+
+from atp.models import Daemon, LogRecord, Task
+from atp.rows.log import misfit
+from atp.states import DEAD_LETTER, Event, Reason, State
+from atp.store.values import Move
+
+from .graphs import chain
+from .world import ONE, TWO, registration
+
+HOUR = timedelta(hours=1)
+MISFIT = {"message": "it does not fit", "detail": misfit("1a2b3c4d")}
+
+
+@pytest.fixture
+def host(world):
+    """A daemon, the only one, which tells its signature."""
+    found = world.host()
+    signed(found, "1a2b3c4d")
+    return found
+
+
+def make_due(key):
+    Task.objects.filter(pk=key).update(due_at=Task.objects.get(pk=key).due_at - HOUR)
+
+
+def signed(host, signature, *types):
+    """Have a daemon tell this signature of the Types that it serves."""
+    types = types or host.types
+    rows = Daemon.objects.filter(uuid=host.uuid)
+    rows.update(types=list(types), signatures=dict.fromkeys(types, signature))
+
+
+def age(key, time=HOUR):
+    """Let all that its log tells be so much longer ago."""
+    for record in LogRecord.objects.filter(instance=key):
+        LogRecord.objects.filter(pk=record.pk).update(time=record.time - time)
+
+
+def run(host, event, *, start=True, **details):
+    """Claim the only Task that is due, and record this end; returns the attempt."""
+    [case] = host.claim()
+    started = host.world.store.now() if start else None
+    host.move(case, event, started=started, time=host.world.store.now(), **details)
+    return case
+
+
+def put_off(host, key, **details):
+    """Let an attempt misfit, then be due again; returns for how long it was deferred, in seconds.
+
+    It is measured from the database's now, so a little is missing.
+    """
+    run(host, Event.DEFER, **MISFIT, **details)
+    task = host.world.task(key)
+    waits = 0 if task is None else (task.due_at - host.world.store.now()).total_seconds()
+    waits = max(0, waits)
+    if task is not None:
+        make_due(key)
+    return waits
+
+
+def test_the_delays_double_and_nothing_is_spent(world, host):
+    """G2: no attempt of a handler was made."""
+    [key] = world.enqueue()
+    delays = [put_off(host, key) for _ in range(6)]
+    for delay, wanted in zip(delays, [5, 10, 20, 40, 60, 60], strict=True):
+        assert wanted / 2 < delay <= wanted
+    instance = world.get(key)
+    assert (instance.retries, instance.restarts, instance.lost) == (0, 0, 0)
+    assert {r.message for r in world.log(key) if r.event == Event.DEFER} == {MISFIT["message"]}
+
+
+def test_as_long_as_a_daemon_lives_that_may_take_it_it_is_not_failed(world):
+    """G2: however seldom that one gets it."""
+    host, other, [key] = world.host(), world.host(TWO), world.enqueue()
+    signed(host, "1a2b3c4d")
+    signed(other, "bbbb1111", ONE)
+    assert [math.ceil(put_off(host, key)) for _ in range(8)] == [0, 5, 0, 10, 0, 15, 0, 15]
+    age(key)
+    put_off(host, key)
+    assert world.state(key) == State.ACCEPTED
+    other.lose_lease()
+    run(host, Event.DEFER, **MISFIT)
+    assert world.state(key) == State.FAILED
+
+
+def test_each_daemon_that_refuses_it_lets_others_go_first(world):
+    """Where two refuse it, it is due at once twice, and then a while later."""
+    host, refusing, other = world.host(), world.host(), world.host()
+    for each, signature in ((host, "1a2b3c4d"), (refusing, "1a2b3c4d"), (other, "bbbb1111")):
+        signed(each, signature)
+    [key] = world.enqueue()
+    assert [math.ceil(put_off(host, key)) for _ in range(6)] == [0, 0, 5, 0, 0, 10]
+
+
+def test_a_daemon_that_has_refused_it_or_does_not_serve_it_is_none_that_may(world):
+    host, refused, unserving = world.host(), world.host(), world.host(TWO)
+    for other in (host, refused):
+        signed(other, "1a2b3c4d")
+    signed(unserving, "bbbb1111", TWO)
+    [key] = world.enqueue()
+    put_off(host, key)
+    age(key)
+    run(host, Event.DEFER, **MISFIT)
+    assert world.state(key) == State.FAILED
+
+
+def test_after_the_time_it_is_a_dead_letter(world, host):
+    [key] = world.enqueue()
+    put_off(host, key)
+    age(key)
+    run(host, Event.DEFER, **MISFIT)
+    instance, last = world.get(key), world.log(key)[-1]
+    assert (instance.state, instance.reason) == (State.FAILED, Reason.ERROR)
+    assert instance.reason in DEAD_LETTER
+    assert (last.event, last.detail) == (Event.FAIL, "atp.exceptions.InvalidInputs")
+    assert last.message != MISFIT["message"]
+
+
+def test_a_redrive_begins_anew(world, host):
+    [key] = world.enqueue()
+    put_off(host, key)
+    age(key)
+    run(host, Event.DEFER, **MISFIT)
+    assert world.as_anyone(Event.REDRIVE, key) == []
+    assert put_off(host, key) <= 5
+    assert world.state(key) == State.ACCEPTED
+
+
+def test_a_handler_that_ran_meanwhile_begins_anew(world, host):
+    """The time counts while no daemon takes it: one has."""
+    [key] = world.enqueue(type=registration(max_retries=3))
+    put_off(host, key)
+    put_off(host, key)
+    run(host, Event.RETRY)
+    age(key)
+    assert put_off(host, key) <= 5
+    assert world.state(key) == State.ACCEPTED
+
+
+def test_a_task_that_was_only_handed_back_does_not_begin_anew(world, host):
+    [key] = world.enqueue()
+    put_off(host, key)
+    run(host, Event.RELEASE, start=False)
+    age(key)
+    run(host, Event.DEFER, **MISFIT)
+    assert world.state(key) == State.FAILED
+
+
+def test_a_time_of_nothing_fails_it_at_once(world, host, settings):
+    settings.ATP = settings.ATP | {"MISFIT_FOR": 0}
+    [key] = world.enqueue()
+    run(host, Event.DEFER, **MISFIT)
+    assert world.state(key) == State.FAILED
+
+
+def test_it_was_not_started_in_time(world, host):
+    """Its handler was not entered: that it misfits is no start before its start_before."""
+    [key] = world.enqueue(start_before=world.store.now() + HOUR)
+    put_off(host, key)
+    assert world.task(key).start_before is not None
+
+
+def test_it_is_cancelled_if_that_was_asked(world, host):
+    [key] = world.enqueue()
+    [case] = host.claim()
+    Task.objects.filter(pk=key).update(request="cancel")
+    host.move(case, Event.DEFER, started=world.store.now(), **MISFIT)
+    assert world.get(key).reason == Reason.CANCELLED
+
+
+def test_in_a_batch_with_others(world, host):
+    keys = world.enqueue(3)
+    cases, now = host.claim(), world.store.now()
+    ends = [(Event.FINISH, {}), (Event.DEFER, MISFIT), (Event.DEFER, {"delay": HOUR})]
+    moves = [
+        Move(event, case.instance, case.attempt, started=now, time=now, **more)
+        for case, (event, more) in zip(cases, ends, strict=True)
+    ]
+    assert host.record(*moves) == []
+    states = [State.FINISHED, State.ACCEPTED, State.ACCEPTED]
+    assert [world.state(key) for key in keys] == states
+
+
+def test_a_node_of_a_graph_that_fails_so_takes_along_what_follows(world, host):
+    """G17: it ends as any other does."""
+    first, second = chain(world, "a", "b", types={"a": TWO, "b": ONE})
+    put_off(host, first)
+    assert world.state(second) == State.ACCEPTED
+    age(first)
+    run(host, Event.DEFER, **MISFIT)
+    assert world.state(first) == State.FAILED
+    assert world.get(second).reason == Reason.UPSTREAM
+
+
+def test_it_was_recorded_before(world, host):
+    """G4: recorded again, because the acknowledgement got lost, it is refused and tells nothing."""
+    [key] = world.enqueue()
+    put_off(host, key)
+    age(key)
+    case = run(host, Event.DEFER, **MISFIT)
+    count = len(world.log(key))
+    again = Move(Event.DEFER, key, case.attempt, time=world.store.now(), **MISFIT)
+    assert host.record(again) == [again]
+    assert len(world.log(key)) == count

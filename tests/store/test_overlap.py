@@ -1,0 +1,352 @@
+"""Schedules whose Instances wait for each other: overlap "queue" and "cancel" (G16, G17)."""
+
+from datetime import timedelta
+
+import pytest
+from django.db import connection
+
+from atp.exceptions import IllegalSchedule
+from atp.models import Edge, Instance, Node, Schedule, Slot, Task
+from atp.payload.codec import Payload
+from atp.rows.schedule import Outcome
+from atp.states import Event, Reason, State
+from atp.store.values import Move, ScheduleSpec
+
+from ..helpers import at_once, open_transaction
+from .world import ONE, registration
+
+pytestmark = pytest.mark.django_db
+
+NAME = "nightly"
+HOUR, DAY = timedelta(hours=1), timedelta(days=1)
+LOCKS = pytest.mark.skipif(connection.vendor == "sqlite", reason="there are no locks of rows")
+
+
+class Line:
+    """A schedule under test, and those of its Instances that are live."""
+
+    def __init__(self, world):
+        self.world, self.store = world, world.store
+        self.host = world.host()
+
+    def create(self, overlap="queue", **given):
+        spec = ScheduleSpec(
+            identifier=NAME,
+            type=ONE,
+            inputs=Payload("json", "{}"),
+            every=HOUR,
+            overlap=overlap,
+            late_after=DAY,
+            window=30 * DAY,
+            **given,
+        )
+        return self.store.schedules.set(spec, who="tests")
+
+    def plan(self, slots=1):
+        """Let so many more slots be due, and plan them; returns the keys of what was enqueued."""
+        row = Schedule.objects.get()
+        first = Slot.objects.order_by("at").first()
+        # Earlier than all that were decided: those behind them are known.
+        start = (first.at if first else row.next_at) - slots * HOUR
+        before = set(Instance.objects.values_list("pk", flat=True))
+        last = Schedule.objects.get().last_id
+        slots_of = [start + number * HOUR for number in range(slots)]
+        Schedule.objects.update(next_at=start, due_at=start, late_after=3650 * DAY)
+        self.planned = self.store.schedules.plan(who="host")
+        found = Slot.objects.filter(at__in=slots_of, outcome=Outcome.ENQUEUED).order_by("at")
+        made = [slot.instance_id for slot in found if slot.instance_id not in before]
+        assert made == [] or Schedule.objects.get().last_id != last
+        return made
+
+    def claim(self):
+        return [case.instance for case in self.cases()]
+
+    def cases(self):
+        self.last = self.host.claim()
+        return self.last
+
+    def end(self, event=Event.FINISH, **details):
+        """End what was claimed last."""
+        for case in self.last:
+            self.host.move(case, Event.START, event, **details)
+
+
+@pytest.fixture
+def line(world):
+    Schedule.objects.all().delete()
+    world.store.register([registration(ONE)])
+    return Line(world)
+
+
+def outcomes():
+    return [slot.outcome for slot in Slot.objects.order_by("at")]
+
+
+def test_one_waits_for_the_end_of_the_last(line):
+    """G17: it is not due before, and it is then."""
+    line.create()
+    [first] = line.plan()
+    [second] = line.plan()
+    assert line.claim() == [first]
+    assert line.world.task(second).waits == 1
+    line.end()
+    assert line.claim() == [second]
+
+
+def test_however_it_ended(line):
+    line.create()
+    [_], [second] = line.plan(), line.plan()
+    line.claim()
+    line.end(Event.FAIL, reason=Reason.ERROR)
+    assert line.claim() == [second]
+
+
+def test_slots_that_are_due_together_run_in_their_order(line):
+    """As those that were missed."""
+    line.create()
+    keys = line.plan(4)
+    assert keys == sorted(keys)
+    ran = []
+    while line.claim():
+        assert len(line.last) == 1
+        ran.append(line.last[0].instance)
+        line.end()
+    assert ran == keys
+
+
+def test_one_that_is_cancelled_in_the_middle_lets_nobody_start(line):
+    """G17: what is behind it waits for what was before it too."""
+    line.create()
+    first, second, third = line.plan(3)
+    assert line.claim() == [first]
+    line.store.cancel([second])
+    assert line.world.task(third).waits == 1
+    line.end()
+    assert line.claim() == [third]
+
+
+def test_one_behind_a_cancelled_last_one_waits_too(line):
+    line.create()
+    first, second = line.plan(2)
+    assert line.claim() == [first]
+    line.store.cancel([second])
+    [third] = line.plan()
+    assert line.world.task(third).waits == 1
+
+
+def test_a_line_is_as_long_as_what_is_live(line):
+    """G12: no graph is left, and each Instance is removed when its retention is over."""
+    line.create()
+    line.plan(3)
+    while line.claim():
+        line.end()
+    assert (Node.objects.count(), Edge.objects.count()) == (0, 0)
+    keys = list(Instance.objects.values_list("pk", flat=True))
+    assert line.store.purge(instances=keys) == 3
+
+
+def test_what_is_not_kept_is_removed_by_the_purge(line):
+    """G12."""
+    line.store.register([registration(ONE, retention=timedelta(0))])
+    line.create()
+    line.plan(2)
+    while line.claim():
+        for case in line.last:
+            line.host.move(case, Event.START)
+            line.host.move(case, Event.FINISH, kept=False)
+    line.store.purge()
+    assert Instance.objects.count() == 0
+
+
+def test_no_more_wait_than_most(line):
+    """The others are SKIPPED, and the message says why."""
+    line.create(most=2)
+    assert len(line.plan(5)) == 3
+    skipped = Slot.objects.filter(outcome=Outcome.SKIPPED)
+    assert {slot.message for slot in skipped} == {
+        "2 Instances of the schedule waited already, and no more may"
+    }
+    assert skipped.count() == 2
+    assert line.plan() == []
+
+
+def test_a_slot_tells_behind_how_many_it_waits(line):
+    line.create()
+    line.plan(3)
+    assert [slot.message for slot in Slot.objects.order_by("at")] == [
+        "",
+        "waits behind 1",
+        "waits behind 2",
+    ]
+
+
+def test_an_instance_from_before_the_policy_is_waited_for(line):
+    """G17: it was enqueued beside others, and is claimed already."""
+    line.create("allow")
+    [first] = line.plan()
+    assert line.claim() == [first]
+    line.create("queue")
+    [second] = line.plan()
+    assert line.world.task(second).waits == 1
+    line.end()
+    assert line.claim() == [second]
+
+
+def test_cancel_ends_what_waits_and_asks_who_holds_the_other(line):
+    line.create("queue")
+    first, second, third = line.plan(3)
+    assert line.claim() == [first]
+    line.create("cancel")
+    [last] = line.plan()
+    states = [line.world.get(key) for key in (second, third)]
+    assert {(row.state, row.reason) for row in states} == {(State.FAILED, Reason.CANCELLED)}
+    assert line.world.task(first).request == "cancel"
+    assert line.world.task(last).waits == 1
+    assert {record.who for record in line.world.log(second)[-1:]} == {f"schedule {NAME}"}
+    line.end(Event.FAIL, reason=Reason.CANCELLED)
+    assert line.claim() == [last]
+
+
+def test_cancel_runs_the_newest_of_those_that_are_due(line):
+    line.create("cancel")
+    [key] = line.plan(3)
+    assert outcomes() == [Outcome.SKIPPED, Outcome.SKIPPED, Outcome.ENQUEUED]
+    assert line.claim() == [key]
+
+
+def test_a_lost_record_of_a_slot_cancels_nothing(line):
+    """G16: its Instance is there, and is the one of its slot."""
+    line.create("cancel")
+    [key] = line.plan()
+    at = Slot.objects.get().at
+    Slot.objects.all().delete()
+    Schedule.objects.update(next_at=at, due_at=at)
+    line.store.schedules.plan()
+    assert Instance.objects.get().pk == key
+    assert line.world.state(key) == State.ACCEPTED
+    assert Slot.objects.get(at=at).instance_id == key
+
+
+@pytest.mark.parametrize("overlap", ["queue", "cancel"])
+def test_run_now_stands_in_the_line(line, overlap):
+    line.create(overlap)
+    [first] = line.plan()
+    assert line.claim() == [first]
+    key = line.store.schedules.run(NAME, who="ann").pk
+    assert line.world.task(key).waits == 1
+    assert (line.world.task(first).request == "cancel") == (overlap == "cancel")
+    [second] = line.plan()
+    assert (line.world.state(key) == State.FAILED) == (overlap == "cancel")
+    assert line.world.task(second).waits == (1 if overlap == "cancel" else 2)
+
+
+def test_a_backfill_stands_in_the_line(line):
+    row = line.create()
+    slots = [row.next_at - number * HOUR for number in (4, 3, 2)]
+    assert line.store.schedules.backfill(NAME, slots, who="ann").enqueued == 3
+    assert sorted(Task.objects.values_list("waits", flat=True)) == [0, 1, 2]
+    assert Slot.objects.order_by("at").last().message == "backfilled, waits behind 2"
+
+
+def test_a_backfill_of_what_is_cancelled_by_the_next_runs_beside(line):
+    row = line.create("cancel")
+    slots = [row.next_at - number * HOUR for number in (4, 3, 2)]
+    line.store.schedules.backfill(NAME, slots, who="ann")
+    assert set(Task.objects.values_list("waits", flat=True)) == {None}
+
+
+def test_a_backfill_that_does_not_fit_into_the_line_is_refused(line):
+    """G13: before anything is written."""
+    row = line.create()
+    slots = [row.next_at - number * HOUR for number in range(103, 1, -1)]
+    with pytest.raises(IllegalSchedule, match="101 Instances would wait"):
+        line.store.schedules.backfill(NAME, slots, who="ann")
+    assert Instance.objects.count() == 0
+    assert line.store.schedules.backfill(NAME, slots[1:], who="ann").enqueued == 101
+    with pytest.raises(IllegalSchedule, match="101 Instances would wait"):
+        line.store.schedules.run(NAME, who="ann")
+
+
+def test_a_schedule_may_be_deleted_while_its_instances_wait(line):
+    """G17: these go on one after the other."""
+    line.create()
+    first, second = line.plan(2)
+    line.store.schedules.delete(NAME)
+    assert line.claim() == [first]
+    line.end()
+    assert line.claim() == [second]
+    line.end()
+    assert Node.objects.count() == 0
+
+
+def test_what_has_another_policy_is_in_no_line(line):
+    line.create("allow")
+    line.plan(2)
+    assert Node.objects.count() == 0
+    assert set(Task.objects.values_list("waits", flat=True)) == {None}
+
+
+def test_a_lost_daemon_lets_nobody_start(line):
+    """G3, G17: its Instance is tried again first."""
+    line.create()
+    first, second = line.plan(2)
+    assert line.claim() == [first]
+    line.host.lose_lease()
+    line.store.sweep()
+    assert line.world.task(second).waits == 1
+    assert [case.instance for case in line.world.host().claim()] == [first]
+
+
+@LOCKS
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize("overlap", ["queue", "cancel"])
+def test_a_line_that_somebody_has_locked_is_planned_later(line, overlap):
+    """G11, G16: nobody waits for him, and no slot is lost."""
+    line.create(overlap)
+    [first] = line.plan()
+
+    def cancel():
+        line.store.cancel([first])
+
+    with open_transaction(cancel):
+        assert line.plan() == []
+        assert (line.planned.decided, line.planned.is_whole) == (0, True)
+    assert line.store.schedules.plan().enqueued == 1
+    assert Task.objects.get().waits == 0
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize("overlap", ["queue", "cancel"])
+def test_a_slot_is_planned_while_the_last_one_ends(line, overlap):
+    """G17: on two connections; whoever comes first, the next one is free when both are done."""
+    line.create(overlap)
+    [first] = line.plan()
+    for _ in range(10):
+        [case] = line.cases()
+        now = line.store.now()
+        finish = Move(Event.FINISH, case.instance, case.attempt, now, now)
+        kept = {}
+
+        def plan(kept=kept):
+            kept["made"] = line.plan()
+
+        at_once(lambda: line.host.record(finish), plan)  # noqa: B023
+        made = kept["made"]
+        while not made:  # somebody had locked the line
+            line.store.schedules.plan(who="host")
+            made = list(Task.objects.exclude(pk=case.instance).values_list("pk", flat=True))
+        assert line.world.state(first) == State.FINISHED
+        assert line.world.task(made[0]).waits == 0
+        first = made[0]
+
+
+@pytest.mark.django_db(transaction=True)
+def test_two_daemons_plan_at_once(line):
+    """G16: and each Instance is in the line once."""
+    line.create()
+    row = Schedule.objects.get()
+    start = row.next_at - 5 * HOUR
+    Schedule.objects.update(next_at=start, due_at=start)
+    at_once(*[lambda: line.store.schedules.plan()] * 2)
+    line.store.schedules.plan()
+    assert sorted(Task.objects.values_list("waits", flat=True)) == [0, 1, 2, 3, 4]

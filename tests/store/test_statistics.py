@@ -1,0 +1,303 @@
+"""The store contract: Statistic says what the log says."""
+
+from datetime import timedelta
+from types import SimpleNamespace
+
+import pytest
+from django.db import connection
+
+from atp.daemon.pool.statistics import Statistics
+from atp.models import LogRecord, Statistic, Uncounted
+from atp.reports import statistics
+from atp.rows.statistic import EPOCH, Span
+from atp.states import Event, Reason
+from atp.store.values import Move
+
+from ..helpers import Thread, open_transaction
+from .world import ONE
+
+pytestmark = pytest.mark.django_db
+SECOND = timedelta(seconds=1)
+
+
+class Counting:
+    """A daemon that counts what it records, as the dispatcher does."""
+
+    def __init__(self, world, host):
+        self.world, self.host, self.adder = world, host, Statistics()
+        self.adder.restart(host.row.counted)
+        self.who = f"{host.row} worker 1"
+
+    def attempt(self, *events, **facts):
+        """Claim an Instance and record these events of its attempt; returns the moves."""
+        self.world.enqueue()
+        [claimed] = self.host.claim()
+        holding = SimpleNamespace(claimed=claimed, began=self.world.store.now() - 2 * SECOND)
+        moves = [
+            Move(
+                event,
+                claimed.instance,
+                claimed.attempt,
+                holding.began + (SECOND if event != Event.START else timedelta()),
+                who=self.who,
+                holding=holding,
+                **(facts if event != Event.START else {}),
+            )
+            for event in events
+        ]
+        self.deliver(moves)
+        return moves
+
+    def deliver(self, moves):
+        refused = self.world.store.deliver(moves, daemon=self.host.uuid).refused
+        self.adder.recorded(moves, refused)
+
+    def add(self):
+        """Add what is counted, as a renewal does; tells whether that was done."""
+        is_added = self.world.store.statistics.add(self.host.uuid, self.adder.send(is_last=True))
+        self.adder.answered(is_added)
+        return is_added
+
+
+@pytest.fixture
+def daemon(world):
+    return Counting(world, world.host(name="one"))
+
+
+def pay(world):
+    while world.store.statistics.pay(limit=2):
+        """There is more."""
+
+
+def plain(cells):
+    return {
+        type: ({name: number for name, number in cell.counts.items() if number}, cell.run)
+        for type, cell in cells.items()
+    }
+
+
+def counted():
+    """Return the counts of the Type, which the log confirms."""
+    found = plain(statistics.sums())
+    assert found == plain(statistics.recounted())
+    return found[ONE][0]
+
+
+END = {"started": 1, "finished": 1, "wall_us": 1_000_000}
+
+
+def test_what_a_daemon_has_recorded_is_counted_with_its_renewal(daemon):
+    daemon.attempt(Event.START, Event.FINISH)
+    assert not Statistic.objects.exists()
+    assert daemon.add()
+    assert counted() == END
+    assert sum(statistics.sums()[ONE].wait) == 1
+
+
+@pytest.mark.parametrize(
+    ("event", "facts", "column"),
+    [
+        (Event.RETRY, {"delay": SECOND}, "retried"),
+        (Event.DEFER, {"delay": SECOND}, "deferred"),
+        (Event.FAIL, {"reason": Reason.ERROR}, "failed_error"),
+        (Event.FAIL, {"reason": Reason.FATAL}, "failed_fatal"),
+    ],
+)
+def test_each_end_of_a_handler_has_a_column(daemon, event, facts, column):
+    daemon.attempt(Event.START, event, **facts)
+    assert daemon.add()
+    assert counted() == {"started": 1, column: 1, "wall_us": 1_000_000}
+
+
+def test_an_attempt_that_is_lost_has_no_run_time(daemon):
+    daemon.attempt(Event.START, Event.EXPIRE)
+    assert daemon.add()
+    assert counted() == {"started": 1, "lost": 1}
+
+
+def test_the_last_counts_of_a_killed_daemon_are_made_up_for(world, daemon):
+    daemon.attempt(Event.START, Event.FINISH)
+    assert daemon.add()
+    daemon.attempt(Event.START, Event.FINISH)
+    daemon.attempt(Event.START)
+    daemon.host.lose_lease()
+    world.store.sweep()
+    pay(world)
+    assert counted() == {"started": 3, "finished": 2, "lost": 1, "wall_us": 2_000_000}
+    assert not Uncounted.objects.exists()
+
+
+def test_who_leaves_has_its_last_counts_made_up_for(world, daemon):
+    daemon.attempt(Event.START, Event.FINISH)
+    assert world.store.leave(daemon.host.uuid)
+    pay(world)
+    assert counted() == END
+
+
+def test_a_daemon_is_made_up_for_once_when_two_others_bury_it_at_once(handing_world):
+    world = handing_world
+    daemon = Counting(world, world.host(name="one"))
+    for _ in range(5):
+        daemon.attempt(Event.START, Event.FINISH)
+    daemon.host.lose_lease()
+
+    def bury():
+        world.store.sweep()
+        pay(world)
+
+    for thread in [Thread(bury) for _ in range(2)]:
+        thread.result()
+    pay(world)
+    assert counted() == {"started": 5, "finished": 5, "wall_us": 5_000_000}
+
+
+def test_a_daemon_that_comes_back_is_not_counted_twice(world, daemon):
+    daemon.attempt(Event.START, Event.FINISH)
+    old = daemon.host
+    old.lose_lease()
+    world.store.sweep()
+    daemon.host = world.host(name="one", old=old.uuid)
+    daemon.adder.restart(daemon.host.row.counted)
+    daemon.attempt(Event.START, Event.FINISH)
+    assert daemon.add()
+    pay(world)
+    assert counted() == {"started": 2, "finished": 2, "wall_us": 2_000_000}
+
+
+def test_what_was_written_before_its_daemon_came_back_is_counted_once(world, daemon):
+    """The acknowledgement got lost: it is recorded again under the next identity."""
+    moves = daemon.attempt(Event.START, Event.FINISH)
+    daemon.host = world.host(name="one", old=daemon.host.uuid)
+    daemon.adder.restart(daemon.host.row.counted)
+    daemon.deliver(moves)
+    assert daemon.add()
+    pay(world)
+    assert counted() == END
+
+
+def test_nothing_is_added_under_an_identity_that_has_ended(world, daemon):
+    daemon.attempt(Event.START, Event.FINISH)
+    world.host(name="one", old=daemon.host.uuid)
+    assert not daemon.add()
+    pay(world)
+    assert counted() == END
+
+
+@pytest.mark.skipif("connection.vendor == 'sqlite'", reason="SQLite has no locks of rows")
+@pytest.mark.parametrize("locked", ["TABLE", "ROWS"])
+def test_a_lock_of_somebody_else_costs_no_count(handing_world, locked):
+    """G11: what cannot be added now is added later."""
+    world = handing_world
+    daemon = Counting(world, world.host(name="one"))
+    daemon.attempt(Event.START, Event.FINISH)
+    assert daemon.add()
+    daemon.attempt(Event.START, Event.FINISH)
+
+    def lock():
+        with connection.cursor() as cursor:
+            if locked == "TABLE":
+                cursor.execute("LOCK TABLE atp_statistic")
+            else:
+                cursor.execute("SELECT FROM atp_statistic FOR UPDATE")
+
+    with open_transaction(lock):
+        world.store.limit_waiting(0.1)
+        assert daemon.add() == (locked == "ROWS")
+        if locked == "ROWS":
+            # The two rows that it has added are of two minutes, or the other is locked.
+            assert world.store.statistics.fold(world.store.now() + timedelta(minutes=3)) <= 1
+        world.store.limit_waiting(0)
+    assert locked == "ROWS" or daemon.add()
+    assert counted() == {"started": 2, "finished": 2, "wall_us": 2_000_000}
+
+
+@pytest.mark.skipif("connection.vendor != 'sqlite'", reason="only SQLite says how full it is")
+def test_a_full_disk_costs_no_count(handing_world):
+    """G11."""
+    world = handing_world
+    daemon = Counting(world, world.host(name="one"))
+    for number in range(100):
+        # So many rows that there is no room for them in the pages that there are.
+        daemon.adder._counts.add(f"type {number}", Event.START, world.store.now())
+    with connection.cursor() as cursor:
+        cursor.execute("VACUUM")
+        cursor.execute("PRAGMA page_count")
+        [pages] = cursor.fetchone()
+        cursor.execute(f"PRAGMA max_page_count = {pages}")
+    assert not daemon.add()
+    with connection.cursor() as cursor:
+        cursor.execute("PRAGMA max_page_count = 4294967294")
+    assert daemon.add()
+    assert len(statistics.sums()) == 100
+
+
+def test_what_others_do_is_counted_as_they_do_it(world, daemon):
+    [key] = world.enqueue()
+    world.as_anyone(Event.FAIL, key, reason=Reason.CANCELLED)
+    assert counted() == {"failed_cancelled": 1}
+    assert [r.counted for r in LogRecord.objects.filter(kind=Event.FAIL)] == [True]
+
+
+def test_a_failure_that_was_redriven_keeps_its_reason(world, daemon):
+    [_, failure] = daemon.attempt(Event.START, Event.FAIL, reason=Reason.FATAL)
+    world.as_anyone(Event.REDRIVE, failure.instance)
+    world.as_anyone(Event.FAIL, failure.instance, reason=Reason.DROPPED)
+    assert daemon.add()
+    expected = {"started": 1, "failed_fatal": 1, "failed_dropped": 1, "wall_us": 1_000_000}
+    assert counted() == expected
+
+
+def test_an_instance_that_is_given_up_is_counted_as_stale(world, daemon):
+    [start] = daemon.attempt(Event.START)
+    type = world.get(start.instance).type
+    type.max_restarts = 0
+    type.save()
+    daemon.host.lose_lease()
+    world.store.sweep()
+    pay(world)
+    assert counted() == {"started": 1, "lost": 1, "failed_stale": 1}
+
+
+def test_the_counts_of_a_type_outlive_it(world, daemon):
+    [start, _] = daemon.attempt(Event.START, Event.FINISH)
+    assert daemon.add()
+    before = plain(statistics.sums())
+    world.store.purge(instances=[start.instance])
+    world.store.unregister(ONE)
+    assert not LogRecord.objects.filter(kind=Event.FINISH).exists()
+    assert plain(statistics.sums()) == before
+
+
+def old_rows(now):
+    for days in (0, 1, 3, 3, 4, 89, 95, 96, 200):
+        start = (now - timedelta(days=days)).replace(second=0, microsecond=0)
+        for minutes in (0, 0, 1, 5):
+            at = start - timedelta(minutes=minutes + 3)
+            Statistic.objects.create(
+                span=Span.MINUTE, start=at, type=ONE, finished=1, wall_us=10**14, run=[1, 2]
+            )
+
+
+def test_folding_keeps_the_totals(world):
+    now = world.store.now()
+    old_rows(now)
+    before = plain(statistics.sums())
+    while world.store.statistics.fold(now, 5):
+        assert plain(statistics.sums()) == before
+    spans = {span: [] for span in Span}
+    for row in Statistic.objects.all():
+        spans[Span(row.span)].append(row.start)
+    assert spans[Span.TOTAL] == [EPOCH]
+    assert all(start > now - timedelta(days=2, hours=1) for start in spans[Span.MINUTE])
+    assert len(spans[Span.MINUTE]) == 6
+    assert len(spans[Span.HOUR]) == len(set(spans[Span.HOUR])) > 2
+
+
+def test_what_is_folded_is_left_alone_afterwards(world):
+    now = world.store.now()
+    old_rows(now)
+    while world.store.statistics.fold(now):
+        """There is more."""
+    keys = set(Statistic.objects.values_list("pk", flat=True))
+    assert not world.store.statistics.fold(now)
+    assert set(Statistic.objects.values_list("pk", flat=True)) == keys

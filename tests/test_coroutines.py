@@ -1,0 +1,103 @@
+"""From coroutines: enqueueing, reading, and the end of an Instance; and coroutines as handlers."""
+
+import asyncio
+
+import pytest
+from asgiref.sync import async_to_sync, sync_to_async
+from django.db import transaction
+
+from atp import queue
+from atp.daemon.shared.outcome import Kind
+from atp.daemon.worker import execution
+from atp.daemon.worker.coroutines import CoroutineCall
+from atp.exceptions import Interrupted, UnknownInstance, WaitInTransaction, WaitTimeout
+from atp.models import Instance
+from tests.samples import claimed
+
+from .app.tasks import echo
+
+
+@pytest.mark.django_db
+def test_enqueueing_and_reading():
+    async def inside():
+        made = await echo.using(identifier="a").aenqueue(number=1)
+        many = await echo.aenqueue_many([{}, {}], identifiers=["b", "c"])
+        with pytest.raises(UnknownInstance):
+            await queue.aget(type="tests.echo", identifier="d")
+        return made, many, await queue.aget(type="tests.echo", identifier="a")
+
+    made, many, found = async_to_sync(inside)()
+    assert made == found
+    assert [each.identifier for each in many] == ["b", "c"]
+
+
+@pytest.mark.django_db(transaction=True)
+def test_the_end_is_awaited_without_a_thread():
+    """Others run in the loop meanwhile."""
+    instance = echo.enqueue()
+
+    async def end():
+        await sync_to_async(queue.cancel)(instance.uuid)
+
+    async def inside():
+        waiting = asyncio.create_task(instance.await_end(timeout=60))
+        await end()
+        return await waiting
+
+    assert async_to_sync(inside)().reason == "CANCELLED"
+
+
+@pytest.mark.django_db(transaction=True)
+def test_it_is_not_awaited_for_longer_than_the_time_out():
+    instance = echo.enqueue()
+    with pytest.raises(WaitTimeout, match=r"still ACCEPTED after 0\.05 s"):
+        async_to_sync(instance.await_end)(timeout=0.05)
+    Instance.objects.live().filter(pk=instance.pk).first()
+
+
+@pytest.mark.django_db
+def test_inside_a_transaction_it_would_never_end():
+    instance = echo.enqueue()
+    with pytest.raises(WaitInTransaction), transaction.atomic():
+        async_to_sync(instance.await_end)()
+
+
+def test_an_async_handler_runs():
+    task = claimed(1, "async.raises")._replace(data='{"how":"raise"}')
+    outcome = execution.run(task, None)
+    assert outcome.kind is Kind.ERROR
+    assert "LookupError: went wrong" in outcome.message
+
+
+class TestCall:
+    def test_a_cancel_before_it_begins_keeps_it_from_running(self):
+        ran = []
+
+        async def handler():
+            ran.append(1)
+
+        call = CoroutineCall(handler)
+        call.cancel()
+        with pytest.raises(Interrupted):
+            call()
+        assert ran == []
+
+    def test_a_cancel_that_it_ignores_leaves_its_result(self):
+        async def handler():
+            call.cancel()
+            try:
+                await asyncio.sleep(60)
+            except asyncio.CancelledError:
+                return "all the same"
+
+        call = CoroutineCall(handler)
+        assert call() == "all the same"
+
+    def test_a_cancel_that_comes_too_late_is_ignored(self):
+        async def handler():
+            call.cancel()
+            return "done"
+
+        call = CoroutineCall(handler)
+        assert call() == "done"
+        call.cancel()

@@ -1,0 +1,75 @@
+"""A context in memory, for unit tests of handlers: it needs no queue."""
+
+import logging
+
+import pytest
+
+from atp.exceptions import Interrupted, InvalidGraph
+from atp.graphs.results import NoResult
+from atp.testing import Kit
+from tests.app import tasks_testing as tasks
+from tests.app.tasks import keyword
+
+
+@pytest.fixture
+def kit():
+    with Kit() as kit:
+        yield kit
+
+
+def test_a_handler_is_called_by_itself(kit):
+    assert keyword(kit.context(keyword), path="a.txt") == "a.txt"
+
+
+def test_it_keeps_what_the_handler_says(kit):
+    context = kit.context(attempt=2, identifier="x", collection="c", priority=3)
+    context.log("one", level="WARNING")
+    for done in (1, 2):
+        context.progress(done, 4)
+    assert context.messages == [(logging.WARNING, "one")]
+    assert context.progressed == [(0.25, "1 of 4"), (0.5, "2 of 4")]
+    told = context.attempt, context.identifier, context.collection, context.priority
+    assert told == (2, "x", "c", 3)
+
+
+def test_files_are_stored_and_scratch_is_removed(kit, media):
+    with Kit() as inner:
+        context = inner.context(tasks.file)
+        path = tasks.file(context)
+        assert [file["name"] for file in context.published] == ["file.txt"]
+    from pathlib import Path
+
+    assert not Path(path).exists()
+
+
+def test_it_is_cancelled(kit):
+    context = kit.context()
+    context.check()
+    context.cancel()
+    with pytest.raises(Interrupted):
+        context.check()
+
+
+def test_results_are_given(kit):
+    context = kit.context(results={"scene": [1]})
+    assert context.results["scene"] == [1]
+    with pytest.raises(NoResult, match="'scnee'"):
+        _ = context.results["scnee"]
+    with pytest.raises(InvalidGraph):
+        context.graph()
+    assert context.undoes is None
+
+
+@pytest.mark.django_db
+def test_steps_are_kept_for_a_later_attempt(kit):
+    tasks.CHARGED.clear()
+    first = kit.context(tasks.steps)
+    tasks.steps(first, name="a")
+    later = kit.context(tasks.steps, attempt=2, kept=first.kept)
+    tasks.steps(later, name="a")
+    assert tasks.CHARGED == ["a"]
+    assert first.kept == {"charge": 1, "write": None}
+
+
+def test_a_sleep_is_over_at_once(kit):
+    assert tasks.sleeper(kit.context()) == "awake"

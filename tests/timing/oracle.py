@@ -1,0 +1,102 @@
+"""Debian's cron, minute by minute: slow, simple, and apart from :mod:`atp.timing`.
+
+It watches the wall clock of a zone from one minute to the next. An expression whose minute or
+hour starts with ``*`` runs when the clock shows a time of it. Any other has fixed times: each
+runs when the clock comes to it or jumps over it, and not when the clock shows it again.
+"""
+
+from datetime import UTC, datetime, timedelta
+from functools import cached_property
+from zoneinfo import ZoneInfo
+
+MINUTE = timedelta(minutes=1)
+DAYS = ["SUN", "MON", "TUE", "WED", "THU", "FRI", "SAT"]
+
+
+class Watched:
+    """The clock of a zone in a stretch of time: what it shows at each minute."""
+
+    def __init__(self, zone, since, until):
+        self.zone, self.since, self.until = zone, since, until
+
+    @cached_property
+    def minutes(self):
+        """Triples: the time in UTC, the time shown, and the times come to or jumped over."""
+        zone, found = ZoneInfo(self.zone), []
+        time = self.since
+        latest = time.astimezone(zone).replace(tzinfo=None) - MINUTE
+        while time < self.until:
+            shown = time.astimezone(zone).replace(tzinfo=None)
+            new = []
+            while latest < shown:
+                latest += MINUTE
+                new.append(latest)
+            found.append((time, shown, new))
+            time += MINUTE
+        return found
+
+    def slots(self, expression):
+        matches = Pattern(expression)
+        if matches.is_fixed:
+            return [time for time, _, new in self.minutes if any(map(matches, new))]
+        return [time for time, shown, _ in self.minutes if matches(shown)]
+
+
+class Pattern:
+    """The times of a wall clock that an expression has."""
+
+    def __init__(self, expression):
+        fields = expression.split()
+        self.is_fixed = fields[0][0] != "*" and fields[1][0] != "*"
+        self.minutes = members(fields[0], 0, 59)
+        self.hours = members(fields[1], 0, 23)
+        self.is_last_day = fields[2] == "L"
+        self.days = set() if self.is_last_day else members(fields[2], 1, 31)
+        self.months = members(fields[3], 1, 12)
+        self.weekdays = {day % 7 for day in members(fields[4], 0, 7)}
+        self.needs_both = fields[2][0] == "*" or fields[4][0] == "*"
+        self.dates = {}
+
+    def __call__(self, time):
+        if time.minute not in self.minutes or time.hour not in self.hours:
+            return False
+        date = time.date()
+        if date not in self.dates:
+            self.dates[date] = self.is_on(date)
+        return self.dates[date]
+
+    def is_on(self, date):
+        tomorrow = date + timedelta(days=1)
+        by_day = tomorrow.day == 1 if self.is_last_day else date.day in self.days
+        by_weekday = date.isoweekday() % 7 in self.weekdays
+        both = by_day and by_weekday if self.needs_both else by_day or by_weekday
+        return both and date.month in self.months
+
+
+def members(field, low, high):
+    found = set()
+    for part in field.split(","):
+        span, _, step = part.partition("/")
+        if span == "*":
+            first, last = low, high
+        else:
+            ends = [DAYS.index(end) if end in DAYS else int(end) for end in span.split("-")]
+            first, last = ends[0], ends[-1]
+        found.update(range(first, last + 1, int(step or 1)))
+    return found
+
+
+def transitions(zone, first_year, last_year):
+    """The times at which the clock of a zone changes, to the minute."""
+    zone, hour = ZoneInfo(zone), timedelta(hours=1)
+    time, found = datetime(first_year, 1, 1, tzinfo=UTC), []
+    offset = time.astimezone(zone).utcoffset()
+    while time.year <= last_year:
+        time += hour
+        if time.astimezone(zone).utcoffset() != offset:
+            change = time - hour
+            while change.astimezone(zone).utcoffset() == offset:
+                change += MINUTE
+            found.append(change)
+            offset = time.astimezone(zone).utcoffset()
+    return found

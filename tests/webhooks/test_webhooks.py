@@ -1,0 +1,249 @@
+"""Webhooks: what is sent to a target, how it is signed, and what is never sent (G13, G14)."""
+
+import base64
+import json
+from types import SimpleNamespace
+from uuid import UUID
+
+import pytest
+from standardwebhooks import Webhook, WebhookVerificationError
+
+from atp import queue, task_type
+from atp.conf import InvalidSetting
+from atp.conf.validation import problems
+from atp.exceptions import Fatal
+from atp.models import Inputs, Instance, Type
+from atp.verbs.hook_specs import declared_hooks
+from atp.verbs.registry import registry
+from atp.webhooks import webhook
+from atp.webhooks.sending import NotDelivered
+from atp.webhooks.task import RETRIES
+from atp.words.uuids import uuid7
+
+from ..receiver import receiver
+
+SECRET = "whsec_" + base64.b64encode(bytes(range(32))).decode()
+OTHER = "whsec_" + base64.b64encode(bytes(range(1, 33))).decode()
+
+
+@pytest.fixture(autouse=True)
+def own_registry(monkeypatch):
+    """What a test declares is forgotten afterwards."""
+    monkeypatch.setattr(registry, "_types", {**registry._types, "atp.webhook": webhook})
+    declared_hooks.forget()
+    yield
+    declared_hooks.forget()
+
+
+@pytest.fixture
+def crm():
+    with receiver(SECRET) as made:
+        yield made
+
+
+@pytest.fixture
+def target(crm, settings):
+    """Make the receiver the target "crm"."""
+
+    def make(**more):
+        given = {"url": crm.url, "secret": SECRET, "allow_http": True, **more}
+        settings.ATP = settings.ATP | {"WEBHOOKS": {"crm": given}}
+
+    make()
+    return make
+
+
+class Context(SimpleNamespace):
+    def __init__(self):
+        super().__init__(uuid=uuid7(), lines=[])
+
+    def log(self, line):
+        self.lines.append(line)
+
+
+FACTS = {"uuid": str(UUID(int=7)), "type": "dem.one", "state": "FAILED", "reason": "STALE"}
+
+
+def send(context=None, target="crm"):
+    return webhook(context or Context(), target=target, **FACTS)
+
+
+def test_the_other_side_verifies_it(crm, target):
+    context = Context()
+    assert send(context) == {"status": 204}
+    [received] = crm.received
+    message = crm.verified(received)
+    assert message["type"] == "atp.instance.failed"
+    assert message["data"] == FACTS
+    assert received.id == str(context.uuid)
+    assert received.headers["content-type"] == "application/json"
+    assert context.lines == ["crm answered 204"]
+
+
+def test_who_has_another_secret_does_not(crm, target):
+    send()
+    [received] = crm.received
+    with pytest.raises(WebhookVerificationError):
+        Webhook(OTHER).verify(received.body, received.headers)
+
+
+def test_two_secrets_while_one_is_replaced(crm, target):
+    target(secret=[OTHER, SECRET])
+    send()
+    [received] = crm.received
+    for secret in (SECRET, OTHER):
+        assert Webhook(secret).verify(received.body, received.headers)["data"] == FACTS
+
+
+def test_id_and_time_of_the_event_stay_from_retry_to_retry(crm, target):
+    """Source: the specification of Standard Webhooks."""
+    crm.answers += [503]
+    context = Context()
+    with pytest.raises(NotDelivered, match="crm answered 503"):
+        send(context)
+    send(context)
+    first, second = crm.received
+    assert (first.id, first.body) == (second.id, second.body)
+
+
+@pytest.mark.parametrize("status", [301, 302, 307, 308])
+def test_no_redirect_is_followed(crm, target, status):
+    """G14: who answers would choose where this host connects to."""
+    crm.answers += [(status, {"location": f"{crm.url}/elsewhere"})]
+    with pytest.raises(NotDelivered, match=f"crm answered {status}"):
+        send()
+    assert [each.path for each in crm.received] == ["/hooks"]
+
+
+@pytest.mark.parametrize("status", [400, 401, 404, 429, 500])
+def test_what_is_no_success_is_tried_again(crm, target, status):
+    crm.answers += [status]
+    with pytest.raises(NotDelivered, match=f"crm answered {status}"):
+        send()
+
+
+def test_gone_is_final(crm, target):
+    """Source: the specification of Standard Webhooks, 410."""
+    crm.answers += [410]
+    with pytest.raises(Fatal, match="wants no more"):
+        send()
+
+
+def test_nobody_listens(crm, target):
+    crm.down()
+    with pytest.raises(NotDelivered, match="crm cannot be reached") as raised:
+        send()
+    assert crm.url not in str(raised.value)
+
+
+def test_a_target_that_there_is_not(target):
+    with pytest.raises(Fatal, match=r"has no target 'crn'\. Did you mean 'crm'\?"):
+        send(target="crn")
+
+
+def test_eight_retries_over_a_day():
+    assert (webhook.max_retries, len(webhook.backoff_steps)) == (8, 8)
+    assert 23 * 3600 < sum(RETRIES) < 25 * 3600
+
+
+BAD = [
+    ({"secret": SECRET}, "has no 'url'."),
+    ({"url": "https://crm.example"}, "has no 'secret'."),
+    ({"url": "http://crm.example"}, "['url']: it must begin with https://; else say"),
+    ({"url": "ftp://crm.example"}, "['url']: it must begin with https:// and a host."),
+    ({"url": "https://"}, "['url']: it must begin with https:// and a host."),
+    ({"url": "https://a b"}, "['url']: it must be the text of an address, without spaces."),
+    ({"url": "https://a:99999"}, "['url']: it is no address"),
+    ({"url": "https://ann:pw@crm.example"}, "['url']: it must have no user, no password"),
+    ({"url": 7}, "['url']: it must be the text of an address"),
+    ({"secret": "whsec_short"}, "['secret'] must be 'whsec_' and 24 to 64 random bytes"),
+    ({"secret": "swordfish"}, "['secret'] must be 'whsec_' and"),
+    ({"secret": []}, "['secret'] must be 'whsec_' and"),
+    ({"on": "dem.*"}, "['on'] must be a list of patterns of Types, as ['dem.*'], not 'dem.*'."),
+    ({"on_failed": [7]}, "['on_failed'] must be a list of patterns of Types"),
+    ({"allow_http": "yes"}, "['allow_http'] must be True or False, not 'yes'."),
+    ({"onfailed": []}, "has an unknown key 'onfailed'. Did you mean 'on_failed'?"),
+]
+
+
+@pytest.mark.parametrize(("given", "problem"), BAD)
+def test_what_the_checks_say_of_a_target(settings, given, problem):
+    whole = {"url": "https://crm.example/hooks", "secret": SECRET} | given
+    if problem.startswith("has no"):
+        whole = given
+    settings.ATP = {"WEBHOOKS": {"crm": whole}}
+    [found] = problems()
+    assert found.startswith("ATP['WEBHOOKS']['crm']")
+    assert problem in found
+    assert str(whole.get("secret")) not in found or "secret" not in given
+    with pytest.raises(InvalidSetting):
+        send()
+
+
+@pytest.mark.parametrize(
+    ("given", "problem"),
+    [
+        ([], "ATP['WEBHOOKS'] must be dict, not []."),
+        ({"crm": 7}, "ATP['WEBHOOKS']['crm'] must be a dictionary, not int."),
+        ({"": {}}, "ATP['WEBHOOKS']: the name of a target must not be empty."),
+        ({7: {}}, "ATP['WEBHOOKS']: the name of a target=7: must be text."),
+    ],
+)
+def test_what_the_checks_say_of_the_setting(settings, given, problem):
+    settings.ATP = {"WEBHOOKS": given}
+    assert problems() == [problem]
+
+
+def test_a_good_target_has_no_problems(target):
+    target(on=["dem.*"], on_failed=["tiles.?"])
+    assert problems() == []
+
+
+def declare(identifier, **parameters):
+    @task_type(identifier, **parameters)
+    def handler(context):
+        """Never run here."""
+
+    return handler
+
+
+@pytest.mark.parametrize(
+    ("key", "hooks"),
+    [
+        ("on", ["on_finished", "on_failed"]),
+        ("on_finished", ["on_finished"]),
+        ("on_failed", ["on_failed"]),
+    ],
+)
+def test_types_that_a_target_is_told_of(target, key, hooks):
+    target(**{key: ["dem.*"]})
+    found = declare("dem.one").registration().hooks
+    assert [entry["on"] for entry in found] == hooks
+    assert declare("tiles.one").registration().hooks is None
+
+
+@pytest.mark.django_db
+def test_nothing_in_the_database_says_where_to_connect(crm, target):
+    """G14: but the name of the target."""
+    target(on=["dem.*"])
+    made = declare("dem.one").enqueue()
+    queue.cancel(made)
+    hook = Instance.objects.get(type__identifier="atp.webhook")
+    inputs = json.loads(Inputs.objects.get(pk=hook.pk).data)
+    assert inputs == {
+        "target": "crm",
+        "uuid": str(made.uuid),
+        "type": "dem.one",
+        "state": "FAILED",
+        "reason": "CANCELLED",
+    }
+    told = json.dumps([inputs, hook.own, list(Type.objects.values_list("hooks", flat=True))])
+    assert "127.0.0.1" not in told
+    assert SECRET not in told
+
+
+@pytest.mark.django_db
+def test_a_target_of_one_instance(target):
+    made = declare("dem.one").using(on_failed=(webhook, {"target": "crm"})).enqueue()
+    queue.cancel(made)
+    assert Instance.objects.filter(type__identifier="atp.webhook").count() == 1
