@@ -19,7 +19,7 @@ from atp.verbs.overload import known
 from atp.verbs.registry import registry
 from tests.samples import claimed
 
-from . import environment, selection
+from . import emptying, environment, results, selection
 from .daemon.harness import Atpd, Record
 from .store.world import World
 
@@ -37,6 +37,16 @@ sessions.KEEP = math.inf
 # How long an example takes says nothing on a loaded machine.
 hypothesis.register_profile("tests", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 hypothesis.load_profile("tests")
+
+
+emptying.install()
+
+
+@pytest.fixture(scope="session")
+def django_db_setup(django_db_setup, django_db_blocker):
+    """Make the database, and remember it as it is: each test that commits finds it so."""
+    with django_db_blocker.unblock():
+        emptying.remember()
 
 
 @pytest.fixture(autouse=True)
@@ -126,9 +136,11 @@ def flag(tmp_path):
 
 def pytest_addoption(parser):
     selection.add_options(parser)
+    results.add_options(parser)
 
 
 def pytest_configure(config):
+    results.configure(config)
     if config.option.quick:
         config.pluginmanager.register(selection.NoProcesses())
     if config.option.share:
@@ -137,6 +149,7 @@ def pytest_configure(config):
 
 def pytest_collection_modifyitems(config, items):
     config.stash[LEFT] = selection.select(config, items)
+    results.select(config, items)
 
 
 def pytest_report_collectionfinish(config):

@@ -5,6 +5,8 @@
     to the other what need not be shown twice: what does not depend on the database is run
     on SQLite, the surfaces are run on PostgreSQL, and on both what is marked
     ``each_database``, or else the first test of each module of a surface.
+``--short``
+    No test that is marked ``long``.
 ``--quick``
     No test that starts a process. One that is not known to do so, by its fixtures or the mark
     ``processes``, is skipped at that moment.
@@ -41,6 +43,7 @@ STARTS = {"subprocess.Popen", "os.fork", "os.forkpty", "os.posix_spawn", "os.spa
 def add_options(parser):
     group = parser.getgroup("atp", "tests of ATP")
     group.addoption("--beside", choices=list(environment.KINDS), help="leave to that database")
+    group.addoption("--short", action="store_true", help="no test that is marked long")
     group.addoption("--quick", action="store_true", help="no test that starts a process")
     group.addoption("--share", metavar="FOLDER", help="share the tests with other processes")
 
@@ -53,6 +56,10 @@ def select(config, items):
         for item in items:
             if item not in smoke and _is_left(item):
                 left[item] = f"left to the run on {config.option.beside}"
+    if config.option.short:
+        for item in items:
+            if item.get_closest_marker("long"):
+                left[item] = "left to a run with --all, as they take long"
     if config.option.quick:
         for item in items:
             if _starts_processes(item):

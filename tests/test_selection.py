@@ -36,16 +36,21 @@ PURE_PAGE = Item(PAGES, "test_pure", line=1)
 DAEMON = Item("tests/daemon/test_kills.py", fixtures=["atpd", "transactional_db"])
 OF_ONE = Item("tests/store/test_listener.py", marks=["skipif"])
 OF_EACH = Item("tests/store/test_choice.py", names=["connection"])
+LONG = Item("tests/test_many.py", marks=["long"])
 MARKED = Item("tests/web/test_a.py", fixtures=["db"], marks=["each_database"], line=20)
-BESIDE_MARKED = Item("tests/web/test_a.py", "test_other", fixtures=["db"])
-ALL = [UNIT, VERB, BY_MARK, SMOKE, PAGE, PURE_PAGE, DAEMON, OF_ONE, OF_EACH, MARKED, BESIDE_MARKED]
+BESIDE_LONG = Item("tests/test_many.py", marks=["long"])
+MARKED = Item("tests/web/test_a.py", "test_other", fixtures=["db"])
+ALL = [
+    *(UNIT, VERB, BY_MARK, SMOKE, PAGE, PURE_PAGE, DAEMON, OF_ONE, OF_EACH, LONG),
+    *(MARKED, BESIDE_MARKED),
+]
 
 
-def selected(monkeypatch, kind="sqlite", beside=None, quick=False):
+def selected(monkeypatch, kind="sqlite", beside=None, quick=False, short=False):
     monkeypatch.setattr(environment, "kind", lambda: kind)
     told = []
     config = SimpleNamespace(
-        option=SimpleNamespace(beside=beside, quick=quick),
+        option=SimpleNamespace(beside=beside, quick=quick, short=short),
         hook=SimpleNamespace(pytest_deselected=lambda items: told.extend(items)),
     )
     items = list(ALL)
@@ -61,9 +66,15 @@ def test_a_run_that_stands_alone_leaves_nothing_out(monkeypatch):
 def test_each_test_is_run_on_one_database_or_on_both(monkeypatch):
     on_sqlite, lines = selected(monkeypatch, "sqlite", beside="postgres")
     on_postgres, _ = selected(monkeypatch, "postgres", beside="sqlite")
-    assert [item for item in ALL if item not in on_postgres] == [UNIT, PURE_PAGE]
+    assert [item for item in ALL if item not in on_postgres] == [UNIT, PURE_PAGE, LONG]
     assert [item for item in ALL if item not in on_sqlite] == [PAGE, BESIDE_MARKED]
     assert lines == ["2 tests left to the run on postgres"]
+
+
+def test_a_short_run_leaves_out_what_takes_long(monkeypatch):
+    items, lines = selected(monkeypatch, short=True)
+    assert [item for item in ALL if item not in items] == [LONG]
+    assert lines == ["1 tests left to a run with --all, as they take long"]
 
 
 def test_a_quick_run_starts_no_daemon(monkeypatch):

@@ -1,0 +1,48 @@
+"""Tests of :mod:`tests.emptying`: a test that commits leaves nothing to the next."""
+
+import pytest
+from django.contrib.auth.models import Permission, User
+from django.contrib.contenttypes.models import ContentType
+from django.db import connection
+
+from atp.models import Instance, LogRecord, Task, Type
+
+from . import emptying
+from .app.tasks import echo
+
+pytestmark = pytest.mark.each_database
+
+
+def rows():
+    """Return the rows of the tables that have some when the database is made."""
+    models = (ContentType, LogRecord, Permission, Type)
+    return {model: list(model.objects.order_by("pk").values()) for model in models}
+
+
+def test_all_is_as_in_the_beginning(transactional_db):
+    before = rows()
+    assert all(before[model] for model in (ContentType, Permission, Type))
+    echo.enqueue(value=1)
+    User.objects.create(username="somebody").user_permissions.add(Permission.objects.first())
+    Type.objects.filter(identifier="tests.echo").update(max_restarts=77)
+    Permission.objects.last().delete()
+    emptying.put_back()
+    assert rows() == before
+    assert not any(model.objects.exists() for model in (Instance, Task, User))
+    # What refers to one another is whole.
+    connection.check_constraints()
+
+
+def test_new_rows_have_new_keys(transactional_db):
+    first = echo.enqueue(value=1).pk
+    emptying.put_back()
+    assert echo.enqueue(value=1).pk > first
+
+
+@pytest.mark.skipif(connection.vendor != "postgresql", reason="only PostgreSQL keeps dead rows")
+def test_what_was_large_is_small_again(transactional_db):
+    User.objects.bulk_create(User(username=f"{n:0100}") for n in range(5000))
+    emptying.put_back()
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pg_table_size('auth_user')")
+        assert cursor.fetchone()[0] < emptying.LARGE
