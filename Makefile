@@ -14,6 +14,9 @@ STAMP := $(VENV)/.installed-
 PYENV := $(or $(PYENV_ROOT),$(HOME)/.pyenv)
 INTERPRETERS := $(foreach minor,11 12 13,$(wildcard $(PYENV)/versions/3.$(minor).*/bin))
 
+# Every version that is installed, so that no release of others turns a check red; tox takes the
+# newest. `make upgrade` renews it.
+CONSTRAINTS := .ci/constraints.txt
 # What each target installs: extras of setup.cfg.
 EXTRAS_demo := demo,web,postgres
 EXTRAS_embedded := embedded
@@ -24,9 +27,10 @@ EXTRAS_tox := tox
 
 empty :=
 space := $(empty) $(empty)
+comma := ,
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test chaos lint format bench screenshots tox dist clean
+.PHONY: help demo test chaos lint format bench screenshots tox dist upgrade clean
 # Two installations into one .venv would disturb each other.
 .NOTPARALLEL:
 
@@ -42,7 +46,7 @@ EMBEDDED = $(if $(findstring --postgres,$(ARGS)),$(STAMP)embedded)
 demo: $(STAMP)demo $(EMBEDDED) ## run tasks on real terrain until Ctrl-C; ARGS: --exit, --postgres, --help
 	@$(BIN)/python -m demo_project $(ARGS)
 
-test: $(STAMP)test ## run the tests on SQLite and PostgreSQL; ARGS: --quick, --help, and those of pytest
+test: $(STAMP)test ## run the tests on SQLite and PostgreSQL; ARGS: --all, --quick, --help, and those of pytest
 	@$(BIN)/python -m tests.run $(ARGS)
 
 chaos: $(STAMP)test ## break things while tasks run, check every promise; MINUTES, SEED, DATABASE, ARGS
@@ -79,9 +83,22 @@ clean: ## remove all that the other targets made
 	rm -rf $(VENV) .tox .conformance .demo .peers build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-$(STAMP)%: setup.cfg pyproject.toml | $(BIN)/python
+upgrade: ## take the newest version of everything that the checks install, into .ci/constraints.txt
+	@$(PYTHON) -m venv --clear $(VENV)/newest
+	@$(VENV)/newest/bin/python -m pip install --quiet --disable-pip-version-check setuptools \
+	    -e '.[$(subst $(space),$(comma),$(foreach each,demo embedded servers test lint,$(EXTRAS_$(each))))]'
+	@$(VENV)/newest/bin/python -m pip install --quiet --disable-pip-version-check --upgrade setuptools
+	@{ echo "# Written by: make upgrade"; \
+	    $(VENV)/newest/bin/python -m pip freeze --all --exclude-editable --exclude pip; \
+	    } > $(CONSTRAINTS)
+	@rm -rf $(VENV)/newest
+	@git diff --stat $(CONSTRAINTS)
+
+# The variables hold for the packages that build ours, too.
+$(STAMP)%: setup.cfg pyproject.toml $(CONSTRAINTS) | $(BIN)/python
 	@echo "Installing into $(VENV): $(EXTRAS_$*)"
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[$(EXTRAS_$*)]'
+	@PIP_CONSTRAINT=$(CONSTRAINTS) PIP_BUILD_CONSTRAINT=$(CONSTRAINTS) \
+	    $(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[$(EXTRAS_$*)]'
 	@touch $@
 
 $(BIN)/python:

@@ -25,7 +25,7 @@ WORDLESS_TESTS = (
 # Options of pytest whose value is a path, but not one of what is to be run.
 TAKE_A_PATH = {"--ignore", "--deselect", "--confcutdir", "--rootdir", "--basetemp", "-c"}
 # How many processes run the tests of a leg, where it is run beside others.
-WORKERS = {"sqlite": 1, "sqlite-daemon": 2, "postgres": 2, "postgres-daemon": 3, "postgres16": 1}
+WORKERS = {"sqlite": 2, "sqlite-daemon": 1, "postgres": 2, "postgres-daemon": 3, "postgres16": 1}
 QUICK_WORKERS = 2
 # What computes yields to what waits for a moment, and is to see it.
 NICE = 5
@@ -129,9 +129,7 @@ def shared_out(legs, *, is_whole=True):
         others = {"sqlite": "postgres", "postgres": "sqlite"}
     else:
         others = {}
-    return [
-        replace(leg, args=(*beside(others.get(leg.kind)), *short, *leg.args)) for leg in legs
-    ]
+    return [replace(leg, args=(*beside(others.get(leg.kind)), *short, *leg.args)) for leg in legs]
 
 
 def beside(kind):

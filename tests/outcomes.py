@@ -48,8 +48,7 @@ class Outcome:
         passed = {result.id for result in second if result.outcome == "passed"}
         passed &= {result.id for result in self.failures}
         results = [
-            replace(each, outcome="passed") if each.id in passed else each
-            for each in self.results
+            replace(each, outcome="passed") if each.id in passed else each for each in self.results
         ]
         unsteady = [each for each in self.failures if each.id in passed]
         return replace(self, results=results, unsteady=unsteady)

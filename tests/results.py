@@ -69,9 +69,7 @@ class Writing:
 
     def pytest_collectreport(self, report):
         if report.failed:
-            failed = Result(
-                id=report.nodeid, outcome="failed", why=_reason(report), is_test=False
-            )
+            failed = Result(id=report.nodeid, outcome="failed", why=_reason(report), is_test=False)
             self._write(vars(failed))
 
     def _write(self, line):

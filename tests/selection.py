@@ -3,8 +3,8 @@
 ``--beside=KIND``
     The tests are run on that kind of database, too, at the same time. So this run leaves
     to the other what need not be shown twice: what does not depend on the database is run
-    on SQLite, the surfaces are run on PostgreSQL, and on both what is marked
-    ``each_database``, or else the first test of each module of a surface.
+    on SQLite, the surfaces and the daemon are run on PostgreSQL, and on both what is marked
+    ``each_database``, or else the first test of each of their modules.
 ``--short``
     No test that is marked ``long``.
 ``--quick``
@@ -28,6 +28,16 @@ SURFACES = (
     *("tests/admin", "tests/api", "tests/browser", "tests/commands", "tests/demo"),
     *("tests/shell", "tests/views", "tests/web"),
     *("tests/test_admin", "tests/test_benchmarks", "tests/test_commands", "tests/test_verbs"),
+)
+# The daemon talks to the store, so its tests are run like those of a surface, but for these, in
+# which the database matters: locks, hand-over, busy writers, exactly once, kills.
+DAEMON = "tests/daemon"
+DATABASE_MATTERS = tuple(
+    f"{DAEMON}/test_{name}"
+    for name in (
+        *("claiming", "connections", "deaths", "freezes", "handing", "kills", "locks", "outages"),
+        *("processes", "purging", "startup", "transactional", "waking"),
+    )
 )
 EACH = "each_database"
 # A test with one of these fixtures touches the database.
@@ -103,7 +113,10 @@ def depends_on_database(item):
 
 
 def is_of_surface(item):
-    return _is_below(item, SURFACES)
+    """Whether one database is enough for it, with a smoke of its module on the other."""
+    return _is_below(item, SURFACES) or (
+        _is_below(item, (DAEMON,)) and not _is_below(item, DATABASE_MATTERS)
+    )
 
 
 def _is_below(item, paths):

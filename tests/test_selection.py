@@ -34,15 +34,16 @@ SMOKE = Item(PAGES, "test_first", fixtures=["db"], line=5)
 PAGE = Item(PAGES, "test_second", fixtures=["db"], line=9)
 PURE_PAGE = Item(PAGES, "test_pure", line=1)
 DAEMON = Item("tests/daemon/test_kills.py", fixtures=["atpd", "transactional_db"])
+PAUSE = Item("tests/daemon/test_pause.py", "test_first", fixtures=["transactional_db"], line=5)
+PAUSE_ON = Item("tests/daemon/test_pause.py", "test_on", fixtures=["transactional_db"], line=9)
 OF_ONE = Item("tests/store/test_listener.py", marks=["skipif"])
 OF_EACH = Item("tests/store/test_choice.py", names=["connection"])
 LONG = Item("tests/test_many.py", marks=["long"])
 MARKED = Item("tests/web/test_a.py", fixtures=["db"], marks=["each_database"], line=20)
-BESIDE_LONG = Item("tests/test_many.py", marks=["long"])
-MARKED = Item("tests/web/test_a.py", "test_other", fixtures=["db"])
+BESIDE_MARKED = Item("tests/web/test_a.py", "test_other", fixtures=["db"])
 ALL = [
     *(UNIT, VERB, BY_MARK, SMOKE, PAGE, PURE_PAGE, DAEMON, OF_ONE, OF_EACH, LONG),
-    *(MARKED, BESIDE_MARKED),
+    *(PAUSE, PAUSE_ON, MARKED, BESIDE_MARKED),
 ]
 
 
@@ -67,8 +68,8 @@ def test_each_test_is_run_on_one_database_or_on_both(monkeypatch):
     on_sqlite, lines = selected(monkeypatch, "sqlite", beside="postgres")
     on_postgres, _ = selected(monkeypatch, "postgres", beside="sqlite")
     assert [item for item in ALL if item not in on_postgres] == [UNIT, PURE_PAGE, LONG]
-    assert [item for item in ALL if item not in on_sqlite] == [PAGE, BESIDE_MARKED]
-    assert lines == ["2 tests left to the run on postgres"]
+    assert [item for item in ALL if item not in on_sqlite] == [PAGE, PAUSE_ON, BESIDE_MARKED]
+    assert lines == ["3 tests left to the run on postgres"]
 
 
 def test_a_short_run_leaves_out_what_takes_long(monkeypatch):
