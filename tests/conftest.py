@@ -19,7 +19,7 @@ from atp.verbs.overload import known
 from atp.verbs.registry import registry
 from tests.samples import claimed
 
-from . import emptying, environment, results, selection
+from . import emptying, environment, left_behind, results, selection
 from .daemon.harness import Atpd, Record
 from .store.world import World
 
@@ -110,6 +110,7 @@ def context(said, tmp_path):
 def atpd(tmp_path, transactional_db):
     """Start daemons: ``atpd("--drain", processes=1)``; whatever is left is ended afterwards."""
     queue.register_all()
+    before = left_behind.Others.now()
     started = []
 
     def start(*args, **options):
@@ -120,6 +121,7 @@ def atpd(tmp_path, transactional_db):
     yield start
     for daemon in started:
         daemon.destroy()
+    left_behind.nothing_since(before)
 
 
 @pytest.fixture

@@ -10,10 +10,10 @@ from urllib.parse import quote
 from django.db import connections, transaction
 from django.db.models import QuerySet
 
-from . import environment
+from . import environment, patience
 
 # Long enough for a loaded machine; a test that passes never waits for it.
-DEADLINE = 60.0
+DEADLINE = 120.0 * patience.factor()
 
 
 def wait_for(condition, timeout=DEADLINE, what="the condition"):

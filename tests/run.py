@@ -13,6 +13,7 @@ many passed and failed; the exit status is 1 if any failed or none ran.
 
 import argparse
 import compileall
+import contextlib
 import os
 import shutil
 import signal
@@ -21,7 +22,9 @@ import sys
 import threading
 import time
 
-from . import environment, legs, outcomes, packages, results
+import psutil
+
+from . import environment, legs, outcomes, packages, patience, results, stuck
 from .browser import chromium
 from .legs import Leg
 from .outcomes import Outcome
@@ -34,6 +37,7 @@ def main(argv=None):
         os.environ["ATP_TEST_NONSENSE"] = "yes"
         args += [] if legs.paths(args) else legs.WORDLESS_TESTS
     environment.folder()
+    print(f"patience: {patience.measure()}", flush=True)
     _keep_bytecode()
     is_at_once = not options.serial and (os.cpu_count() or 1) > 1
     planned = legs.planned(
@@ -51,6 +55,7 @@ def main(argv=None):
             return 1
     if not options.quick and any(leg.needs_pooler for leg in planned):
         _find_pooler()
+    stuck.watch(_servers, _end)
     if len(planned) > 1 and is_at_once:
         found = _all_at_once(planned)
     else:
@@ -138,6 +143,22 @@ def _find_pooler():
             print(f"No PgBouncer, so its tests are skipped. {error}", flush=True)
 
 
+# The URL of the server of each leg that has begun.
+_urls = {}
+
+
+def _servers():
+    return list(_urls.values())
+
+
+def _end():
+    """End each process of this run; then it says that they have ended so."""
+    print(f"\n=== This run is ended after {stuck.MINUTES:g} minutes.", flush=True)
+    for process in psutil.Process().children(recursive=True):
+        with contextlib.suppress(psutil.NoSuchProcess):
+            process.kill()
+
+
 def _run(leg, prefix=None):
     """Run one leg and return its Outcome; lines are marked with ``prefix`` if there is one."""
     command = [sys.executable, "-m", "pytest", f"--results={leg.results}", *leg.args]
@@ -161,7 +182,7 @@ def _environment(leg):
     own = {**os.environ, "ATP_TEST_DATABASE": leg.kind, "ATP_TEST_DIR": str(folder)}
     version = environment.KINDS[leg.kind]
     if version is not None and not own.get("DATABASE_URL", "").startswith("postgres"):
-        own["DATABASE_URL"] = environment.start_postgres(version, leg.name).url()
+        own["DATABASE_URL"] = _urls[leg] = environment.start_postgres(version, leg.name).url()
     return own
 
 

@@ -2,7 +2,7 @@
 
 from importlib.util import find_spec
 
-from . import environment
+from . import environment, patience
 
 SECRET_KEY = "of the tests only"
 DEBUG = False
@@ -70,17 +70,20 @@ SCRATCH_DIR = environment.folder() / "scratch"
 SCRATCH_DIR.mkdir(exist_ok=True)
 
 # Shorter than the defaults, so that what waits for a lease does not wait long.
-ATP = {
-    "SCRATCH_DIR": str(SCRATCH_DIR),
-    "LEASE": 8.0,
-    "KILL_AFTER": 6.0,
-    "STATEMENT_TIMEOUT": 4.0,
-    "RENEW_EVERY": 1.0,
-    "POLL_EVERY": 0.2,
-    "SWEEP_EVERY": 0.5,
-    "BACKOFF": 0.1,
-    "BACKOFF_MAX": 1.0,
-} | environment.atp_settings()
+ATP = patience.scaled(
+    {
+        "SCRATCH_DIR": str(SCRATCH_DIR),
+        "LEASE": 8.0,
+        "KILL_AFTER": 6.0,
+        "STATEMENT_TIMEOUT": 4.0,
+        "RENEW_EVERY": 1.0,
+        "POLL_EVERY": 0.2,
+        "SWEEP_EVERY": 0.5,
+        "BACKOFF": 0.1,
+        "BACKOFF_MAX": 1.0,
+    }
+    | environment.atp_settings()
+)
 
 # Where there is django.tasks, or its backport.
 if find_spec("django.tasks") or find_spec("django_tasks"):

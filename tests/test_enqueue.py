@@ -14,7 +14,7 @@ from atp.states import State
 from atp.store import get_store
 
 from .app.tasks import add, echo, keyword
-from .helpers import Thread
+from .helpers import DEADLINE, Thread
 
 pytestmark = pytest.mark.django_db
 
@@ -107,11 +107,11 @@ class TestTransactions:
             with transaction.atomic():
                 one = echo.enqueue()
                 enqueued.set()
-                commit.wait(60)
+                commit.wait(DEADLINE)
             return one
 
         writer = Thread(application)
-        assert enqueued.wait(60)
+        assert enqueued.wait(DEADLINE)
         assert not Task.objects.exists()
         commit.set()
         one = writer.result()

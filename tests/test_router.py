@@ -9,7 +9,7 @@ from atp.models import Instance, Type
 from atp.router import QueueRouter
 from tests import environment
 from tests.app import tasks
-from tests.helpers import child_environment, manage
+from tests.helpers import DEADLINE, child_environment, manage
 
 
 @pytest.fixture
@@ -39,7 +39,7 @@ def test_all_of_it_in_another_database(transactional_db):
             env=child_environment(DJANGO_SETTINGS_MODULE="tests.settings_apart"),
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=DEADLINE,
             check=False,
         )
         assert done.returncode == 0, done.stderr

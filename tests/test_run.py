@@ -4,7 +4,8 @@ import os
 import subprocess
 import sys
 
-from . import environment
+from . import environment, stuck
+from .helpers import wait_for
 
 
 def run(tmp_path, chosen):
@@ -31,3 +32,18 @@ def test_what_fails_each_time_fails_the_run(tmp_path):
     status, lines = run(tmp_path, "passes or always")
     assert (status, lines[-1]) == (1, "1 passed, 1 failed")
     assert "SQLite: FAILED tests/unsteady.py::test_it_fails_always" in lines
+
+
+def test_a_run_that_takes_long_says_where_everything_stands(capfd):
+    """The stacks of its processes, also of one that does not answer."""
+    code = "import time\ndef stands_still():\n    time.sleep(600)\nstands_still()"
+    with subprocess.Popen([sys.executable, "-c", code]) as process:
+        try:
+            wait_for(lambda: _told(capfd, "stands_still"), what="the stack of its process")
+        finally:
+            process.kill()
+
+
+def _told(capfd, name):
+    stuck.tell()
+    return name in capfd.readouterr().out

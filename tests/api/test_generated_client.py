@@ -9,6 +9,8 @@ import pytest
 from django.contrib.auth.models import User
 from django.core.servers.basehttp import WSGIRequestHandler
 
+from tests.helpers import DEADLINE
+
 from .client import openapi
 
 SCRIPT = Path(__file__).with_name("generated_client.py")
@@ -21,7 +23,7 @@ def run(*command):
         [sys.executable, *map(str, command)],
         capture_output=True,
         text=True,
-        timeout=200,
+        timeout=DEADLINE,
         check=False,
     )
     assert (done.returncode, done.stderr) == (0, ""), done.stdout + done.stderr

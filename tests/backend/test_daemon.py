@@ -7,7 +7,7 @@ from atp.backend.frameworks import TaskResultStatus
 from atp.models import Instance, LogRecord
 from atp.rows.log import Kind
 from atp.states import State
-from tests.helpers import wait_for
+from tests.helpers import DEADLINE, wait_for
 
 from . import tasks
 
@@ -83,7 +83,7 @@ def test_a_coroutine_is_cancelled_where_it_awaits(atpd, flag):
     instance = queue.get(result.id)
     wait_for(lambda: instance.refresh_from_db() or instance.state == State.RUNNING)
     queue.cancel(instance, by="tests")
-    instance.wait(60)
+    instance.wait(DEADLINE)
     result.refresh()
     assert [e.exception_class for e in result.errors] == [exceptions.Cancelled]
     assert instance.lost == 0

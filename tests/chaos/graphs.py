@@ -82,7 +82,7 @@ class Graphs:
         return not broken
 
     def _drain(self):
-        wait_for(is_back, timeout=60, what="the database")
+        wait_for(is_back, what="the database")
         if not self._fleet.there():
             self._fleet.join()
         begun = uptime()

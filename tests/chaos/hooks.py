@@ -93,7 +93,7 @@ class Hooks:
 
     def _drain(self):
         """Wait until all is done. What a receiver that was away has to wait for is run now."""
-        wait_for(is_back, timeout=60, what="the database")
+        wait_for(is_back, what="the database")
         if not self._fleet.there():
             self._fleet.join()
         queue.open_gate(HOOKED, collection=DROPPED, by=WHO)

@@ -17,7 +17,7 @@ WHOLE_WITHIN = 45.0
 
 def recovered(fleet, operators, tell):
     """Wait for the recovery; returns what is wanting, in words."""
-    wait_for(is_back, timeout=60, what="the database")
+    wait_for(is_back, what="the database")
     if not fleet.there():
         fleet.join()
     begun = uptime()

@@ -10,7 +10,7 @@ import time
 from django.db import DatabaseError, connection
 
 from atp.daemon.system.processes import uptime
-from tests.helpers import wait_for
+from tests.helpers import DEADLINE, wait_for
 from tests.postgres import EmbeddedPostgres
 
 from .way import Way
@@ -45,7 +45,7 @@ class Server(EmbeddedPostgres):
                 self._launch()
             return self._is_ready()
 
-        wait_for(started, timeout=60, what="PostgreSQL")
+        wait_for(started, what="PostgreSQL")
 
     def _launch(self):
         command = [str(self.program("postgres")), "-D", str(self.folder), "-k", str(self.folder)]
@@ -79,7 +79,7 @@ class Server(EmbeddedPostgres):
     def stop(self, mode="fast"):
         if self._process is not None:
             self._process.send_signal(_SIGNALS[mode])
-            self._process.wait(60)
+            self._process.wait(DEADLINE)
 
     def restart(self, how, span):
         """Stop the server in one of three ways, and start it after so many seconds."""

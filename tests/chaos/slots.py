@@ -19,6 +19,7 @@ from atp.daemon.system.processes import uptime
 from atp.models import Instance, Node, Schedule, Slot
 from atp.rows.schedule import Outcome
 from tests.daemon.harness import Atpd
+from tests.helpers import DEADLINE
 
 from . import clock
 from .lines import LINES, broken_lines, create_line
@@ -70,7 +71,7 @@ class Slots:
             for daemon in self._daemons:
                 daemon.signal(signal.SIGTERM)
             for daemon in self._daemons:
-                daemon.wait(60)
+                daemon.wait(DEADLINE)
         finally:
             for daemon in self._daemons:
                 daemon.destroy()

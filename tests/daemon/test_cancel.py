@@ -15,7 +15,7 @@ from atp.states import Reason, State
 from atp.store.values import CANCEL
 from atp.words import attempt_messages
 from tests.app import tasks_cancel as types
-from tests.helpers import wait_for
+from tests.helpers import DEADLINE, wait_for
 
 from ..nonsense import is_made_by, tells
 from .harness import is_alive, story
@@ -37,7 +37,7 @@ def cancel(instance):
     """
     running(instance)
     assert queue.cancel(instance, by=JANE) == [instance]
-    instance.wait(60)
+    instance.wait(DEADLINE)
     asked = instance.log.filter(kind=Kind.ASK, detail=CANCEL).last()
     return (instance.finished - asked.time).total_seconds()
 
@@ -76,7 +76,7 @@ def test_whatever_it_does_it_ends(atpd, record, name):
     if name == "wraps":
         assert "the pipe broke" in instance.log.transitions().last().message
     after = types.note.enqueue(path=str(record))
-    assert after.wait(60).state == State.FINISHED
+    assert after.wait(DEADLINE).state == State.FINISHED
     assert daemon.stop() == 0
     assert not daemon.facts("worker_died")
 
@@ -150,10 +150,10 @@ def test_what_is_claimed_and_not_started_is_handed_back_and_ends(atpd, record, f
     with_it = types.note.enqueue_many({"path": str(record)} for _ in range(3))
     queue.cancel(*with_it, by=JANE)
     for instance in with_it:
-        instance.wait(60)
+        instance.wait(DEADLINE)
         assert instance.reason == Reason.CANCELLED
     flag.touch()
-    assert first.wait(60).state == State.FINISHED
+    assert first.wait(DEADLINE).state == State.FINISHED
     assert len(record.lines("ran")) == 1
 
 
@@ -182,7 +182,7 @@ def test_a_daemon_that_dies_meanwhile(atpd, record):
         os.kill(dispatcher, signal.SIGKILL)
     wait_for(lambda: not is_alive(line["pid"]), what="the end of its worker")
     atpd(processes=1, settings={"LEASE": 5, "KILL_AFTER": 4} | SOON)
-    instance.wait(30)
+    instance.wait(DEADLINE)
     assert instance.reason == Reason.CANCELLED
     assert story(instance)[-2:] == ["expire→ACCEPTED 1", "fail→FAILED 1"]
     assert tells(instance.log.last().message, attempt_messages.cancelled(JANE))
@@ -202,7 +202,7 @@ def test_many_at_once(atpd, record):
             asked += len(queue.cancel(instance, by=JANE))
         except IllegalTransition:
             continue
-    wait_for(lambda: not Task.objects.exists(), timeout=60, what="an empty queue")
+    wait_for(lambda: not Task.objects.exists(), what="an empty queue")
     kept = {instance.pk for instance in instances} - {instance.pk for instance in to_end}
     rows = Instance.objects.in_bulk([instance.pk for instance in instances])
     assert {rows[key].state for key in kept} == {State.FINISHED}
@@ -230,7 +230,7 @@ def test_defer_spends_nothing(atpd, record):
     """However often, and with no retries allowed."""
     instance = types.defer.enqueue(path=str(record), times=3)
     atpd(processes=1)
-    instance.wait(60)
+    instance.wait(DEADLINE)
     assert (instance.state, instance.attempt) == (State.FINISHED, 4)
     assert (instance.retries, instance.restarts, instance.lost) == (0, 0, 0)
     assert story(instance).count("defer→ACCEPTED 1") == 1
@@ -252,6 +252,6 @@ def test_defer_rolls_a_transactional_one_back(atpd):
     """G7"""
     instance = types.defer_in_a_transaction.enqueue()
     atpd(processes=1)
-    instance.wait(60)
+    instance.wait(DEADLINE)
     assert (instance.state, instance.attempt) == (State.FINISHED, 2)
     assert Group.objects.get().name.startswith("2 of")

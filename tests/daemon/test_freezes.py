@@ -9,7 +9,7 @@ from django.db import connection
 
 from atp.states import State
 from tests.app import tasks_daemon as types
-from tests.helpers import stays, wait_for
+from tests.helpers import DEADLINE, stays, wait_for
 
 from .harness import story
 from .test_deaths import stopped_between_transactions
@@ -42,7 +42,7 @@ def begun(atpd, record, flag):
 
 
 def finished_by_the_second(instance):
-    instance.wait(30)
+    instance.wait(DEADLINE)
     assert (instance.state, instance.attempt) == (State.FINISHED, 2)
     assert instance.response.value == 2
     assert story(instance)[-4:] == [
@@ -103,7 +103,7 @@ def test_whole_daemon_frozen_past_its_lease(atpd, record, flag):
         thawed = time.monotonic()
     if connection.vendor == "sqlite":
         flag.touch()
-        instance.wait(30)
+        instance.wait(DEADLINE)
         assert instance.state == State.FINISHED
         assert instance.attempt == 1 or last_sign(record, 1) < first_sign(record, 2)
         return

@@ -10,7 +10,7 @@ from atp.models import Failing, Task
 from atp.models import Graph as GraphRow
 from atp.states import Reason, State
 from tests.app.tasks_graphs import fetch, merge, noop, report, shade
-from tests.helpers import wait_for
+from tests.helpers import DEADLINE, wait_for
 
 from .harness import Lines
 
@@ -33,7 +33,7 @@ def outcome(g, name):
 def test_results_go_from_node_to_node(atpd):
     """G17: fan-out over a result, fan-in of its parts, in order."""
     atpd(processes=2)
-    g = terrain().wait(timeout=60)
+    g = terrain().wait(DEADLINE)
     shaded = [f"shaded s/{n} by 1" for n in range(3)]
     assert outcome(g, "merge") == shaded
     assert outcome(g, "report") == ["FINISHED", "", shaded]
@@ -42,7 +42,7 @@ def test_results_go_from_node_to_node(atpd):
 
 def test_after_a_failure_the_others_fail_and_the_report_runs(atpd):
     atpd(processes=2)
-    g = terrain(broken=True).wait(timeout=60)
+    g = terrain(broken=True).wait(DEADLINE)
     assert g.instance("fetch").reason == Reason.FATAL
     for name in ("shade-1", "shade-2", "shade-3", "merge"):
         assert g.instance(name).reason == Reason.UPSTREAM
@@ -56,7 +56,7 @@ def test_a_key_that_is_not_there_is_fatal_and_named(atpd):
         scene = g.add(fetch, url="s")
         g.add(shade, path=result(scene)["tiles"][7], after=scene)
     atpd(processes=1)
-    g.wait(timeout=60)
+    g.wait(DEADLINE)
     instance = g.instance("shade")
     assert (instance.state, instance.reason) == (State.FAILED, Reason.FATAL)
     assert "'fetch' has nothing at ['tiles'][7]" in instance.log.last().message
@@ -69,7 +69,7 @@ def test_a_wide_graph_fails_in_portions(atpd):
         tiles = g.map(noop, [{} for _ in range(1200)], after=scene)
         g.add(merge, after=tiles)
     atpd(processes=1)
-    g.wait(timeout=120)
+    g.wait(DEADLINE)
     assert not Task.objects.exists()
     wait_for(lambda: not Failing.objects.exists())
 
@@ -88,5 +88,5 @@ def test_a_killed_worker_costs_no_fan_in(atpd, tmp_path):
         wait_for(lambda reached=reached: len(lines.all()) >= reached)
         for pid in daemon.workers()[:1]:
             os.kill(pid, signal.SIGKILL)
-    g.wait(timeout=120)
+    g.wait(DEADLINE)
     assert {g.instance(f"noop-{n}").state for n in (1, 30, 60)} == {State.FINISHED}

@@ -19,7 +19,7 @@ from tests.app.tasks_graphs import (
     split,
     split_at_once,
 )
-from tests.helpers import wait_for
+from tests.helpers import DEADLINE, wait_for
 
 from .harness import Lines
 
@@ -57,7 +57,7 @@ def test_parts_are_added_and_waited_for(atpd, tmp_path):
     """G17: merge waits for all that its upstream has added."""
     atpd(processes=2)
     path = tmp_path / "ran"
-    g = splitting(split, path=str(path), parts=PARTS).wait(timeout=60)
+    g = splitting(split, path=str(path), parts=PARTS).wait(DEADLINE)
     assert ran(path) == list(range(2 * PARTS))
     assert g.instance("merge").state == State.FINISHED
     assert g.instance("merge").started >= last_part()
@@ -78,7 +78,7 @@ def test_one_that_is_killed_adds_no_part_twice(atpd, tmp_path):
     # Not of attempt 2 in any case: a claim may be given back before it is started.
     wait_for(lambda: len(splits(path)) > 1, what="a second attempt that adds its first parts")
     until.touch()
-    g.wait(timeout=60)
+    g.wait(DEADLINE)
     assert ran(path) == list(range(2 * PARTS))
     assert parts().count() == 2 * PARTS
     assert g.instance("merge").started >= last_part()
@@ -88,7 +88,7 @@ def test_a_transactional_type_adds_with_its_end(atpd, tmp_path):
     """G7, G17."""
     atpd(processes=2)
     path = tmp_path / "ran"
-    g = splitting(split_at_once, path=str(path), parts=PARTS).wait(timeout=60)
+    g = splitting(split_at_once, path=str(path), parts=PARTS).wait(DEADLINE)
     assert ran(path) == list(range(PARTS))
     assert g.instance("merge").started >= last_part()
 
@@ -97,7 +97,7 @@ def test_a_transactional_type_that_fails_adds_nothing(atpd, tmp_path):
     """G7."""
     atpd(processes=1)
     g = splitting(split_at_once, path=str(tmp_path / "ran"), parts=PARTS, broken=True)
-    g.wait(timeout=60)
+    g.wait(DEADLINE)
     assert g.instance("merge").reason == Reason.UPSTREAM
     assert not parts().exists()
 
@@ -113,7 +113,7 @@ def test_a_transactional_type_that_fails_adds_nothing(atpd, tmp_path):
 def test_what_cannot_be_added_is_named(atpd, type, inputs, told):
     """G13."""
     atpd(processes=1)
-    g = splitting(type, **inputs).wait(timeout=60)
+    g = splitting(type, **inputs).wait(DEADLINE)
     assert any(told in record.message for record in g.instance("split").log)
     assert not parts().exists()
 
@@ -136,6 +136,6 @@ def test_who_keeps_the_graph_locked_is_told_of(atpd, tmp_path, type, added):
         atpd(processes=1)
         wait_for(lambda: g.instance("split").log.filter(message=graph_messages.addition_waits()))
         assert not parts().exists()
-    g.wait(timeout=60)
+    g.wait(DEADLINE)
     assert ran(path) == added
     assert noop.identifier == parts().first().instance.type.identifier

@@ -14,7 +14,7 @@ from atp.states import State
 from tests.app import tasks_saga
 from tests.app.tasks_saga import diary, do, undo, undo_badly
 from tests.environment import ROOT
-from tests.helpers import wait_for
+from tests.helpers import DEADLINE, wait_for
 
 from .harness import Lines
 
@@ -63,7 +63,7 @@ def state(g):
 def test_it_is_undone_in_reverse_order(atpd, tmp_path):
     atpd(processes=2)
     path = tmp_path / "record"
-    g = saga(path).wait(timeout=120)
+    g = saga(path).wait(DEADLINE)
     check(path)
     # None of them was killed: each ran once.
     assert len(undone(path)) == 3 * WIDE
@@ -84,7 +84,7 @@ def test_workers_that_are_killed_undo_nothing_twice(atpd, tmp_path):
         )
         for pid in daemon.workers():
             os.kill(pid, signal.SIGKILL)
-    g.wait(timeout=120)
+    g.wait(DEADLINE)
     check(path)
     assert state(g) == "undone"
 
@@ -98,7 +98,7 @@ def test_a_daemon_that_is_killed_is_no_reason_to_undo_twice(atpd, tmp_path):
     wait_for(lambda: any(line.get("did") == "last" for line in lines.all()))
     first.destroy()
     atpd(processes=2)
-    g.wait(timeout=120)
+    g.wait(DEADLINE)
     check(path)
     assert state(g) == "undone"
 
@@ -106,7 +106,7 @@ def test_a_daemon_that_is_killed_is_no_reason_to_undo_twice(atpd, tmp_path):
 def test_one_that_cannot_be_undone_is_seen_and_stops_no_other(atpd, tmp_path):
     path = tmp_path / "record"
     atpd(processes=2)
-    g = saga(path, bad=("1-0",)).wait(timeout=120)
+    g = saga(path, bad=("1-0",)).wait(DEADLINE)
     check(path)
     assert g.instance("undo-1-0").state == State.FAILED
     assert state(g) == "failed"
@@ -123,7 +123,7 @@ def test_what_the_page_tells_is_so(atpd):
     atpd(processes=2)
     names = {**vars(tasks_saga), "Graph": Graph, "result": result}
     exec(graph, names)
-    names["g"].wait(timeout=120)
+    names["g"].wait(DEADLINE)
     back = [line["given_back"] for line in Lines(diary()).all() if "given_back" in line]
     assert sorted(back) == ["car-17", "flight-17", "hotel-17"]
     assert back[-1] == "flight-17"

@@ -9,7 +9,7 @@ from django.conf import settings
 from atp import queue
 from atp.states import Reason, State
 from tests.app import tasks_daemon as types
-from tests.helpers import wait_for
+from tests.helpers import DEADLINE, wait_for
 
 
 def ended(instance):
@@ -24,9 +24,9 @@ def test_delay_of_any_kind(atpd, record, flag, kind):
     daemon = atpd(processes=2).ready(workers=2)
     record.wait_for("start")
     instance = types.retry_after.enqueue(kind=kind)
-    wait_for(lambda: ended(instance), timeout=60, what="the end of the attempt")
+    wait_for(lambda: ended(instance), what="the end of the attempt")
     flag.touch()
-    neighbour.wait(60)
+    neighbour.wait(DEADLINE)
     assert (neighbour.state, neighbour.attempt, neighbour.lost) == (State.FINISHED, 1, 0)
     assert not daemon.facts("dispatcher_died")
 
@@ -35,7 +35,7 @@ def test_message_that_cannot_be_stored(atpd):
     """A Fatal in words that a column does not take is FATAL all the same (G2, G5)."""
     instance = types.garbled.enqueue()
     daemon = atpd(processes=1)
-    instance.wait(60)
+    instance.wait(DEADLINE)
     assert (instance.state, instance.reason, instance.attempt) == (State.FAILED, Reason.FATAL, 1)
     assert "not text" in instance.log.last().message
     assert not daemon.facts("dispatcher_died")
@@ -46,7 +46,7 @@ def test_note_that_cannot_be_stored(atpd, level):
     """A line that cannot be stored costs that line, not the attempt or the dispatcher (G5)."""
     instance = types.odd_level.enqueue(level=level)
     daemon = atpd(processes=1)
-    instance.wait(60)
+    instance.wait(DEADLINE)
     assert ended(instance)
     assert (instance.attempt, instance.lost) == (1, 0)
     assert not daemon.facts("dispatcher_died")
@@ -56,9 +56,9 @@ def test_copy_of_a_worker_takes_no_part(atpd, record):
     """A handler's fork that returns neither answers for its parent nor takes Tasks (G3, G5)."""
     instance = types.fork.enqueue(path=str(record))
     daemon = atpd(processes=1).ready(workers=1)
-    instance.wait(60)
+    instance.wait(DEADLINE)
     after = [types.pid.enqueue() for _ in range(20)]
-    pids = {queue.response(other.wait(60)).value for other in after}
+    pids = {queue.response(other.wait(DEADLINE)).value for other in after}
     assert queue.response(instance).value == "original"
     assert pids <= set(daemon.workers())
 
@@ -66,8 +66,8 @@ def test_copy_of_a_worker_takes_no_part(atpd, record):
 def test_surroundings_of_the_next_task(atpd):
     """Each handler starts in the directory, umask and signals that its worker had (G5)."""
     atpd(processes=1)
-    types.wander.enqueue().wait(60)
-    instance = types.surroundings.enqueue().wait(60)
+    types.wander.enqueue().wait(DEADLINE)
+    instance = types.surroundings.enqueue().wait(DEADLINE)
     assert instance.state == State.FINISHED, instance.log.last().message
     directory, umask, terminated = queue.response(instance).value
     assert Path(directory) == Path.cwd()
@@ -78,9 +78,9 @@ def test_surroundings_of_the_next_task(atpd):
 def test_scratch_folder_was_cleaned_up(atpd, media):
     """What tidies /tmp under a daemon that runs for weeks fails no task (G5)."""
     daemon = atpd(processes=1)
-    types.talk.enqueue().wait(60)
+    types.talk.enqueue().wait(DEADLINE)
     for folder in Path(settings.SCRATCH_DIR).glob("atp-scratch-*"):
         shutil.rmtree(folder)
-    instance = types.talk.enqueue().wait(60)
+    instance = types.talk.enqueue().wait(DEADLINE)
     assert instance.state == State.FINISHED, instance.log.last().message
     assert daemon.stop() == 0

@@ -12,7 +12,7 @@ from atp.verbs.hook_specs import declared_hooks
 from atp.webhooks import webhook
 
 from ..app.tasks_hooks import hooked
-from ..helpers import wait_for
+from ..helpers import DEADLINE, wait_for
 from ..receiver import receiver
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -46,10 +46,10 @@ def test_of_what_was_killed(atpd):
     """Its worker is gone, and nothing that it could have sent."""
     made = hooked.enqueue(how="exit")
     atpd()
-    made.wait(60)
+    made.wait(DEADLINE)
     assert made.reason == Reason.STALE
     [hook] = hooks_of(made, "chaos.hook")
-    hook.wait(60)
+    hook.wait(DEADLINE)
     facts = {"uuid": str(made.uuid), "type": "chaos.hooked", "state": "FAILED", "reason": "STALE"}
     assert queue.response(hook).value == facts
 
@@ -57,9 +57,9 @@ def test_of_what_was_killed(atpd):
 def test_a_webhook(atpd, crm, targets):
     made = hooked.enqueue()
     atpd(settings=targets)
-    made.wait(60)
+    made.wait(DEADLINE)
     [hook] = hooks_of(made, webhook.identifier)
-    assert hook.wait(60).state == State.FINISHED
+    assert hook.wait(DEADLINE).state == State.FINISHED
     [received] = crm.received
     assert received.id == str(hook.uuid)
     assert crm.verified(received)["data"]["uuid"] == str(made.uuid)
@@ -69,11 +69,11 @@ def test_a_receiver_that_was_away_gets_it_later(atpd, crm, targets):
     crm.down()
     made = hooked.enqueue(how="fatal")
     atpd(settings=targets)
-    made.wait(60)
+    made.wait(DEADLINE)
     [hook] = hooks_of(made, webhook.identifier)
     wait_for(lambda: queue.get(hook.uuid).retries == 1, what="the first retry")
     crm.up()
     # Sooner than in ten seconds.
     queue.change(hook, due=timedelta(0))
-    assert hook.wait(60).state == State.FINISHED
+    assert hook.wait(DEADLINE).state == State.FINISHED
     assert crm.ids() == {str(hook.uuid)}

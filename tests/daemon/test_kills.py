@@ -23,7 +23,7 @@ def test_each_is_done_and_only_what_ran_is_charged(atpd, record, tmp_path):
     for number in range(1, KILLS + 1):
         wait_for(lambda n=number: len(record.lines()) >= n * step, what=f"{number * step} notes")
         _kill_one(daemon)
-    wait_for(lambda: not Task.objects.exists(), timeout=60, what="an empty queue")
+    wait_for(lambda: not Task.objects.exists(), what="an empty queue")
     assert set(Instance.objects.values_list("state", flat=True)) == {State.FINISHED}
     ran = record.numbers("ran")
     assert set(ran) == set(range(COUNT))

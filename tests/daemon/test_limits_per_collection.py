@@ -36,7 +36,7 @@ def test_one_at_a_time_of_each_whatever_dies(atpd, records):
     daemons = [atpd(processes=2).ready(workers=2) for _ in range(3)]
     for daemon in daemons:
         kill_a_worker(daemon)
-    wait_for(is_empty, timeout=120, what="an empty queue")
+    wait_for(is_empty, what="an empty queue")
     for record in records.values():
         assert len(record.lines("start")) >= 20
         assert all(line["alone"] for line in record.lines("start"))
@@ -51,7 +51,7 @@ def test_a_lane_goes_on_when_there_is_room_again(atpd, records):
     of_lane.enqueue_many({"path": str(record), "seconds": 0.1} for _ in range(20))
     rarely = {"POLL_EVERY": 10}
     daemons = [atpd(processes=1, settings=rarely).ready(workers=1) for _ in range(2)]
-    wait_for(is_empty, timeout=120, what="an empty queue")
+    wait_for(is_empty, what="an empty queue")
     times = [line["time"] for line in record.lines("start")]
     assert statistics.median(after - before for before, after in pairwise(times)) < 3
     assert all(line["alone"] for line in record.lines("start"))

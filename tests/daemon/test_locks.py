@@ -17,14 +17,14 @@ from django.utils import timezone
 from atp import Graph, queue
 from atp.models import Instance, Schedule, Slot, Type
 from atp.states import Reason, State
+from tests import patience
 from tests.app import tasks_daemon as types
-from tests.helpers import wait_for
+from tests.helpers import DEADLINE, wait_for
 
 pytestmark = pytest.mark.skipif(
     "connection.vendor == 'sqlite'", reason="SQLite has no locks of rows: see guarantees.md"
 )
 
-DEADLINE = 60.0
 # A loaded machine may stop for a second or two: that is not to look like a slow database.
 SETTINGS = {
     "LEASE": 9.0,
@@ -33,10 +33,10 @@ SETTINGS = {
     "STATEMENT_TIMEOUT": 4.0,
     "POLL_EVERY": 0.2,
 }
-LONGER_THAN_KILL_AFTER = SETTINGS["KILL_AFTER"] + 1.0
+LONGER_THAN_KILL_AFTER = patience.scaled(SETTINGS)["KILL_AFTER"] + 1.0
 # After the first neighbours the next come so far apart: each costs a processor some work.
 NEXT_NEIGHBOUR = 0.2
-PROMPTLY = 2.0
+PROMPTLY = 2.0 * patience.factor()
 # What a daemon tells when it takes a lock for a database that is away.
 TROUBLE = (
     *("database_slow", "database_failed", "rejoined", "lease_lost", "lease_over"),

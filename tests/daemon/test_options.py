@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 
 from atp.daemon.options import Options
-from tests.helpers import child_environment, manage
+from tests.helpers import DEADLINE, child_environment, manage
 
 TYPES = [
     SimpleNamespace(names=names)
@@ -53,7 +53,7 @@ def test_bad_arguments_and_settings(transactional_db, args, settings, words):
         env=child_environment(ATP_TEST_SETTINGS=settings),
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=DEADLINE,
         check=False,
     )
     assert done.returncode != 0

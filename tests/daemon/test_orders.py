@@ -15,7 +15,7 @@ from atp.states import State
 from atp.store import get_store
 from atp.words.orders import Mode
 from tests.app import tasks_daemon as types
-from tests.helpers import wait_for
+from tests.helpers import DEADLINE, wait_for
 
 from .harness import story
 from .slow_claims import slow_claims
@@ -45,7 +45,7 @@ def test_quiet_and_resume(atpd, record, flag):
     assert (row.request, row.idle) == ("quiet", False)
     waiting = types.note.enqueue(path=str(record))
     flag.touch()
-    assert running.wait(60).state == State.FINISHED
+    assert running.wait(DEADLINE).state == State.FINISHED
     # It looks at the queue, and renews, and takes nothing.
     seen = row.seen
     wait_for(lambda: Daemon.objects.filter(seen__gt=seen).exists(), what="a renewal")
@@ -82,7 +82,7 @@ def test_quiet_hands_back_what_has_not_started(atpd, record, flag):
     flag.touch()
     told("resume")
     for instance in (first, *others):
-        assert instance.wait(30).state == State.FINISHED
+        assert instance.wait(DEADLINE).state == State.FINISHED
     numbers = [line["number"] for line in record.lines("start")][1:]
     assert numbers == list(range(20))
 
@@ -206,7 +206,7 @@ def test_what_was_said_while_there_was_no_dispatcher(atpd, record, order):
         os.kill(pid, signal.SIGKILL)
     daemon.wait_for_fact("rejoined")
     if order == "resume":
-        assert instance.wait(60).state == State.FINISHED
+        assert instance.wait(DEADLINE).state == State.FINISHED
     else:
         in_mode(Mode.QUIET)
         # A claim of the old one may have been on its way to the server, which went on with it.

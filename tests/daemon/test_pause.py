@@ -14,7 +14,7 @@ from atp.rows.log import Kind
 from atp.states import Event, Reason, State
 from atp.words import attempt_messages
 from tests.app import tasks_daemon, tasks_pause
-from tests.helpers import stays, wait_for
+from tests.helpers import DEADLINE, stays, wait_for
 
 from ..nonsense import is_made_by, tells
 from .harness import story
@@ -67,7 +67,7 @@ def test_paused_and_on(atpd, record, kind):
     assert is_in(State.PAUSED, instance)
     assert is_in(State.FINISHED, other)
     queue.resume(instance, by=JANE)
-    instance.wait(60)
+    instance.wait(DEADLINE)
     assert (instance.state, instance.attempt, instance.lost) == (State.FINISHED, 1, 0)
     assert instance.response.value == STEPS
     assert [event.partition("→")[0] for event in story(instance)[-4:]] == [
@@ -89,13 +89,13 @@ def test_paused_and_on(atpd, record, kind):
 def test_cancelled_while_paused(atpd, record, kind):
     instance, _ = paused(atpd, record, kind, CANCEL_GRACE=1.0)
     queue.cancel(instance, by=JANE)
-    instance.wait(60)
+    instance.wait(DEADLINE)
     assert (instance.state, instance.reason) == (State.FAILED, Reason.CANCELLED)
     assert story(instance)[-2:] == ["resume→RUNNING 1", "fail→FAILED 1"]
     told = instance.log.get(kind=Event.RESUME).message
     words = f"so as to end: cancelled by {JANE}"
     assert is_made_by(told, attempt_messages.resumed_to_end, words)
-    assert tasks_daemon.noop.enqueue().wait(60).state == State.FINISHED
+    assert tasks_daemon.noop.enqueue().wait(DEADLINE).state == State.FINISHED
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -104,7 +104,7 @@ def test_its_worker_dies_while_paused(atpd, record, kind):
     instance, daemon = paused(atpd, record, kind)
     [line] = record.lines("start")
     os.kill(line["pid"], signal.SIGKILL)
-    instance.wait(60)
+    instance.wait(DEADLINE)
     assert (instance.state, instance.attempt, instance.restarts) == (State.FINISHED, 2, 1)
     assert "expire→ACCEPTED 1" in story(instance)
     wait_for(lambda: len(daemon.workers()) == 1)
@@ -137,7 +137,7 @@ def test_its_time_is_over_after_a_pause(atpd, record):
     wait_for(lambda: is_in(State.PAUSED, instance))
     stays(lambda: is_in(State.PAUSED, instance), 1.6)
     queue.resume(instance, by=JANE)
-    instance.wait(60)
+    instance.wait(DEADLINE)
     assert (instance.state, instance.reason) == (State.FAILED, Reason.STALE)
     assert tells(instance.log.get(kind="expire").message, attempt_messages.timed_out(1.5))
 
@@ -145,7 +145,7 @@ def test_its_time_is_over_after_a_pause(atpd, record):
 def test_released_while_paused(atpd, record):
     instance, _ = paused(atpd, record, "steps")
     queue.release(instance, by=JANE)
-    instance.wait(60)
+    instance.wait(DEADLINE)
     assert (instance.state, instance.attempt, instance.lost) == (State.FINISHED, 2, 0)
 
 
@@ -159,8 +159,8 @@ def test_resuming_waits_for_a_place(atpd, record, flag):
     stays(lambda: len(record.lines("tick")) == before, 2)
     assert is_in(State.PAUSED, instance)
     flag.touch()
-    assert instance.wait(60).state == State.FINISHED
-    assert long.wait(60).state == State.FINISHED
+    assert instance.wait(DEADLINE).state == State.FINISHED
+    assert long.wait(DEADLINE).state == State.FINISHED
     wait_for(lambda: len(daemon.workers()) == 1)
 
 
@@ -170,10 +170,10 @@ def test_by_itself(atpd, record, flag):
     daemon = atpd(processes=1)
     wait_for(lambda: is_in(State.PAUSED, instance))
     assert instance.log.get(kind=Event.PAUSE).message == "waiting for the licence"
-    assert tasks_daemon.noop.enqueue().wait(60).state == State.FINISHED
+    assert tasks_daemon.noop.enqueue().wait(DEADLINE).state == State.FINISHED
     stays(lambda: is_in(State.PAUSED, instance), 3.5)  # longer than its time-out
     flag.touch()
-    instance.wait(60)
+    instance.wait(DEADLINE)
     assert (instance.state, instance.response.value) == (State.FINISHED, "done")
     assert instance.attempt == 1
     wait_for(lambda: len(daemon.workers()) == 1)
@@ -187,13 +187,13 @@ def test_an_operator_keeps_it_paused(atpd, record, flag):
     with pytest.raises(IllegalTransition, match="cannot be paused: it is PAUSED"):
         queue.pause(instance, by=JANE)
     flag.touch()
-    assert instance.wait(60).state == State.FINISHED
+    assert instance.wait(DEADLINE).state == State.FINISHED
 
 
 def test_not_in_a_transaction(atpd):
     instance = tasks_pause.in_transaction.enqueue()
     atpd(processes=1)
-    instance.wait(60)
+    instance.wait(DEADLINE)
     assert instance.state == State.FAILED
     assert "PausedInTransaction" in instance.log.get(kind="fail").message
 
@@ -210,5 +210,5 @@ def test_asked_and_taken_back(atpd, record):
     with pytest.raises(IllegalTransition, match="cannot be resumed: it is RUNNING"):
         queue.resume(instance, by=JANE)
     Path(f"{record}.end").touch()
-    assert instance.wait(60).state == State.FINISHED
+    assert instance.wait(DEADLINE).state == State.FINISHED
     assert "pause→PAUSED 1" not in story(instance)

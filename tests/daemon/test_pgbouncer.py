@@ -16,7 +16,7 @@ from atp.models import Task
 from atp.states import State
 from tests import environment
 from tests.app import tasks_daemon as types
-from tests.helpers import child_environment, wait_for
+from tests.helpers import DEADLINE, child_environment, wait_for
 
 pytestmark = [
     pytest.mark.skipif(connection.vendor != "postgresql", reason="that of PostgreSQL"),
@@ -111,11 +111,11 @@ def test_nothing_breaks(atpd, bouncer, record, monkeypatch):
     monkeypatch.setattr("tests.daemon.harness.child_environment", lambda **m: environment | m)
     daemon = atpd(processes=2).ready(workers=2)
     for number in range(10):
-        types.note.enqueue(path=str(record), number=number).wait(60)
+        types.note.enqueue(path=str(record), number=number).wait(DEADLINE)
     types.note.enqueue_many({"path": str(record), "number": n} for n in range(10, 2000))
     retried = types.again.enqueue(times=10)
-    wait_for(lambda: not Task.objects.exists(), timeout=60, what="an empty queue")
-    retried.wait(60)
+    wait_for(lambda: not Task.objects.exists(), what="an empty queue")
+    retried.wait(DEADLINE)
     assert (retried.state, retried.attempt) == (State.FINISHED, 11)
     assert set(record.numbers("ran").items()) == {(number, 1) for number in range(2000)}
     assert daemon.stop() == 0

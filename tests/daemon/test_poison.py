@@ -14,7 +14,7 @@ from atp.states import Reason, State
 from atp.words import attempt_messages
 from tests.app import tasks_daemon
 from tests.app import tasks_poison as types
-from tests.helpers import wait_for
+from tests.helpers import DEADLINE, wait_for
 
 from ..nonsense import is_made_by, tells
 from .harness import is_alive
@@ -80,7 +80,7 @@ def test_poison_among_neighbours(atpd, record, media, kinds):
     everything = [*poisons.values(), *neighbours]
     random.shuffle(everything)
     for instance in everything:
-        instance.wait(60)
+        instance.wait(DEADLINE)
 
     for kind, instance in poisons.items():
         reason, words, lost = kinds[kind]
@@ -102,7 +102,7 @@ def assert_whole(daemon, processes=2):
     daemon.ready(workers=processes)
     wait_for(lambda: len(daemon.family()) == processes + 2, what="only what belongs to it")
     after = types.neighbour.enqueue(path=os.devnull, number=-1)
-    assert after.wait(60).state == State.FINISHED
+    assert after.wait(DEADLINE).state == State.FINISHED
     assert not daemon.facts("dispatcher_died")
     assert daemon.stop() == 0
     assert "neighbour -1" in [line["message"] for line in daemon.facts("printed")]
@@ -113,7 +113,7 @@ def test_a_flood_of_words_is_bounded(atpd, record, media):
     poisons = [kind.enqueue(path=str(record)) for kind in (types.floods, types.logs)]
     daemon = atpd(processes=2)
     for instance in poisons:
-        instance.wait(60)
+        instance.wait(DEADLINE)
     assert daemon.stop() == 0
     # Whether some was dropped depends on how much a busy machine prints: see test_worker_output.
     assert daemon.log_path.stat().st_size < 8 * types.MIB
@@ -124,7 +124,7 @@ def test_a_flood_of_words_is_bounded(atpd, record, media):
 def test_what_an_attempt_leaves_running_ends_with_it(atpd, record):
     """No part of an attempt runs on when it is FINISHED, in whatever session it is (G3, G5)."""
     daemon = atpd(processes=1).ready()
-    instance = types.returns.enqueue(path=str(record)).wait(60)
+    instance = types.returns.enqueue(path=str(record)).wait(DEADLINE)
     assert not any(is_alive(pid) for pid in record.lines("left")[0]["pids"])
     assert instance.state == State.FINISHED
     [told] = instance.log.filter(kind=Kind.MESSAGE, level__gte=30)
@@ -136,8 +136,8 @@ def test_what_an_attempt_leaves_running_ends_with_it(atpd, record):
 def test_what_is_kept_on_purpose_stays(atpd, record):
     """With keep_processes they live on, whatever runs next, until their worker ends."""
     daemon = atpd(processes=1).ready()
-    types.keeps.enqueue(path=str(record)).wait(60)
-    types.returns.enqueue(path=str(record)).wait(60)
+    types.keeps.enqueue(path=str(record)).wait(DEADLINE)
+    types.returns.enqueue(path=str(record)).wait(DEADLINE)
     [kept] = record.lines("kept")
     assert all(is_alive(pid) for pid in kept["pids"])
     assert not any(is_alive(pid) for pid in record.lines("left")[0]["pids"])
@@ -148,14 +148,14 @@ def test_what_is_kept_on_purpose_stays(atpd, record):
 def test_a_worker_that_starts_nothing(atpd, record, flag):
     """What a stuck worker was given goes to others, uncharged; it is replaced (G5)."""
     daemon = atpd(processes=2).ready(workers=2)
-    types.neighbour.enqueue(path=str(record), number=0).wait(60)
+    types.neighbour.enqueue(path=str(record), number=0).wait(DEADLINE)
     stuck = daemon.workers()[0]
     os.kill(stuck, signal.SIGSTOP)
     instances = tasks_daemon.note.enqueue_many(
         {"path": str(record), "number": n} for n in range(40)
     )
     for instance in instances:
-        instance.wait(60)
+        instance.wait(DEADLINE)
         assert (instance.state, instance.restarts, instance.lost) == (State.FINISHED, 0, 0)
     killed = daemon.wait_for_fact("worker_killed")
     assert killed["pid"] == stuck
@@ -166,8 +166,8 @@ def test_a_worker_that_starts_nothing(atpd, record, flag):
 def test_memory_before_an_attempt_is_not_its_own(atpd, record):
     """A worker that earlier tasks have made large costs a modest one nothing (G5)."""
     atpd(processes=1).ready()
-    types.fattens.enqueue().wait(60)
-    instance = types.modest.enqueue().wait(60)
+    types.fattens.enqueue().wait(DEADLINE)
+    instance = types.modest.enqueue().wait(DEADLINE)
     assert (instance.state, instance.attempt) == (State.FINISHED, 1)
     assert (
         queue.response(instance).value

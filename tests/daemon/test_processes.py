@@ -13,7 +13,7 @@ from django.db import connection
 
 from atp import queue
 from tests.app import tasks_daemon as types
-from tests.helpers import child_environment, manage, stays, wait_for
+from tests.helpers import DEADLINE, child_environment, manage, stays, wait_for
 
 from . import harness
 from .harness import is_alive
@@ -37,7 +37,7 @@ def test_signal_during_a_reload_ends_the_daemon(atpd, record, flag, tmp_path, mo
     module.write_text("# changed\n")
     daemon.wait_for_fact("reloading")
     daemon.signal(signal.SIGINT)
-    daemon.wait(60)
+    daemon.wait(DEADLINE)
     assert len(daemon.facts("daemon_started")) == 1
 
 
@@ -50,7 +50,7 @@ def test_children_that_were_there_before_are_left_alone(atpd, record, tmp_path, 
     daemon = atpd(processes=1).ready()
     beside = int(number.read_text())
     try:
-        instance.wait(60)
+        instance.wait(DEADLINE)
         assert is_alive(beside)
         assert daemon.stop() == 0
         assert is_alive(beside)
@@ -79,12 +79,12 @@ def test_log_that_nobody_reads(atpd, record, flag, tmp_path, monkeypatch):
                 os.write(writer, b"x")
         # Something to log.
         for instance in types.noop.enqueue_many({} for _ in range(20)):
-            instance.wait(60)
+            instance.wait(DEADLINE)
         atpd(processes=1)
         # A lease is 8 s. Nobody starts it again while it still runs here.
         stays(lambda: len(record.lines("start")) == 1 or not is_alive(line["pid"]), 12)
         first.signal()
-        first.wait(60)
+        first.wait(DEADLINE)
     finally:
         os.close(reader)
         os.close(writer)
@@ -114,7 +114,7 @@ def test_one_database_by_two_paths(atpd, record, flag, tmp_path, monkeypatch):
     stays(lambda: not other.facts("daemons_lost"), 3)
     assert len(record.lines("start")) == 1
     flag.touch()
-    assert instance.wait(60).attempt == 1
+    assert instance.wait(DEADLINE).attempt == 1
 
 
 def test_more_workers_than_descriptors(transactional_db, record, flag):
@@ -134,7 +134,7 @@ def test_more_workers_than_descriptors(transactional_db, record, flag):
         env=child_environment(),
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=DEADLINE,
         check=False,
     )
     assert done.returncode == 0, done.stderr
@@ -166,6 +166,6 @@ def test_fork_that_fails_for_a_moment(atpd, record, flag, tmp_path, monkeypatch)
     daemon.wait_for_fact("cannot_fork", 2)
     full.unlink()
     flag.touch()
-    assert instance.wait(60).attempt == 1
+    assert instance.wait(DEADLINE).attempt == 1
     daemon.ready(workers=2)
     assert daemon.stop() == 0

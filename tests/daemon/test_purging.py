@@ -16,7 +16,7 @@ from atp.daemon.system.timers import Timers
 from atp.models import Inputs, Instance, LogRecord, Type
 from atp.states import State
 from tests.app import tasks_daemon as types
-from tests.helpers import wait_for
+from tests.helpers import DEADLINE, wait_for
 
 OFTEN = {"PURGE_EVERY": 0.2}
 
@@ -117,7 +117,7 @@ def test_a_daemon_removes_what_is_over(atpd):
     instances = types.noop.enqueue_many([{}] * 50)
     daemon = atpd(settings=OFTEN)
     # Registration would put back the retention that the code declares; an end comes after it.
-    instances[-1].wait(60)
+    instances[-1].wait(DEADLINE)
     over("daemon.noop")
     wait_for(lambda: not Instance.objects.exists(), 60)
     assert not Inputs.objects.exists()
@@ -137,7 +137,7 @@ def test_a_lock_of_somebody_else_holds_up_nothing_else(atpd, lock):
     """G12, G11: the rest is removed, new ones are done, and the daemon keeps its identity."""
     locked = types.noop.enqueue()
     daemon = atpd(settings=OFTEN).ready()
-    locked.wait(60)
+    locked.wait(DEADLINE)
     other = connection.copy()
     other.set_autocommit(False)
     with contextlib.closing(other):
@@ -156,8 +156,8 @@ def test_a_type_that_keeps_nothing(atpd, media, kind):
     """G12: what FINISHED is gone with its end, and who waits is told so; what failed stays."""
     finished, failed = kind.enqueue(), kind.enqueue(fails=True)
     atpd()
-    assert finished.wait(60).state == State.FINISHED
-    assert failed.wait(60).state == State.FAILED
+    assert finished.wait(DEADLINE).state == State.FINISHED
+    assert failed.wait(DEADLINE).state == State.FAILED
     assert set(Instance.objects.values_list("pk", flat=True)) == {failed.pk}
     assert not LogRecord.objects.filter(instance=finished.pk).exists()
     assert list(media.rglob(f"{finished.uuid}/*")) == []

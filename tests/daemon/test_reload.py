@@ -1,7 +1,7 @@
 """--reload: the daemon starts anew when code changes (development)."""
 
 from tests.app import tasks_daemon as types
-from tests.helpers import child_environment, wait_for
+from tests.helpers import DEADLINE, child_environment, wait_for
 
 from . import harness
 
@@ -28,7 +28,7 @@ def test_reload(atpd, tmp_path, monkeypatch):
     (app / "tasks.py").write_text("# changed\n")
     daemon.wait_for_fact("daemon_started", 2)
     wait_for(lambda: daemon.workers() and not set(daemon.workers()) & set(first))
-    assert types.noop.enqueue().wait(60).state == "FINISHED"
+    assert types.noop.enqueue().wait(DEADLINE).state == "FINISHED"
     assert daemon.stop() == 0
 
 

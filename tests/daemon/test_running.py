@@ -10,7 +10,7 @@ from atp.rows.log import Kind
 from atp.states import Reason, State
 from atp.words import attempt_messages
 from tests.app import tasks_daemon as types
-from tests.helpers import wait_for
+from tests.helpers import DEADLINE, wait_for
 
 from ..nonsense import tells
 from .harness import story
@@ -32,7 +32,7 @@ def test_rfc_14_demonstration(atpd):
     assert queue.size("SequenceSum") == 1
     atpd(processes=1)
 
-    instance = queue.get(type="SequenceSum", identifier="Task001").wait(timeout=60)
+    instance = queue.get(type="SequenceSum", identifier="Task001").wait(DEADLINE)
 
     assert instance.state == State.FINISHED
     assert queue.response(instance).value == 15
@@ -121,7 +121,7 @@ def test_retries(atpd, record, how):
     """An attempt that raises, or asks for it, is tried again within its budget (G2)."""
     instance = types.retry.enqueue(path=str(record), failures=2, how=how)
     atpd(processes=1)
-    instance.wait(60)
+    instance.wait(DEADLINE)
     assert instance.state == State.FINISHED
     assert (instance.attempt, instance.retries, instance.restarts) == (3, 2, 0)
     assert len(record.lines("start")) == 3
@@ -132,7 +132,7 @@ def test_retries(atpd, record, how):
 def test_retries_used_up(atpd, record):
     instance = types.retry.enqueue(path=str(record), failures=9)
     atpd(processes=1)
-    instance.wait(60)
+    instance.wait(DEADLINE)
     assert (instance.reason, instance.retries) == (Reason.ERROR, 3)
     assert len(record.lines()) == 4
     assert tells(instance.log.last().message, attempt_messages.retries_used_up(3, 3))
@@ -176,7 +176,7 @@ def test_progress_is_seen_while_it_runs(atpd, flag):
     assert (instance.state, instance.progress_message) == (State.RUNNING, "half")
     wait_for(lambda: str(instance.uuid) in [w["instance"] for w in Daemon.objects.get().workers])
     flag.touch()
-    assert instance.wait(60).state == State.FINISHED
+    assert instance.wait(DEADLINE).state == State.FINISHED
 
 
 def test_drain_leaves_nothing_behind(atpd, record):

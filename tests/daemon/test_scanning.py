@@ -12,7 +12,7 @@ from atp.models import Task
 from atp.states import State
 from atp.store.findings import Cursor, Scanned
 from tests.app import tasks_daemon as types
-from tests.helpers import wait_for
+from tests.helpers import DEADLINE, wait_for
 from tests.store.broken import age
 
 
@@ -20,11 +20,11 @@ def test_what_was_forgotten_is_done_after_all(atpd, record):
     """G1 and G2: a live Instance without a Task gets one, from a daemon that runs already."""
     first = types.note.enqueue(path=str(record), number=1)
     daemon = atpd(processes=1, settings={"SCAN_EVERY": 0.2})
-    first.wait(60)
+    first.wait(DEADLINE)
     lost = types.note.using(run_after=timedelta(hours=1)).enqueue(path=str(record), number=2)
     age(lost.pk)
     Task.objects.filter(pk=lost.pk).delete()
-    lost.wait(30)
+    lost.wait(DEADLINE)
     assert (lost.state, lost.lost) == (State.FINISHED, 0)
     [mended] = wait_for(lambda: daemon.facts("mended"))
     assert str(lost.uuid) in mended["what"]

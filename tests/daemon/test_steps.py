@@ -15,7 +15,7 @@ from atp.store import get_store
 from atp.store.values import Move
 from tests.app import tasks_steps as types
 from tests.app.tasks_daemon import note
-from tests.helpers import wait_for
+from tests.helpers import DEADLINE, wait_for
 
 from .harness import story
 
@@ -42,7 +42,7 @@ def test_a_later_attempt_is_given_the_result(atpd, record):
     """G17: the function is called once, and nothing was repeated."""
     instance = types.charging.enqueue(path=str(record), raising=2)
     atpd(processes=1)
-    assert instance.wait(60).state == State.FINISHED
+    assert instance.wait(DEADLINE).state == State.FINISHED
     assert instance.attempt == 3
     assert [line["attempt"] for line in record.lines("charged")] == [1]
     assert instance.response.value == {"amount": 5, "receipt": "receipt-1"}
@@ -61,7 +61,7 @@ def test_a_crash_in_a_step_repeats_it_and_the_log_says_so(atpd, record, flag):
     os.kill(line["pid"], signal.SIGKILL)
     record.wait_for("charged", 2)
     flag.touch()
-    assert instance.wait(60).state == State.FINISHED
+    assert instance.wait(DEADLINE).state == State.FINISHED
     assert repeated(instance) == [(2, "charge")]
     assert kept(instance) == {"charge": 2}
     assert instance.response.value == 2
@@ -75,7 +75,7 @@ def test_a_crash_behind_a_step_repeats_nothing(atpd, record, flag):
     os.kill(line["pid"], signal.SIGKILL)
     record.wait_for("kept", 2)
     flag.touch()
-    assert instance.wait(60).response.value == 1
+    assert instance.wait(DEADLINE).response.value == 1
     assert len(record.lines("charged")) == 1
     assert repeated(instance) == []
 
@@ -89,7 +89,7 @@ def test_a_death_in_a_transaction_leaves_nothing_of_it(atpd, record, flag):
     record.wait_for("written", 2)
     flag.touch()
     flag.with_name(f"{flag.name}-after").touch()
-    assert instance.wait(60).response.value == "0/2"
+    assert instance.wait(DEADLINE).response.value == "0/2"
     assert rows() == ["0/2"]
     assert repeated(instance) == []
 
@@ -104,7 +104,7 @@ def test_a_death_behind_a_transaction_leaves_all_of_it(atpd, record, flag):
     os.kill(line["pid"], signal.SIGKILL)
     record.wait_for("booked", 2)
     flag.with_name(f"{flag.name}-after").touch()
-    assert instance.wait(60).response.value == "0/1"
+    assert instance.wait(DEADLINE).response.value == "0/1"
     assert rows() == ["0/1"]
     assert len(record.lines("written")) == 1
 
@@ -119,13 +119,13 @@ def test_nobody_waits_for_the_handler_in_a_transaction(atpd, record, flag):
         Task.objects.select_for_update(nowait=True).get(pk=instance.pk)
     flag.touch()
     flag.with_name(f"{flag.name}-after").touch()
-    assert instance.wait(60).state == State.FINISHED
+    assert instance.wait(DEADLINE).state == State.FINISHED
 
 
 def test_a_block_looks_whether_it_is_done(atpd):
     instance = types.block.enqueue()
     atpd(processes=1)
-    assert instance.wait(60).response.value == "0/1"
+    assert instance.wait(DEADLINE).response.value == "0/1"
     assert instance.attempt == 2
     assert rows() == ["0/1"]
 
@@ -134,7 +134,7 @@ def test_a_block_that_does_not_look_is_an_error_and_writes_nothing(atpd):
     """G13: in the first attempt, and not when it has booked twice."""
     instance = types.block.enqueue(looks=False)
     atpd(processes=1)
-    instance.wait(60)
+    instance.wait(DEADLINE)
     assert (instance.state, instance.reason) == (State.FAILED, Reason.ERROR)
     assert "UncheckedStep" in instance.log.get(kind="fail").message
     assert rows() == []
@@ -148,8 +148,8 @@ class TestSleep:
         atpd(processes=1)
         record.wait_for("charged")
         other = note.enqueue(path=str(tmp_path / "other"))
-        other.wait(60)
-        instance.wait(60)
+        other.wait(DEADLINE)
+        instance.wait(DEADLINE)
         assert other.finished < instance.finished
         assert instance.state == State.FINISHED
         assert (instance.attempt, instance.retries, instance.lost) == (2, 0, 0)
@@ -166,7 +166,7 @@ class TestSleep:
         wait_for(lambda: instance.refresh_from_db() or "defer→ACCEPTED 1" in story(instance))
         until = instance.steps.get(name="sleep").until
         queue.change(instance, due=get_store().now())
-        instance.wait(60)
+        instance.wait(DEADLINE)
         assert (instance.state, instance.attempt) == (State.FINISHED, 3)
         assert instance.started >= until
         assert instance.steps.get(name="sleep").until == until
@@ -175,11 +175,11 @@ class TestSleep:
         """G17: it goes on from where it failed."""
         instance = types.sleeping.enqueue(path=str(record), seconds=0.3, fails=True)
         atpd(processes=1)
-        instance.wait(60)
+        instance.wait(DEADLINE)
         assert instance.reason == Reason.FATAL
         queue.redrive(instance)
         instance.refresh_from_db()
-        instance.wait(60)
+        instance.wait(DEADLINE)
         assert instance.attempt == 3
         charged = [(line["amount"], line["attempt"]) for line in record.lines("charged")]
         assert charged == [(1, 1), (2, 2)]
@@ -188,7 +188,7 @@ class TestSleep:
 def test_a_key_tells_the_rounds_of_a_loop_apart(atpd, record):
     instance = types.looping.enqueue(path=str(record), names=["a", "b"])
     atpd(processes=1)
-    instance.wait(60)
+    instance.wait(DEADLINE)
     assert set(kept(instance)) == {"charge[a]", "charge[b]"}
     assert len(record.lines("charged")) == 2
 
@@ -197,7 +197,7 @@ def test_a_name_used_twice_is_an_error(atpd, record):
     """G13: before the second function is called."""
     instance = types.doubled.enqueue(path=str(record))
     atpd(processes=1)
-    instance.wait(60)
+    instance.wait(DEADLINE)
     assert "DoubledStep" in instance.log.get(kind="fail").message
     assert [line["amount"] for line in record.lines("charged")] == [1]
 
@@ -207,7 +207,7 @@ def test_a_result_that_cannot_be_kept_is_fatal(atpd, record, size):
     """G13: as a bad Response is; the retries that are left would charge again."""
     instance = types.bad.enqueue(path=str(record), size=size)
     atpd(processes=1)
-    instance.wait(60)
+    instance.wait(DEADLINE)
     assert (instance.state, instance.reason) == (State.FAILED, Reason.FATAL)
     assert "step 'charge'" in instance.log.get(kind="fail").message
     assert len(record.lines("charged")) == 1
@@ -218,7 +218,7 @@ def test_a_step_inside_a_transaction_is_refused(atpd, record, name):
     """G13: its checkpoint could be rolled back; nothing is called."""
     instance = getattr(types, name).enqueue(path=str(record))
     atpd(processes=1)
-    instance.wait(60)
+    instance.wait(DEADLINE)
     assert "StepInTransaction" in instance.log.get(kind="fail").message
     assert record.lines("charged") == []
 
@@ -232,7 +232,7 @@ def test_a_lost_attempt_keeps_nothing(atpd, record, flag):
     lost = Move(event=Event.EXPIRE, instance=instance.pk, attempt=1, who="the test")
     assert get_store().record([lost], daemon=Daemon.objects.get().uuid) == []
     flag.touch()
-    instance.wait(60)
+    instance.wait(DEADLINE)
     assert instance.state == State.FINISHED
     assert instance.response.value == instance.attempt == 2
     assert [line["attempt"] for line in record.lines("kept")] == [2]
@@ -252,7 +252,7 @@ def test_a_lock_of_others_is_waited_for_in_words(atpd, record, flag):
         flag.touch()
         daemon.wait_for_fact("results_locked")  # what it has said waits for the same lock
         assert record.lines("kept") == []
-    instance.wait(60)
+    instance.wait(DEADLINE)
     assert (instance.state, instance.attempt) == (State.FINISHED, 1)
     assert len(record.lines("charged")) == 1
     messages = instance.log.filter(kind=Kind.MESSAGE).values_list("level", flat=True)
@@ -272,7 +272,7 @@ def test_a_lost_connection_costs_no_result(atpd, record, flag):
             " AND datname = current_database()"
         )
     flag.touch()
-    instance.wait(60)
+    instance.wait(DEADLINE)
     assert (instance.state, instance.attempt) == (State.FINISHED, 1)
     assert len(record.lines("charged")) == 1
 
@@ -283,11 +283,11 @@ def test_a_cancel_leaves_what_was_committed(atpd, record, flag):
     atpd(processes=1)
     record.wait_for("kept")
     queue.cancel(instance)
-    assert instance.wait(60).reason == Reason.CANCELLED
+    assert instance.wait(DEADLINE).reason == Reason.CANCELLED
     flag.touch()
     queue.redrive(instance)
     instance.refresh_from_db()
-    assert instance.wait(60).response.value == 1
+    assert instance.wait(DEADLINE).response.value == 1
     assert len(record.lines("charged")) == 1
 
 
@@ -308,14 +308,14 @@ def test_a_stopped_worker_keeps_no_lock(atpd, record, flag):
         queue.resume(instance)
         wait_for(lambda: instance.refresh_from_db() or instance.state != State.PAUSED)
     flag.touch()
-    assert instance.wait(60).state == State.FINISHED
+    assert instance.wait(DEADLINE).state == State.FINISHED
 
 
 def test_they_go_with_their_instance(atpd, record):
     """G12."""
     instance = types.charging.enqueue(path=str(record), raising=0)
     atpd(processes=1)
-    instance.wait(60)
+    instance.wait(DEADLINE)
     assert Step.objects.count() == 1
     queue.delete(instance)
     assert (Step.objects.count(), Instance.objects.count()) == (0, 0)

@@ -1,7 +1,6 @@
 """Daemons stop in order (G10), and several of them share the work (G3)."""
 
 import signal
-import time
 
 from django.db import transaction
 
@@ -11,7 +10,7 @@ from atp.rows.log import Kind
 from atp.states import State
 from atp.words import attempt_messages
 from tests.app import tasks_daemon as types
-from tests.helpers import wait_for
+from tests.helpers import DEADLINE, wait_for
 
 from ..nonsense import tells
 from .harness import is_alive, story
@@ -62,14 +61,12 @@ def test_handler_may_clean_up_past_grace(atpd, record, flag):
 def test_second_signal_stops_at_once(atpd, record, flag):
     """A second signal ends the grace (G10)."""
     instance = types.stubborn.enqueue(path=str(record), until=str(flag))
-    daemon = atpd("--grace", "60", processes=1)
+    daemon = atpd("--grace", "6000", processes=1)
     record.wait_for("start")
-    begun = time.monotonic()
     daemon.signal()
     daemon.wait_for_fact("daemon_stopping")
     daemon.signal(signal.SIGINT)
     assert daemon.wait() == 0
-    assert time.monotonic() - begun < 30
     instance.refresh_from_db()
     assert (instance.state, instance.lost) == (State.ACCEPTED, 0)
 
@@ -83,7 +80,7 @@ def test_two_daemons_run_each_task_once(atpd, record, flag):
     assert len({line["pid"] for line in record.wait_for("start", 4)}) == 4
     types.note.enqueue_many({"path": str(record), "number": n} for n in range(2000))
     flag.touch()
-    wait_for(lambda: not Task.objects.exists(), timeout=90, what="an empty queue")
+    wait_for(lambda: not Task.objects.exists(), what="an empty queue")
     assert all(daemon.stop() == 0 for daemon in daemons)
     ran = record.numbers("ran")
     assert len(ran) == 2000
@@ -101,7 +98,7 @@ def test_release_of_a_running_task(atpd, record, flag):
     assert queue.release(instance, by="operator via shell") is True
     record.wait_for("start", 2)
     flag.touch()
-    instance.wait(60)
+    instance.wait(DEADLINE)
     assert (instance.state, instance.attempt) == (State.FINISHED, 2)
     assert (instance.restarts, instance.lost) == (0, 0)
     asked = instance.log.get(kind=Kind.ASK, detail="release")
@@ -117,7 +114,7 @@ def test_release_kills_what_does_not_listen(atpd, record, flag):
     record.wait_for("start", 2)
     assert not is_alive(line["pid"])
     flag.touch()
-    instance.wait(60)
+    instance.wait(DEADLINE)
     assert (instance.state, instance.attempt, instance.lost) == (State.FINISHED, 2, 0)
 
 
@@ -125,7 +122,7 @@ def test_workers_retire(atpd, record):
     """--max-tasks-per-worker: every worker runs so many, and no task is lost or charged."""
     daemon = atpd("--max-tasks-per-worker", "3", processes=1)
     instances = types.pid.enqueue_many({} for _ in range(10))
-    pids = [queue.response(instance.wait(60)).value for instance in instances]
+    pids = [queue.response(instance.wait(DEADLINE)).value for instance in instances]
     assert max(pids.count(pid) for pid in pids) == 3
     assert len(set(pids)) >= 4
     assert {instance.lost for instance in instances} == {0}
@@ -136,7 +133,7 @@ def test_workers_retire(atpd, record):
 def test_workers_retire_for_memory(atpd):
     daemon = atpd("--max-memory-per-worker", "1M", processes=1)
     instances = types.pid.enqueue_many({} for _ in range(3))
-    pids = {queue.response(instance.wait(60)).value for instance in instances}
+    pids = {queue.response(instance.wait(DEADLINE)).value for instance in instances}
     assert len(pids) == 3
     assert "MiB resident" in daemon.wait_for_fact("worker_retired")["message"]
 
@@ -152,9 +149,9 @@ def test_short_tasks_do_not_wait_behind_a_long_one(atpd, record, flag):
             {"path": str(record), "until": str(flag.parent), "number": n} for n in range(50)
         )
     for instance in short:
-        instance.wait(60)
+        instance.wait(DEADLINE)
     long.refresh_from_db()
     assert long.state == State.RUNNING
     flag.touch()
-    assert long.wait(60).state == State.FINISHED
+    assert long.wait(DEADLINE).state == State.FINISHED
     assert daemon.stop() == 0

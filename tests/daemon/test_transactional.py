@@ -20,7 +20,7 @@ from atp.store import get_store
 from atp.store.values import Move
 from atp.words import attempt_messages
 from tests.app import tasks_transactional as types
-from tests.helpers import Thread, child_environment, stays, wait_for
+from tests.helpers import DEADLINE, Thread, child_environment, stays, wait_for
 
 from ..nonsense import is_made_by
 from ..samples import claimed
@@ -62,7 +62,7 @@ def test_it_is_committed_with_its_end(atpd, record, flag, media):
     assert types.written() == []
     assert messages(instance) == []
     flag.touch()
-    instance.wait(60)
+    instance.wait(DEADLINE)
     assert types.written() == [5]
     assert instance.state == State.FINISHED
     assert story(instance) == ONCE
@@ -85,14 +85,14 @@ def test_it_holds_nobody_up(atpd, record, flag):
         Task.objects.select_for_update(nowait=True).get(pk=instance.pk)
         Instance.objects.select_for_update(nowait=True).get(pk=instance.pk)
     flag.touch()
-    assert instance.wait(60).state == State.FINISHED
+    assert instance.wait(DEADLINE).state == State.FINISHED
 
 
 def test_what_raises_leaves_nothing_but_its_log(atpd, media):
     """G7: it has failed like any other, and its own rows were never there."""
     instance = types.raising.enqueue(number=1)
     atpd(processes=1)
-    instance.wait(60)
+    instance.wait(DEADLINE)
     assert (instance.state, instance.reason) == (State.FAILED, Reason.FATAL)
     assert types.written() == []
     assert messages(instance) == ["about to refuse"]
@@ -104,7 +104,7 @@ def test_a_broken_transaction_is_an_error(atpd):
     """G7: what a handler did not want to know of, the database does."""
     instance = types.swallowing.enqueue(number=1)
     atpd(processes=1)
-    instance.wait(60)
+    instance.wait(DEADLINE)
     assert (instance.state, instance.reason) == (State.FAILED, Reason.ERROR)
     assert types.written() == []
     assert "transaction" in instance.log.get(kind="fail").message
@@ -114,7 +114,7 @@ def test_hooks_that_fail_after_the_commit(atpd, record):
     """G7: it is done, whatever comes of what was wanted done after it."""
     instance = types.hooks.enqueue(path=str(record), number=1)
     atpd(processes=1)
-    instance.wait(60)
+    instance.wait(DEADLINE)
     assert story(instance) == ONCE
     assert types.written() == [1]
     # FINISHED is part of that commit, so it is seen before the hook has run.
@@ -127,7 +127,7 @@ def test_what_is_done_after_the_commit_is_left_alone(atpd, record):
     daemon = atpd(processes=3)
     record.wait_for("after", 6)
     for instance in instances:
-        assert instance.wait(60).state == State.FINISHED
+        assert instance.wait(DEADLINE).state == State.FINISHED
         assert story(instance) == ONCE
         assert messages(instance) == []
     assert not daemon.facts("worker_killed")
@@ -154,7 +154,7 @@ def test_a_block_that_is_left_open_is_an_error(atpd):
     """G7: nothing was committed, and it is not left lying."""
     instance = types.leaving_open.enqueue(number=1)
     atpd(processes=1)
-    instance.wait(60)
+    instance.wait(DEADLINE)
     assert (instance.state, instance.reason) == (State.FAILED, Reason.ERROR)
     assert "left an atomic block open" in instance.log.get(kind="fail").message
     assert types.written() == []
@@ -165,7 +165,7 @@ def test_its_time_begins_with_its_transaction(atpd):
     instances = types.row.enqueue_many({"number": n, "seconds": 1} for n in range(4))
     daemon = atpd(processes=4, settings={"TIMEOUT": 2.5})
     for instance in instances:
-        instance.wait(60)
+        instance.wait(DEADLINE)
     assert {(i.state, i.restarts) for i in instances} == {(State.FINISHED, 0)}
     assert types.written() == [0, 1, 2, 3]
     assert not daemon.facts("worker_killed")
@@ -182,8 +182,8 @@ def test_the_answer_to_its_commit_is_lost(atpd, record, flag, monkeypatch):
         record.wait_for("start")
         proxy.swallow_commit()
         flag.touch()
-        assert proxy.swallowed.wait(60)
-        instance.wait(30)
+        assert proxy.swallowed.wait(DEADLINE)
+        instance.wait(DEADLINE)
         assert story(instance) == ONCE
         assert types.written() == [3]
         assert len(instance.response.body) == 100_000
@@ -198,7 +198,7 @@ def test_killed_in_its_transaction(atpd, record, flag):
     os.kill(line["pid"], signal.SIGKILL)
     record.wait_for("start", 2)
     flag.touch()
-    instance.wait(60)
+    instance.wait(DEADLINE)
     assert (instance.state, instance.attempt, instance.restarts) == (State.FINISHED, 2, 1)
     assert list(Group.objects.values_list("name", flat=True)) == ["0/2"]
 
@@ -207,7 +207,7 @@ def test_it_dies_as_often_as_it_may(atpd):
     """G5, G7."""
     instance = types.dying.enqueue()
     atpd(processes=1)
-    instance.wait(30)
+    instance.wait(DEADLINE)
     assert (instance.state, instance.reason, instance.restarts) == (State.FAILED, Reason.STALE, 2)
     assert types.written() == []
 
@@ -217,13 +217,13 @@ def test_death_just_after_the_commit_is_not_charged(atpd):
     instances = types.dying_late.enqueue_many({"number": n} for n in range(5))
     daemon = atpd(processes=2)
     for instance in instances:
-        instance.wait(30)
+        instance.wait(DEADLINE)
         assert story(instance) == ONCE
         assert (instance.restarts, instance.lost) == (0, 0)
     assert types.written() == [0, 1, 2, 3, 4]
     daemon.wait_for_fact("worker_died", 5)
     again = types.row.enqueue(number=9)
-    assert again.wait(60).state == State.FINISHED
+    assert again.wait(DEADLINE).state == State.FINISHED
     assert not daemon.facts("expired")
     assert not daemon.facts("rejoined")
     assert not [m for i in instances for m in messages(i)]
@@ -241,7 +241,7 @@ def test_taken_away_in_its_transaction(atpd, record, flag):
     assert get_store().record([lost], daemon=Daemon.objects.get().uuid) == []
     assert instance.refresh_from_db() or instance.state == State.ACCEPTED
     flag.touch()
-    instance.wait(60)
+    instance.wait(DEADLINE)
     assert (instance.state, instance.attempt) == (State.FINISHED, 2)
     assert list(Group.objects.values_list("name", flat=True)) == ["0/2"]
     kept = instance.log.get(kind=LogKind.LATE)
@@ -261,7 +261,7 @@ def test_it_raises_after_it_was_taken_away(atpd, record, flag):
     lost = Move(event=Event.EXPIRE, instance=instance.pk, attempt=1, who="the test")
     assert get_store().record([lost], daemon=Daemon.objects.get().uuid) == []
     flag.touch()
-    instance.wait(60)
+    instance.wait(DEADLINE)
     assert (instance.state, instance.attempt) == (State.FINISHED, 2)
     assert types.written() == [0]
     kept = instance.log.get(kind=LogKind.LATE)
@@ -280,7 +280,7 @@ def test_its_connection_is_cut(atpd, record, flag):
     with connection.cursor() as cursor:
         cursor.execute("SELECT pg_terminate_backend(%s, 10000)", [line["backend"]])
     flag.touch()
-    instance.wait(60)
+    instance.wait(DEADLINE)
     assert (instance.state, instance.attempt) == (State.FINISHED, 2), list(instance.log.values())
     assert (instance.retries, instance.restarts, instance.lost) == (0, 0, 0)
     assert "defer→ACCEPTED 1" in story(instance)

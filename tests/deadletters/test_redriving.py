@@ -11,7 +11,7 @@ from atp.exceptions import UniqueTaken
 from atp.models import ErrorGroup, Instance, LogRecord, Task
 from atp.states import Event, Reason, State
 from tests.app.tasks_failing import CAUSES, cause
-from tests.helpers import wait_for
+from tests.helpers import DEADLINE, wait_for
 
 pytestmark = pytest.mark.django_db(transaction=True)
 TYPE = "failing.cause"
@@ -70,7 +70,7 @@ def test_causes_become_groups_and_the_plan_is_what_is_done(atpd, mended):
     mend(mended)
     instance = queue.redrive_matching(type="failing.*", by="ops")
     daemon = atpd(processes=1)
-    assert instance.wait(60).state == State.FINISHED
+    assert instance.wait(DEADLINE).state == State.FINISHED
     wait_for(lambda: states() == {State.FINISHED: plan.count}, what="all redriven")
     done = redrives()
     assert len({key for key, _, _ in done}) == len(done) == plan.count
@@ -86,7 +86,7 @@ def test_of_one_group_only_that_is_redriven_at_the_rate(atpd, mended):
     group = queue.error_groups().get(title__startswith="NoElevation")
     instance = queue.redrive_matching(error=group.name, rate="20/s", by="ops")
     daemon = atpd(processes=2)
-    assert instance.wait(60).state == State.FINISHED
+    assert instance.wait(DEADLINE).state == State.FINISHED
     times = [time for _, time, _ in redrives()]
     assert len(times) == 60
     took = (times[-1] - times[0]).total_seconds()
@@ -101,7 +101,7 @@ def test_the_canary_stops_it_and_leaves_the_others(atpd, mended):
     mend(mended, range(CAUSES // 2))
     instance = queue.redrive_matching(type=TYPE, rate="50/s", canary=20, by="ops")
     daemon = atpd(processes=1)
-    instance.wait(60)
+    instance.wait(DEADLINE)
     assert (instance.state, instance.reason) == (State.FAILED, Reason.FATAL)
     tried = {key for key, _, _ in redrives()}
     assert len(tried) == 20
@@ -120,7 +120,7 @@ def test_it_goes_on_when_the_canary_has_finished(atpd, mended):
     mend(mended)
     instance = queue.redrive_matching(type=TYPE, canary=20, by="ops")
     daemon = atpd(processes=1)
-    assert instance.wait(60).state == State.FINISHED
+    assert instance.wait(DEADLINE).state == State.FINISHED
     wait_for(lambda: states() == {State.FINISHED: COUNT}, what="all redriven")
     assert len(redrives()) == COUNT
     daemon.stop()
@@ -134,7 +134,7 @@ def test_it_stops_when_what_was_mended_breaks_again(atpd, mended):
     daemon = atpd(processes=2)
     wait_for(lambda: len(redrives()) > 20, what="some more than the canary")
     mended.unlink()
-    assert instance.wait(60).reason == Reason.FATAL
+    assert instance.wait(DEADLINE).reason == Reason.FATAL
     assert "of the last" in instance.log.last().message
     assert len(redrives()) < COUNT
     daemon.stop()
@@ -155,7 +155,7 @@ def test_its_daemon_is_killed_and_each_is_redriven_once(atpd, mended, record):
         )
         own.destroy()
     own = atpd("--type", "atp.redrive", processes=1)
-    assert instance.wait(120).state == State.FINISHED
+    assert instance.wait(DEADLINE).state == State.FINISHED
     wait_for(lambda: not Task.objects.exists(), what="an empty queue")
     assert set(Counter(key for key, _, _ in redrives()).values()) == {1}
     assert record.numbers("ran") == dict.fromkeys(range(COUNT), 2)
@@ -174,7 +174,7 @@ def test_it_is_paused_and_cancelled_like_any_other(atpd, mended):
     wait_for(lambda: queue.get(instance.uuid).state == State.PAUSED, what="a pause")
     done = len(redrives())
     queue.cancel(instance)
-    assert instance.wait(60).reason == Reason.CANCELLED
+    assert instance.wait(DEADLINE).reason == Reason.CANCELLED
     assert len(redrives()) == done < COUNT
     daemon.stop()
 
@@ -193,7 +193,7 @@ def test_all_that_matches_is_deleted(atpd, mended):
     group = queue.error_groups().first()
     instance = queue.delete_matching(error=group, by="ops")
     daemon = atpd(processes=1)
-    assert instance.wait(60).state == State.FINISHED
+    assert instance.wait(DEADLINE).state == State.FINISHED
     assert states() == {State.FAILED: 60}
     daemon.stop()
 
@@ -203,7 +203,7 @@ def test_all_that_matches_is_cancelled(atpd):
     plan = queue.cancel_matching(type=TYPE, dry_run=True)
     instance = queue.cancel_matching(type=TYPE, by="ops")
     daemon = atpd(processes=1)
-    assert instance.wait(60).state == State.FINISHED
+    assert instance.wait(DEADLINE).state == State.FINISHED
     assert plan.count == 30
     cancelled = Instance.objects.filter(reason=Reason.CANCELLED)
     assert cancelled.count() == 30

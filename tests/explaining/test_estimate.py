@@ -77,13 +77,13 @@ def test_four_of_five_starts_come_when_they_were_foretold(atpd, record, tmp_path
     foretold = {}
     daemon = atpd(processes=4)
     for left in (850, 550, 300):
-        wait_for(lambda left=left: Task.objects.count() <= left, timeout=300)
+        wait_for(lambda left=left: Task.objects.count() <= left)
         waiting = list(Task.objects.waiting().order_by("pk").values_list("instance__uuid"))
         for (uuid,) in waiting[:: max(1, len(waiting) // 30)]:
             found = queue.explain(uuid)
             if found.state == "ACCEPTED" and found.starts is not None:
                 foretold[uuid] = found
-    wait_for(lambda: not Task.objects.exists(), timeout=300)
+    wait_for(lambda: not Task.objects.exists())
     daemon.stop()
     fits = []
     for uuid, found in foretold.items():
