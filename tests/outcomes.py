@@ -19,6 +19,7 @@ MOST_LOOKED_AT = 20
 MOST_TEXTS = 5
 WHY = 160
 SLOWEST = 15
+SLOW = 1.0
 
 
 @dataclass
@@ -112,9 +113,13 @@ def _counts(titled):
 
 def _print_slowest(titled):
     results = [(result, title) for title, outcome in titled for result in outcome.results]
-    results.sort(key=lambda pair: -pair[0].seconds)
-    if len(results) > SLOWEST:
+    slow = sorted((pair for pair in results if pair[0].seconds > SLOW), key=_seconds, reverse=True)
+    if slow:
         print("The slowest tests, with their fixtures:")
-        for result, title in results[:SLOWEST]:
+        for result, title in slow[:SLOWEST]:
             print(f"{result.seconds:6.1f} s  {title}: {result.id}")
         print()
+
+
+def _seconds(pair):
+    return pair[0].seconds

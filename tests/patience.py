@@ -13,7 +13,7 @@ import time
 
 VARIABLE = "ATP_TEST_PATIENCE"
 # Seconds of a piece of work on a machine of two processors with nothing else to do.
-QUIET = 0.13
+QUIET = 0.06
 MOST = 4.0
 ROUNDS = 9
 # Settings of a daemon that are the longer the more patient the tests are.
