@@ -51,7 +51,7 @@ OF_DAEMONS = {
     "idle in transaction": {"idle_in_transaction_session_timeout": "1"},
 }
 WORDS = "it's \\ \\' wrong ä $1"
-TEXT = "a\\b\\\\c' \"d\" $1 $atp$ {NULL,x} 漢 \x01"
+TEXT = 'a\\b\\\\c\' "d" $1 $atp$ {NULL,x} 漢 \x01'
 
 
 @pytest.fixture

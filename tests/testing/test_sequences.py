@@ -1,4 +1,4 @@
-"""Tests that set the sequences back: the rows that came with ``migrate`` stay, and are in no way."""
+"""Tests that set the sequences back, beside the rows that came with ``migrate``."""
 
 import pytest
 from django.db import connection
