@@ -7,6 +7,7 @@ from django.apps import AppConfig
 from django.apps import apps as all_apps
 from django.apps.registry import Apps
 from django.conf import settings
+from django.db import connections
 from django.db.models.signals import post_migrate
 from django.utils.module_loading import autodiscover_modules
 
@@ -50,8 +51,10 @@ def _register_types(using: str, apps: Apps = all_apps, **kwargs: Any) -> None:
     """Write the declared Types when the queue's own database has been migrated."""
     from . import queue
     from .conf import settings as own
+    from .store.sequences import keep_ahead
 
     # Not after a migration back: then there is no such model.
     if using == own.DATABASE and "schedule" in apps.all_models["atp"]:
         queue.register_all()
         queue.retire_schedules()
+        keep_ahead(connections[using])

@@ -1,5 +1,7 @@
 """Tests of :mod:`atp.payload.binding`."""
 
+from functools import wraps
+
 import pytest
 
 from atp.exceptions import CorruptData, InvalidInputs
@@ -116,3 +118,29 @@ def test_the_argument_that_does_not_fit_is_named(args, kwargs, argument):
     with pytest.raises(InvalidInputs) as refused:
         bind("x", signature_of(handler), args, kwargs)
     assert refused.value.argument == argument
+
+
+def test_an_input_is_not_called_as_the_context():
+    """Where any name will do, or it would fail at each attempt."""
+
+    def anything(context, **more): ...
+    def by_position(context, /, **more): ...
+
+    with pytest.raises(InvalidInputs, match="'context' is the context"):
+        bind("t", signature_of(anything), (), {"context": 5})
+    assert bind("t", signature_of(by_position), (), {"context": 5}) == {"context": 5}
+
+
+def test_a_decorator_may_take_the_context():
+    def of_no_context(*, path, scale=1): ...
+
+    @wraps(of_no_context)
+    def handler(context, **inputs): ...
+
+    @wraps(keywords)
+    def handing_on(context, **inputs): ...
+
+    assert str(signature_of(handler)) == "(*, path, scale=1)"
+    assert str(signature_of(handing_on)) == str(signature_of(keywords))
+    with pytest.raises(InvalidInputs, match="needs a first parameter"):
+        signature_of(of_no_context)

@@ -9,7 +9,7 @@ from django.core.checks import INFO, run_checks
 from django.db import connections
 
 from atp import checks, conf, task_type
-from atp.checks.queue import _check_sqlite
+from atp.checks.queue import _check_pool, _check_sqlite, check_server
 from atp.verbs.registry import registry
 
 
@@ -197,3 +197,29 @@ def test_folders_that_cannot_be_written(settings, tmp_path):
     found = [*checks.check_scratch(None), *checks.check_storage(None)]
     assert [message.id for message in found] == ["atp.W010", "atp.W011"]
     assert all(f"folder {refused} cannot be written" in message.msg for message in found)
+
+
+@pytest.mark.parametrize(
+    ("pool", "found"),
+    [
+        (True, []),
+        (False, []),
+        ({"max_size": 3}, []),
+        ({"min_size": 2}, ["atp.W016"]),
+        ({"min_size": 0, "max_size": 1}, ["atp.W016"]),
+    ],
+)
+def test_a_pool_has_a_connection_for_each_thread_of_a_daemon(monkeypatch, pool, found):
+    connection = copy.copy(connections["default"])
+    connection.settings_dict = {"OPTIONS": {"pool": pool}}
+    monkeypatch.setattr(connection, "vendor", "postgresql")
+    assert [each.id for each in _check_pool(connection)] == found
+
+
+@pytest.mark.skipif(connections["default"].vendor != "postgresql", reason="that of PostgreSQL")
+def test_a_server_is_asked_only_where_it_may_be(db):
+    assert check_server(None) == []
+    assert check_server(None, databases=["default"]) == []
+    with connections["default"].cursor() as cursor:
+        cursor.execute("SET LOCAL array_nulls = off")
+    assert [each.id for each in check_server(None, databases=["default"])] == ["atp.E018"]

@@ -1161,3 +1161,13 @@ def test_what_is_not_migrated_is_told(transactional_db, name):
             cursor.execute("UPDATE django_migrations SET app = 'atp' WHERE app = 'gone'")
             cursor.execute("ALTER TABLE atp_gate_gone RENAME TO atp_gate")
             cursor.execute("ALTER TABLE atp_task_gone RENAME TO atp_task")
+
+
+def test_a_terminal_that_lacks_a_character_is_shown_it_escaped(db):
+    instance = echo.enqueue(text="x")
+    queue.cancel(instance, by="漢")
+    raw = io.BytesIO()
+    terminal = io.TextIOWrapper(raw, "ascii")
+    call_command("atp", "show", str(instance.uuid), stdout=terminal)
+    terminal.flush()
+    assert rb"\u6f22" in raw.getvalue()

@@ -8,7 +8,7 @@ from django.db import transaction
 from django.test import TestCase
 
 from atp import queue
-from atp.exceptions import DuplicateIdentifier, InvalidInputs, InvalidOption
+from atp.exceptions import DuplicateIdentifier, InvalidInputs, InvalidOption, UnknownInstance
 from atp.models import Inputs, Instance, Task, Type
 from atp.states import State
 from atp.store import get_store
@@ -224,3 +224,13 @@ class TestExisting:
             with pytest.raises(InvalidOption, match=f"existing='{existing}' .* give one"):
                 enqueue()
         assert type.enqueue_many([{}], identifiers=["a"])[0].is_new
+
+
+def test_the_end_of_what_was_removed_is_not_known(db):
+    """The row may be purged, or deleted by an operator, while somebody waits for it."""
+    instance = echo.enqueue()
+    gone = type(instance).objects.get(pk=instance.pk)
+    queue.cancel(instance)
+    queue.delete(instance)
+    with pytest.raises(UnknownInstance, match="any more"):
+        gone._refresh()

@@ -14,6 +14,10 @@ from .settings import with_valid_settings
 
 # A message names this many Types at most.
 NAMED = 10
+# A daemon claims, records and purges on connections of their own.
+FROM_A_POOL = 3
+# The psycopg pool's own.
+_POOL_SIZE = 4
 
 
 @register(Tags.compatibility)
@@ -33,6 +37,7 @@ def check_queue_database(app_configs, **kwargs):
     return [
         *_check_routing(),
         *(_check_sqlite(connection) if connection.vendor == "sqlite" else []),
+        *_check_pool(connection),
     ]
 
 
@@ -96,6 +101,59 @@ def _check_routing():
             f"{found!r}.",
             hint="Add 'atp.router.QueueRouter' to DATABASE_ROUTERS.",
             id="atp.W004",
+        )
+    ]
+
+
+@register(Tags.database)
+@with_valid_settings
+def check_server(app_configs, databases=None, **kwargs):
+    """Check what the queue's database on PostgreSQL is set to, which takes a connection to it."""
+    if settings.DATABASE not in (databases or ()):
+        return []
+    connection = connections[settings.DATABASE]
+    if connection.vendor != "postgresql":
+        return []
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT current_setting('server_encoding'), current_setting('array_nulls')")
+        encoding, nulls = cursor.fetchone()
+    problems = []
+    if encoding != "UTF8":
+        problems.append(
+            checks.Warning(
+                f"The queue's database {settings.DATABASE!r} is in {encoding}: what has a "
+                "character that this lacks cannot be enqueued.",
+                hint="Make the database with ENCODING 'UTF8'.",
+                id="atp.W017",
+            )
+        )
+    if nulls != "on":
+        problems.append(
+            Error(
+                "array_nulls is off in the queue's database: what is enqueued together would have "
+                "the text NULL where there is nothing.",
+                hint="ALTER ROLE … RESET array_nulls, or set it to on.",
+                id="atp.E018",
+            )
+        )
+    return problems
+
+
+def _check_pool(connection):
+    """Check that a pool of psycopg 3 has a connection for each thread of a daemon."""
+    pool = connection.settings_dict.get("OPTIONS", {}).get("pool")
+    if not pool or connection.vendor != "postgresql":
+        return []
+    given = pool if isinstance(pool, dict) else {}
+    most = given.get("max_size") or given.get("min_size", _POOL_SIZE)
+    if most >= FROM_A_POOL:
+        return []
+    return [
+        checks.Warning(
+            f"DATABASES[{connection.alias!r}]['OPTIONS']['pool'] lets each process have {most} "
+            f"connections; a daemon's dispatcher takes {FROM_A_POOL}.",
+            hint=f"Say max_size={FROM_A_POOL} or more.",
+            id="atp.W016",
         )
     ]
 

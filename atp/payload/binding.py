@@ -21,22 +21,48 @@ Signatures = tuple[inspect.Signature, Plain | None]
 Arguments = tuple[tuple[Any, ...], dict[str, Any]]
 
 
+class Inputs(inspect.Signature):
+    """A handler's signature without the context, whose name no input can have."""
+
+    context: str = ""
+
+    def bind(self, /, *args: Any, **kwargs: Any) -> inspect.BoundArguments:
+        if self.context in kwargs:
+            raise TypeError(f"{self.context!r} is the context, and no argument")
+        return super().bind(*args, **kwargs)
+
+
 def signature_of(handler: Callable[..., Any]) -> inspect.Signature:
     """Return the handler's signature without its first parameter, the context.
 
     Raises InvalidInputs if there is no such parameter.
     """
     signature = inspect.signature(handler)
-    parameters = list(signature.parameters.values())
-    if not parameters or parameters[0].kind not in (
-        _P.POSITIONAL_ONLY,
-        _P.POSITIONAL_OR_KEYWORD,
-    ):
+    if not _takes_context(signature):
+        # A decorator may take the context, and leave all else to what it is around.
+        own = inspect.signature(handler, follow_wrapped=False)
+        if _takes_context(own):
+            taken, *_ = own.parameters.values()
+            return _without(taken, list(signature.parameters.values()))
         raise InvalidInputs(
             f"{handler.__qualname__}() needs a first parameter, the context: "
             f"def {handler.__name__}(context, …)"
         )
-    return signature.replace(parameters=parameters[1:])
+    taken, *parameters = signature.parameters.values()
+    return _without(taken, parameters)
+
+
+def _takes_context(signature: inspect.Signature) -> bool:
+    first = next(iter(signature.parameters.values()), None)
+    return first is not None and first.kind in (_P.POSITIONAL_ONLY, _P.POSITIONAL_OR_KEYWORD)
+
+
+def _without(context: inspect.Parameter, parameters: list[inspect.Parameter]) -> Inputs:
+    signature = Inputs(parameters)
+    # What can be given by position alone leaves its name to others.
+    if context.kind is _P.POSITIONAL_OR_KEYWORD:
+        signature.context = context.name
+    return signature
 
 
 def bind(

@@ -12,7 +12,7 @@ from django.db import connections, models
 from django.db.models import F, Q
 
 from ..conf import settings
-from ..exceptions import WaitInTransaction
+from ..exceptions import UnknownInstance, WaitInTransaction
 from ..payload import own
 from ..states import TERMINAL, Reason, State
 from ..words.backoff import Pauses
@@ -209,7 +209,7 @@ class Instance(models.Model):
         and WaitInTransaction inside a transaction, which would never see it end.
         If its Type keeps no FINISHED Instances and the row is gone, it counts as
         FINISHED, because FAILED ones are kept; it then has no Response and no log.
-        For other Types a row that is gone raises DoesNotExist.
+        For other Types a row that is gone, as it was purged or deleted, raises UnknownInstance.
         """
         self._refuse_in_transaction()
         waiting = Pauses(timeout)
@@ -240,5 +240,8 @@ class Instance(models.Model):
             self.refresh_from_db()
         except Instance.DoesNotExist:
             if self.type.retention != timedelta(0):
-                raise
+                raise UnknownInstance(
+                    f"There is no Instance {self.uuid} any more: it was purged or deleted, and how "
+                    "it has ended is not known."
+                ) from None
             self.state, self.progress = State.FINISHED, 1.0

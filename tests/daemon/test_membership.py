@@ -44,3 +44,11 @@ def test_connection_that_is_lost_while_psycopg2_waits_is_told_in_a_line(told):
 @pytest.mark.parametrize("error", [ProgrammingError, ZeroDivisionError])
 def test_fault_of_ours_is_told_with_its_traceback(told, error):
     assert told(error("wrong")).exc_info
+
+
+def test_what_goes_on_failing_is_said_again(told, monkeypatch):
+    """As a pool that has no connection left, while the daemon joins again and again."""
+    first = told(OperationalError("none left"))
+    assert told(OperationalError("none left")) is first
+    monkeypatch.setattr("atp.daemon.membership.membership.SAY_AGAIN", 0.0)
+    assert told(OperationalError("none left")) is not first

@@ -10,6 +10,8 @@ from atp.exceptions import GateChanged
 from atp.models import Gate, LogRecord, Type
 from atp.rows.log import Kind
 from atp.states import Event
+from atp.store.postgresql import shortcuts
+from atp.store.sqlite.look import known
 from atp.store.values import Changes
 from atp.words import log_messages
 
@@ -156,6 +158,30 @@ class TestMany:
         host = world.host()
         counts = [len(host.claim(5, types=[ONE])) for _ in range(28)]
         assert sum(counts) == len(keys)
+
+    @pytest.mark.parametrize("limit", [1, 5])
+    def test_a_look_that_is_broken_off_goes_on_though_claims_need_none_meanwhile(
+        self, world, monkeypatch, limit
+    ):
+        """G9: the claims between two looks are from the lanes that are known."""
+        monkeypatch.setattr("atp.store.rotation.STEPS", 7)
+        monkeypatch.setattr(known, "SLOW", 0.0)
+        for module in (known, shortcuts):
+            monkeypatch.setattr(module, "AGAIN", 1e9)
+        monkeypatch.setattr(known, "TIMES", 1e12)
+        later = world.store.now() + timedelta(hours=1)
+        for n in range(20):
+            world.enqueue(collection=f"lane {n:02}", due=later)
+        world.enqueue(400, collection="a")
+        [key] = world.enqueue(collection="z")
+        host, claimed = world.host(), []
+        for _ in range(12):
+            for _ in range(3):
+                claimed += host.claim(limit, types=[ONE])
+            # The moment ends for which they are relied on.
+            host.memory.shortcut(known.Known).forget()
+            host.memory.shortcut(shortcuts.Ends).until = 0.0
+        assert key in [each.instance for each in claimed]
 
     def test_a_limited_type_with_many_lanes(self, world, monkeypatch):
         monkeypatch.setattr("atp.store.rotation.STEPS", 7)

@@ -10,6 +10,7 @@ import os
 import queue
 import socket
 import threading
+from collections import deque
 from dataclasses import dataclass
 
 from django.db import connections
@@ -102,6 +103,8 @@ class DatabaseThread:
 
     def _run(self):
         self._connection = connections[settings.DATABASE]
+        # With DEBUG Django keeps what was executed, until a request begins.
+        self._connection.queries_log = deque(maxlen=0)
         while True:
             doing, call, then, failed = self._calls.get()
             sent = uptime()

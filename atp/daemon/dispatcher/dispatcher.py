@@ -29,7 +29,7 @@ from ..pool.reader import Reader
 from ..pool.stuck_workers import StuckWorkers
 from ..shared import messages
 from ..system import processes
-from ..system.database import bound_connecting
+from ..system.database import as_stores_expect, bound_connecting
 from . import orphaned
 from .claiming import Claiming
 from .core import Core
@@ -68,6 +68,7 @@ class Dispatcher:
     def _furnish(self):
         """Make what lives as long as the loop. Threads start here, so not before the fork."""
         bound_connecting(settings.STATEMENT_TIMEOUT)
+        as_stores_expect()
         processes.allow_descriptors(6 * self._options.processes + 64)
         identity, store = self._identity, get_store()
         self._core = core = Core(

@@ -16,6 +16,8 @@ JOINING = "joining"
 # A kind of call that failed is forgotten if it is not tried again within this, in seconds,
 # while other calls go through.
 FORGET_AFTER = 1.5
+# What goes on failing is said again after this, in seconds.
+SAY_AGAIN = 60.0
 
 
 class Membership:
@@ -36,6 +38,8 @@ class Membership:
         # The kinds of calls that failed and have not gone through since, and when each failed.
         self._failing = {}
         self._failed_at = 0.0
+        # When the log said last that a kind of call fails.
+        self._said_at = {}
         self._pause = FIRST_PAUSE
 
     def answered(self, result):
@@ -66,7 +70,9 @@ class Membership:
     def _note_failure(self, result):
         if not self._failing:
             self._failed_at = uptime()
-        if result.doing not in self._failing:
+        said = self._said_at.get(result.doing, 0.0)
+        if result.doing not in self._failing or uptime() - said >= SAY_AGAIN:
+            self._said_at[result.doing] = uptime()
             # An error that is not the database's fault is logged with its traceback.
             trace = None if is_outage(result.error) else result.error
             journal.database_failed(doing=result.doing, error=_words(result.error), exc_info=trace)

@@ -21,6 +21,13 @@ def bound_connecting(limit):
         wrapper.settings_dict["OPTIONS"].setdefault("connect_timeout", max(2, int(limit)))
 
 
+def as_stores_expect():
+    """Let this process's transactions be as a store expects them, whatever the project's are."""
+    wrapper = connections[settings.DATABASE]
+    if wrapper.vendor == "postgresql":
+        wrapper.settings_dict["OPTIONS"].pop("isolation_level", None)
+
+
 def close_connections():
     """Close every connection of this process, and the pools that some of them come from."""
     connections.close_all()

@@ -21,6 +21,10 @@ class Command(BaseCommand):
             added.add_argument("--json", action="store_true", help="print JSON and nothing else")
 
     def handle(self, *args, **options):
+        # What a terminal has no character for is escaped.
+        reconfigure = getattr(self.stdout, "reconfigure", None)
+        if reconfigure is not None:
+            reconfigure(errors="backslashreplace")
         chosen = next(s for s in subcommands() if s.name == options["subcommand"])(self)
         try:
             document = chosen.run(options)

@@ -45,7 +45,10 @@ class Records(ABC):
         return Delivered(refused=write(entries, daemon=daemon))
 
     def limit_waiting(self, seconds: float) -> None:  # noqa: B027 (a store without locks of rows has no limit)
-        """Let no statement on this thread's connection wait longer for a lock of others."""
+        """Make this thread's connection a daemon's: no statement waits longer for a lock of others.
+
+        What a role or a database sets that a daemon relies on is set as it should be.
+        """
 
     def is_lock(self, error: BaseException) -> bool:
         """Tell whether a call failed only because somebody else held a lock for too long.

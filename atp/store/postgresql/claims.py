@@ -52,7 +52,7 @@ class Claims(ORMClaims):
             known_part.looked(claimed, limit)
         if not ends and not part:
             shortcut.looked(look)
-        memory.rotation.skip(cut)
+        memory.rotation.skip(shortcut.cut if ends else cut)
         return claimed
 
     def _followed(self, look, *args, **kwargs):

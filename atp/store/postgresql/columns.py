@@ -41,7 +41,7 @@ def _response_parameters(responses):
         return {"content_types": [], "data": [], "files": [], "sizes": []}
     return {
         "content_types": [response and response.content_type for response in responses],
-        "data": [response and response.data for response in responses],
+        "data": texts([response and _bytes(response.data) for response in responses]),
         "files": [response and response.file for response in responses],
         "sizes": [response and response.size for response in responses],
     }
@@ -105,6 +105,11 @@ def _add_log(columns, move):
     columns["whos"].append(move.who)
     columns["messages"].append(move.message)
     columns["details"].append(move.detail)
+
+
+def _bytes(data):
+    """Return bytes as the text by which the server reads them, whatever a session sets."""
+    return None if data is None else f"\\x{data.hex()}"
 
 
 def _epoch(time):

@@ -25,12 +25,15 @@ PART, ALL_AGAIN = 24, 0.1
 class Ends:
     """The ends of the last claims, by Type and collection: priority and due time.
 
-    While that is relied on, claims begin there and not at the beginning of each lane.
+    While that is relied on, claims begin there and not at the beginning of each lane. ``cut``
+    says where the last look at everything was broken off, as pairs of a Type and a collection:
+    the next one goes on there, wherever the claims between them end.
     """
 
     def __init__(self):
         self._lanes = {}
         self.until = 0.0
+        self.cut = []
         # Whether other lanes are looked for between those that are known.
         self.looks_between = True
 
@@ -53,6 +56,7 @@ class Ends:
 
         They begin at the ends if it was slow, or if there was too much to look at all.
         """
+        self.cut = look.cut or []
         looked, is_long = look.looked or 0.0, look.steps >= MANY
         each = looked / max(1, len(self._lanes))
         is_slow = looked > (SLOW_OF_MANY if is_long else SLOW)

@@ -50,6 +50,7 @@ class Claims(Asking, Waiting, ORMClaims):
             if known:
                 claimed = pick(found=[(*lane, None) for lane in known], least=limit)
                 if claimed:
+                    rotation.skip(shortcut.cut)
                     return claimed
                 shortcut.forget()
             claimed = pick(found=found)
@@ -93,8 +94,8 @@ class Claims(Asking, Waiting, ORMClaims):
             # What it has not come to may be due as it was.
             names = {lane[:2] for lane in found}
             found += [(*lane, None) for lane in shortcut.last if lane not in names]
-        shortcut.found(found, limit, time.thread_time() - began)
         cut = [(keys[key], collection) for key, collection in cut]
+        shortcut.found(found, cut, limit, time.thread_time() - began)
         if found or situation.is_late:
             return situation, found, cut
         rotation.skip(cut)

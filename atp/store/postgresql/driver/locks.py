@@ -2,7 +2,8 @@
 
 An application, an operator or a stopped client may keep any row locked, for however
 long. The server is told how long a statement may wait for such a lock. What is behind
-one is left for later, and everything else goes on.
+one is left for later, and everything else goes on. With that come the other settings of a
+daemon's session.
 """
 
 from contextlib import contextmanager
@@ -13,6 +14,7 @@ from ....models import Edge, Instance, Node, Response, Task, Type
 from ...common.base import ORMBase
 from ...values import Delivered, Note
 from .cursors import cursor_of
+from .own_settings import of_session, of_transaction
 from .sessions import session_of
 from .statements import is_pooled, waiting
 
@@ -28,17 +30,20 @@ class Locks(ORMBase):
             return
         with cursor_of(self.connection) as cursor:
             if not is_pooled(cursor):
-                cursor.execute(waiting("SET", seconds))
+                version = self.connection.pg_version
+                cursor.execute(f"{of_session(version)}; {waiting('SET', seconds)}")
         session.lock_timeout = seconds
 
     @contextmanager
     def atomic(self):
+        is_outermost = not self.connection.in_atomic_block
         with super().atomic():
             session = session_of(self.connection)
             if session.lock_timeout is not None and session.is_pooled:
                 # The next transaction may have another backend.
+                own = of_transaction(self.connection.pg_version, is_outermost=is_outermost)
                 with cursor_of(self.connection) as cursor:
-                    cursor.execute(waiting("SET LOCAL", session.lock_timeout))
+                    cursor.execute(f"{own}; {waiting('SET LOCAL', session.lock_timeout)}")
             yield
 
     def is_lock(self, error):

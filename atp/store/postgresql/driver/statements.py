@@ -15,6 +15,7 @@ from django.db import DatabaseError, transaction
 
 from .cursors import Bare
 from .literals import literal
+from .own_settings import of_transaction
 from .sessions import session_of
 
 # So often a statement is executed on a connection before it is prepared: a
@@ -124,11 +125,13 @@ def execute(cursor, name, parameters, *, prepared=True, fixed=frozenset()):
     """
     wanted = statement(name, fixed)
     if wanted.of_daemons and not _plans_own_way(cursor):
+        is_outermost = not cursor.db.in_atomic_block
         with transaction.atomic(using=cursor.db.alias):
-            cursor.execute(planning("SET LOCAL"))
             lock_timeout = _session(cursor).lock_timeout
             if lock_timeout is not None:
-                cursor.execute(waiting("SET LOCAL", lock_timeout))
+                own = of_transaction(cursor.db.pg_version, is_outermost=is_outermost)
+                cursor.execute(f"{own}; {waiting('SET LOCAL', lock_timeout)}")
+            cursor.execute(planning("SET LOCAL"))
             cursor.execute(wanted.text, parameters)
         return
     if prepared and _is_prepared(cursor, wanted):

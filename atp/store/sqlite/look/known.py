@@ -13,10 +13,13 @@ class Known:
     """The lanes that the last look has found, relied on for a moment.
 
     A claim for more than there are lanes in ``last`` relies on them. One for fewer looks at all.
+    ``cut`` says where that look was broken off, as pairs of a Type and a collection: the next
+    one goes on there, wherever the claims between them end.
     """
 
     def __init__(self):
         self.last = []
+        self.cut = []
         self._until = 0.0
 
     def lanes(self, limit):
@@ -28,8 +31,9 @@ class Known:
     def forget(self):
         self._until = 0.0
 
-    def found(self, lanes, limit, seconds):
+    def found(self, lanes, cut, limit, seconds):
         """Remember the lanes that a look for up to ``limit`` found in so many seconds."""
+        self.cut = cut
         self.last = [(type, collection) for type, collection, _ in lanes[:MANY]]
         if seconds > SLOW and len(lanes) <= MANY and len(lanes) < limit:
             self._until = time.monotonic() + min(AGAIN, TIMES * seconds)

@@ -1,0 +1,120 @@
+"""Settings that a role has on the server: a daemon relies on none of them (G1, G11)."""
+
+import json
+
+import pytest
+from django.db import connection
+
+from atp.models import LogRecord, Response
+from atp.states import State
+
+from ..app import tasks, tasks_daemon
+
+pytestmark = pytest.mark.skipif(connection.vendor != "postgresql", reason="that of PostgreSQL")
+
+# Of every session: how texts are read and written, and how statements are planned.
+OF_EVERYBODY = {
+    "reading": {
+        "standard_conforming_strings": "off",
+        "escape_string_warning": "off",
+        "backslash_quote": "off",
+        "bytea_output": "escape",
+        "quote_all_identifiers": "on",
+        "transform_null_equals": "on",
+        "client_encoding": "LATIN1",
+        "lc_messages": "C",
+    },
+    "times": {
+        "TimeZone": "Asia/Kolkata",
+        "extra_float_digits": "-15",
+    },
+    "planning": {
+        "plan_cache_mode": "force_custom_plan",
+        "enable_seqscan": "off",
+        "enable_indexscan": "off",
+        "enable_nestloop": "off",
+        "from_collapse_limit": "1",
+        "jit_above_cost": "0",
+    },
+    "serializable": {"default_transaction_isolation": "serializable"},
+    "repeatable": {"default_transaction_isolation": "'repeatable read'"},
+}
+# Of a daemon's sessions; with these an application would have to expect anything.
+OF_DAEMONS = {
+    # Some driver reads no times then, or no intervals.
+    "styles": {"DateStyle": "German, DMY", "IntervalStyle": "postgres_verbose"},
+    "nulls": {"array_nulls": "off"},
+    "read-only": {"default_transaction_read_only": "on"},
+    "lock": {"lock_timeout": "1"},
+    "statement": {"statement_timeout": "1"},
+    "idle": {"idle_session_timeout": "150"},
+    "idle in transaction": {"idle_in_transaction_session_timeout": "1"},
+}
+WORDS = "it's \\ \\' wrong ä $1"
+TEXT = 'a\\b\\\\c\' "d" $1 $atp$ {NULL,x} 漢 \x01'
+
+
+@pytest.fixture
+def role(transactional_db):
+    """Set something of this role, in this database, for every session that begins from now on."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT quote_ident(current_user), quote_ident(current_database())")
+        user, database = cursor.fetchone()
+        whose = f"ALTER ROLE {user} IN DATABASE {database}"
+
+    def say(values):
+        with connection.cursor() as cursor:
+            for name, value in values.items():
+                cursor.execute(f"{whose} SET {name} = {value if ',' in value else _said(value)}")
+
+    yield say
+    with connection.cursor() as cursor:
+        cursor.execute(f"{whose} RESET ALL")
+    connection.close()
+
+
+def _said(value):
+    return value if value.startswith("'") else f"'{value}'"
+
+
+def run(atpd):
+    """Run what needs each statement of a daemon; everything ends as it has to."""
+    answered = tasks_daemon.answer.enqueue(kind="png", size=10)
+    text = tasks.echo.enqueue(text=TEXT)
+    many = tasks_daemon.noop.enqueue_many([{}] * 40)
+    unkept = [tasks_daemon.unkept.enqueue() for _ in range(3)]
+    failed = [tasks_daemon.error.enqueue(words=WORDS) for _ in range(3)]
+    again = tasks_daemon.again.enqueue(times=3)
+    daemon = atpd("--drain")
+    assert daemon.wait() == 0, daemon.log_path.read_text()
+    for instance in (answered, text, again, *many):
+        instance.refresh_from_db()
+        assert instance.state == State.FINISHED, daemon.log_path.read_text()
+    for instance in failed:
+        instance.refresh_from_db()
+        assert instance.state == State.FAILED, daemon.log_path.read_text()
+        last = LogRecord.objects.filter(instance=instance.pk).order_by("pk").last()
+        assert WORDS in last.message, daemon.log_path.read_text()
+    assert not type(text).objects.filter(pk__in=[each.pk for each in unkept])
+    assert json.loads(_data(text)) == {"text": TEXT}
+    assert _data(answered) == b"\x89PNG" + b"\x00" * 10
+    return daemon
+
+
+def _data(instance):
+    return bytes(Response.objects.get(instance=instance.pk).data)
+
+
+@pytest.mark.parametrize("values", OF_EVERYBODY.values(), ids=OF_EVERYBODY)
+def test_of_every_session(atpd, role, values):
+    role(values)
+    connection.close()
+    daemon = run(atpd)
+    assert len(daemon.facts("joined")) == 1, daemon.log_path.read_text()
+
+
+@pytest.mark.parametrize("values", OF_DAEMONS.values(), ids=OF_DAEMONS)
+def test_of_a_daemons_sessions(atpd, role, values):
+    role(values)
+    daemon = run(atpd)
+    assert len(daemon.facts("joined")) == 1, daemon.log_path.read_text()

@@ -1,0 +1,38 @@
+"""Tests that set the sequences back, beside the rows that came with ``migrate``."""
+
+import pytest
+from django.db import connection
+from django.test import TransactionTestCase
+
+from atp import queue
+from atp.models import LogRecord, Type
+
+from ..app.tasks import echo
+
+pytestmark = pytest.mark.each_database
+
+
+def enqueue_all():
+    """Write rows to each table to which a registration writes, too."""
+    queue.register_all()
+    assert Type.objects.exists()
+    instance = echo.enqueue(a=1)
+    queue.hold(echo)
+    queue.limit(echo, max_running=5)
+    assert LogRecord.objects.filter(instance=instance.pk).exists()
+
+
+@pytest.mark.django_db(reset_sequences=True)
+def test_a_test_of_pytest():
+    enqueue_all()
+
+
+class TestCases(TransactionTestCase):
+    reset_sequences = True
+
+    def test_first(self):
+        enqueue_all()
+
+    def test_second(self):
+        enqueue_all()
+        assert connection.vendor != "postgresql" or echo.enqueue().pk < 10
