@@ -2,7 +2,7 @@
 
 from importlib.util import find_spec
 
-from . import environment
+from . import environment, log_sinks
 
 SECRET_KEY = "of the tests only"
 DEBUG = False
@@ -81,6 +81,9 @@ ATP = {
     "BACKOFF": 0.1,
     "BACKOFF_MAX": 1.0,
 } | environment.atp_settings()
+
+# Nothing, but in daemons of tests/daemon/test_log_sinks.py and of the chaos suite.
+LOGGING = log_sinks.config()
 
 # Where there is django.tasks, or its backport.
 if find_spec("django.tasks") or find_spec("django_tasks"):
