@@ -2,9 +2,9 @@
 
 ``ATP_TEST_SINK`` is JSON. ``what`` is bad: a handler, its formatter, a filter of the logger, the
 factory of records, the closing of the handler, or nothing; "stderr" is a plain StreamHandler,
-"queue" a QueueHandler whose listener is started by ``process_started``. ``how`` is it bad: it
-raises or blocks, at level ERROR, for as long as the file ``until`` is missing. ``logger`` has
-it, and what comes through is written to the file ``path``.
+"queue" a QueueHandler whose listener is started by ``process_started``. ``how`` is it bad, at
+level ERROR: it raises or blocks; with ``as_told`` what that file says, if it is there. The loggers
+named in ``logger`` have it, and what comes through is written to the file ``path``.
 """
 
 import json
@@ -22,11 +22,19 @@ def misbehave(what, level=logging.ERROR):
     """Raise, or stand, as long as it is told to."""
     if SINK["what"] != what or level < logging.ERROR:
         return
-    until = Path(SINK.get("until", "/nowhere"))
-    while not until.exists():
-        if SINK["how"] == "raise":
+    while how := _how():
+        if how == "raise":
             raise RuntimeError("the log server is away")
         time.sleep(0.02)
+
+
+def _how():
+    if "as_told" not in SINK:
+        return SINK["how"]
+    try:
+        return Path(SINK["as_told"]).read_text()
+    except FileNotFoundError:
+        return ""
 
 
 def role():
@@ -97,14 +105,14 @@ def config():
     kinds = {"stderr": logging.StreamHandler, "queue": Queueing}
     sink = {"()": kinds.get(SINK["what"], Sink), "formatter": "bad"}
     entry = {"handlers": ["sink"], "filters": ["bad"], "level": "DEBUG"}
-    logger = SINK.get("logger", "root")
+    names = SINK.get("logger", "root").split()
     return {
         "version": 1,
         "disable_existing_loggers": False,
         "filters": {"bad": {"()": BadFilter}},
         "formatters": {"bad": {"()": BadFormatter}},
         "handlers": {"sink": sink},
-        **({"root": entry} if logger == "root" else {"loggers": {logger: entry}}),
+        **({"root": entry} if names == ["root"] else {"loggers": dict.fromkeys(names, entry)}),
     }
 
 

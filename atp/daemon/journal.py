@@ -9,6 +9,7 @@ import logging
 from datetime import UTC, datetime
 
 from .sinks import records
+from .sinks.guard import complaints
 from .sinks.interception import loggers
 from .system.stderr import NonBlockingHandler
 
@@ -89,6 +90,7 @@ FACTS = {
     "planned": (_D, "planned {slots} slots of schedules: {enqueued} Instances enqueued"),
     "purged": (_I, "{count} Instances removed after their retention"),
     "purge_failed": (_W, "what retention allows to remove was not removed: {error}"),
+    "handlers_failed": (_E, "the project's log handlers: {what}"),
     "lines_dropped": (_W, "lines of the log dropped, as the project's handlers stood: {count}"),
     "receiver_failed": (_E, "a receiver of process_started failed in the {role}: {error!r}"),
     "reloading": (_I, "{file} changed: starting anew"),
@@ -164,11 +166,12 @@ def configure(style, verbosity=1):
     root, are left to it.
     """
     Style.is_json = style == "json"
+    complaints.formatter = JSONFormatter() if style == "json" else TextFormatter()
     parent = logging.getLogger("atp")
     if style is None and parent.hasHandlers():
         return
     handler = NonBlockingHandler()
-    handler.setFormatter(JSONFormatter() if style == "json" else TextFormatter())
+    handler.setFormatter(complaints.formatter)
     parent.handlers = [handler]
     parent.propagate = False
     parent.setLevel({0: logging.WARNING, 1: logging.INFO}.get(verbosity, logging.DEBUG))

@@ -28,7 +28,7 @@ BAD = [
     ("handler", "block", "root", False),
     ("handler", "block", "atp.daemon", True),
     ("formatter", "raise", "atp", False),
-    ("formatter", "block", "atp.worker", True),
+    ("formatter", "block", "atp.daemon", True),
     ("filter", "raise", "atp.worker", True),
     ("filter", "block", "atp.daemon", True),
     ("factory", "raise", "root", False),
@@ -116,8 +116,8 @@ def test_a_process_is_made_ready_when_it_begins(atpd, tmp_path):
     """The listener of a QueueHandler, started by process_started in each process; one fails."""
     failing = types.error.enqueue()
     sink = Lines(tmp_path / "lines")
-    told = {"what": "queue", "path": str(sink.path), "fails": "worker"}
-    daemon = atpd(processes=2, own_log=False, sink={**told, "fails": "supervisor"})
+    told = {"what": "queue", "path": str(sink.path), "fails": "supervisor"}
+    daemon = atpd(processes=2, own_log=False, sink=told)
     wait_for(lambda: ended([failing]))
 
     def lines(event):

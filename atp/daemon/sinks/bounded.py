@@ -52,7 +52,7 @@ class Bounded:
             return
         if self._skipped:
             skipped, self._skipped = self._skipped, 0
-            complaints.tell(f"{skipped} lines of ATP were not given to the project's log handlers")
+            complaints.tell(f"lines of ATP that they were not given: {skipped}")
         with self._time_out(LONGEST + 1):
             self._call(call)
 
@@ -69,8 +69,8 @@ class Bounded:
         except _Cut:
             self._rests_until = time.monotonic() + REST
             complaints.tell(
-                f"the project's log handlers took over {LONGEST:g} s for a line of ATP in a "
-                f"worker: they are given none for {REST:g} s"
+                f"they took over {LONGEST:g} s for a line of ATP in a worker, which gives them "
+                f"none for {REST:g} s"
             )
         except BaseException as error:
             complaints.tell(RAISED, error)

@@ -1,9 +1,10 @@
 """Guarded calls of the project's log handlers: what they raise costs their own lines alone."""
 
 import contextlib
+import logging
+import os
 import threading
 import time
-import traceback
 
 from django.db import connections
 
@@ -11,7 +12,7 @@ from ..system import stderr
 
 # What a handler raises is told on standard error this often, in seconds.
 TELL_EVERY = 10.0
-RAISED = "a log handler, filter or formatter of the project raised"
+RAISED = "one raised, or a filter or formatter"
 
 _thread = threading.local()
 
@@ -51,10 +52,15 @@ def close_broken_connections():
 
 
 class Complaints:
-    """What is wrong with the handlers, on standard error: never waiting, and not too often."""
+    """What is wrong with the handlers, on standard error: never waiting, and not too often.
+
+    It is the line of ``journal.handlers_failed(what=…)``, past all loggers.
+    """
 
     def __init__(self):
-        self._due, self._more, self._write = 0.0, 0, None
+        self._due, self._more = 0.0, 0
+        self._file = self._write = None
+        self.formatter = logging.Formatter()
 
     def tell(self, what, error=None):
         """Write it, with the traceback of the error; what comes too soon is counted."""
@@ -62,19 +68,24 @@ class Complaints:
         if now < self._due:
             self._more += 1
             return
-        text = f"{what}\n"
         if self._more:
-            text = f"{what} (and {self._more} more complaints of this kind before)\n"
+            what = f"{what} (complaints since the last line: {self._more})"
         self._due, self._more = now + TELL_EVERY, 0
         with contextlib.suppress(Exception):
-            if error is not None:
-                text += "".join(traceback.format_exception(error))
-            self.write(text)
+            exc_info = error and (type(error), error, error.__traceback__)
+            words = f"the project's log handlers: {what}"
+            record = logging.LogRecord("atp.daemon", logging.ERROR, "", 0, words, (), exc_info)
+            record.fact, record.values = "handlers_failed", {"what": what}
+            line = self.formatter.format(record) + "\n"
+            self._writer()(line.encode("utf-8", "backslashreplace"))
 
-    def write(self, text):
-        """Write to standard error as it is now: a worker has another than its parent."""
-        with contextlib.suppress(OSError):
-            stderr.writer(2)(text.encode("utf-8", "backslashreplace"))
+    def _writer(self):
+        # Standard error as it is now: a worker has another than its parent.
+        status = os.fstat(2)
+        if self._file != (status.st_dev, status.st_ino):
+            self._file = status.st_dev, status.st_ino
+            self._write = stderr.writer(2)
+        return self._write
 
 
 complaints = Complaints()

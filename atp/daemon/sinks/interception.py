@@ -58,8 +58,13 @@ class Loggers:
         def handle(logger, record):
             if not self._applies():
                 return original(logger, record)
-            if is_standard and records.is_ours_alone(logger):
-                return guarded(original, logger, record)
+            ours, is_all = records.handlers_of_atp(logger) if is_standard else ([], False)
+            for handler in ours:
+                if record.levelno >= handler.level:
+                    guarded(handler.handle, record)
+            if is_all:
+                return None
+            record._is_written = bool(ours)
             return self._take(partial(_handle, original, logger), logger, record)
 
         return handle

@@ -38,9 +38,7 @@ class LogThread:
             return
         self._dropped += 1
         if self._dropped == 1:
-            complaints.tell(
-                f"the project's log handlers stand: {MOST_WAITING} lines wait, more are dropped"
-            )
+            complaints.tell(f"they stand: {MOST_WAITING} lines wait, further ones are dropped")
 
     def _run(self):
         while (call := self._calls.get()) is not None:

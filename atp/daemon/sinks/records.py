@@ -29,19 +29,22 @@ def is_standard(function):
     return code is not None and code.co_filename == logging.Logger.makeRecord.__code__.co_filename
 
 
-def is_ours_alone(logger):
-    """Whether what this logger takes comes to ATP's own handler, and to no code of the project."""
-    if type(logger) is not logging.Logger or logger.filters:
-        return False
+def handlers_of_atp(logger):
+    """Return ATP's own handlers of what this logger takes, and whether it has no others.
+
+    They never wait. Where the project decides what comes to them, they count as others.
+    """
+    if type(logger) is not logging.Logger or logger.filters or logger.disabled:
+        return [], False
     if logging.getLogRecordFactory() is not logging.LogRecord:
-        return False
-    if not is_standard(logging.Logger.callHandlers):
-        return False
+        return [], False
     found = []
     while logger is not None:
         found += logger.handlers
         logger = logger.parent if logger.propagate else None
-    return bool(found) and all(map(_is_ours, found))
+    ours = [each for each in found if _is_ours(each)]
+    is_all = bool(found) and len(ours) == len(found)
+    return ours, is_all and is_standard(logging.Logger.callHandlers)
 
 
 def _is_ours(handler):

@@ -18,7 +18,10 @@ LONGEST_LINE = 64 * 1024
 
 
 class NonBlockingHandler(logging.Handler):
-    """Writes lines to standard error; never blocks, never raises."""
+    """Writes lines to standard error; never blocks, never raises.
+
+    A record that ``_is_written`` was here before it was handed to the project's handlers.
+    """
 
     def __init__(self, descriptor=2):
         super().__init__()
@@ -26,6 +29,8 @@ class NonBlockingHandler(logging.Handler):
         self._dropped = 0
 
     def emit(self, record):
+        if getattr(record, "_is_written", False):
+            return
         try:
             line = _shortened(self.format(record)) + "\n"
             if self._dropped:
