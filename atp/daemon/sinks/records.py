@@ -60,7 +60,7 @@ def made(logger, level, message, exc_info=None, extra=None):
     elif exc_info and not isinstance(exc_info, tuple):
         exc_info = sys.exc_info()
     record = logging.LogRecord(logger.name, level, __file__, 0, message, (), exc_info or None)
-    record.__dict__.update(extra or {})
+    record.__dict__ |= extra or {}
     record.__dict__[_BARE] = tuple(extra or ())
     return record
 
@@ -77,7 +77,7 @@ def completed(logger, record):
         extra={name: facts[name] for name in extra},
     )
     made.exc_text = record.exc_text
-    made.__dict__.update({name: facts[name] for name in _ORIGIN if name in facts})
+    made.__dict__ |= {name: facts[name] for name in _ORIGIN if name in facts}
     return made
 
 

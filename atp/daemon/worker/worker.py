@@ -21,6 +21,7 @@ from ..shared.channel import Closed
 from ..shared.outcome import DONE, PUT_OFF
 from ..shared.packing import unpacked
 from ..shared.running_page import NEVER
+from ..sinks.worker_lines import guard_own_lines
 from ..system import memory, processes
 from . import execution
 from .checkpoints import Checkpoints
@@ -29,7 +30,6 @@ from .context_variables import ContextVariables
 from .interruption import Interruption
 from .leftovers import Leftovers, Unkillable, has_children
 from .lifelines import Lifelines
-from .own_lines import guard_own_lines
 from .pauses import Pauses
 from .preparing import open_root_logger, share_caches
 from .process_state import ProcessState

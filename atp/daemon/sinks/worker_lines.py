@@ -3,8 +3,8 @@
 from contextlib import contextmanager
 
 from ..shared.running_page import NEVER
-from ..sinks.bounded import Bounded
 from ..system.processes import uptime
+from .bounded import Bounded
 
 
 def guard_own_lines(page, slot, interruption):
