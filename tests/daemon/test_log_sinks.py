@@ -53,6 +53,7 @@ def test_bad_handlers_cost_their_own_lines(atpd, record, flag, tmp_path, bad):
     dispatcher = daemon.dispatcher()
     # Together more than a pipe holds.
     failing = [types.error.enqueue(words="x" * 8000) for _ in range(FAILING)]
+    failing += [types.hasty_error.enqueue() for _ in range(2)]
     crashing = types.crash_once.enqueue(path=str(record))
     wait_for(lambda: ended([*failing, crashing]), what="the end of all but the neighbour")
     flag.touch()
