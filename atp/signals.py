@@ -13,3 +13,8 @@ handler_started = Signal()
 # ``outcome``: the end that the handler brought about. No worker is left to send it where that was
 # killed, or where no handler ran: a hook is enqueued with every end.
 handler_ended = Signal()
+# Sent in each process of a daemon when it begins, after its fork. Argument: ``role``, which is
+# "supervisor", "log" (the process that calls the project's log handlers for the supervisor),
+# "dispatcher" or "worker". Threads that a receiver starts live in that process, but the supervisor
+# is to have none: it forks the others.
+process_started = Signal()

@@ -2,7 +2,7 @@
 
 from importlib.util import find_spec
 
-from . import environment, patience
+from . import environment, log_sinks, patience
 
 SECRET_KEY = "of the tests only"
 DEBUG = False
@@ -84,6 +84,9 @@ ATP = patience.scaled(
     }
     | environment.atp_settings()
 )
+
+# Nothing, but in daemons of tests/daemon/test_log_sinks.py and of the chaos suite.
+LOGGING = log_sinks.config()
 
 # Where there is django.tasks, or its backport.
 if find_spec("django.tasks") or find_spec("django_tasks"):

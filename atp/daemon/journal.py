@@ -8,6 +8,9 @@ import json
 import logging
 from datetime import UTC, datetime
 
+from .sinks import records
+from .sinks.guard import complaints
+from .sinks.interception import loggers
 from .system.stderr import NonBlockingHandler
 
 logger = logging.getLogger("atp.daemon")
@@ -87,6 +90,9 @@ FACTS = {
     "planned": (_D, "planned {slots} slots of schedules: {enqueued} Instances enqueued"),
     "purged": (_I, "{count} Instances removed after their retention"),
     "purge_failed": (_W, "what retention allows to remove was not removed: {error}"),
+    "handlers_failed": (_E, "the project's log handlers: {what}"),
+    "lines_dropped": (_W, "lines of the log dropped, as the project's handlers stood: {count}"),
+    "receiver_failed": (_E, "a receiver of process_started failed in the {role}: {error!r}"),
     "reloading": (_I, "{file} changed: starting anew"),
     "not_reloading": (_W, "{file} changed, but cannot be loaded: {error}"),
 }
@@ -99,16 +105,24 @@ def __getattr__(name):
     level, words = FACTS[name]
 
     def emit(*, exc_info=None, **values):
-        if logger.isEnabledFor(level):
-            message = words.format_map(values)
-            logger.log(level, message, exc_info=exc_info, extra={"fact": name, "values": values})
+        if tells(name):
+            extra = {"fact": name, "values": values}
+            loggers.emit(logger, level, _text(name, words, values), exc_info, extra)
 
     return emit
 
 
 def tells(name):
     """Whether this fact is told at all: what happens often should ask before it collects facts."""
-    return logger.isEnabledFor(FACTS[name][0])
+    return records.is_enabled(logger, FACTS[name][0])
+
+
+def _text(name, words, values):
+    """Return the words of a fact. An exception may raise when it is asked for its own."""
+    try:
+        return words.format_map(values)
+    except Exception:
+        return f"{name} {sorted(values)}"
 
 
 class Style:
@@ -120,12 +134,16 @@ class Style:
 class TextFormatter(logging.Formatter):
     """One line for people: local time, level, process, words."""
 
+    is_of_atp = True
+
     def __init__(self):
         super().__init__("%(asctime)s %(levelname)-7s %(process)d %(message)s")
 
 
 class JSONFormatter(logging.Formatter):
     """One JSON object a line: time, level, pid, fact, message, and the fact's values."""
+
+    is_of_atp = True
 
     def format(self, record):
         line = {
@@ -148,11 +166,12 @@ def configure(style, verbosity=1):
     root, are left to it.
     """
     Style.is_json = style == "json"
+    complaints.formatter = JSONFormatter() if style == "json" else TextFormatter()
     parent = logging.getLogger("atp")
     if style is None and parent.hasHandlers():
         return
     handler = NonBlockingHandler()
-    handler.setFormatter(JSONFormatter() if style == "json" else TextFormatter())
+    handler.setFormatter(complaints.formatter)
     parent.handlers = [handler]
     parent.propagate = False
     parent.setLevel({0: logging.WARNING, 1: logging.INFO}.get(verbosity, logging.DEBUG))

@@ -6,6 +6,9 @@ import socket
 from dataclasses import dataclass, field
 from functools import lru_cache
 
+# The number of Types that are named in the first line of the log.
+NAMED = 10
+
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
@@ -47,3 +50,10 @@ def hostname():
     With a colon and a pid behind it, it is the ``who`` of a log record.
     """
     return socket.gethostname()[:190]
+
+
+def named(types):
+    """Return the Types in words, the first of them if there are many."""
+    if len(types) > NAMED:
+        return f"{', '.join(types[:NAMED])} and {len(types) - NAMED} more"
+    return ", ".join(types) or "none"

@@ -2,7 +2,7 @@
 
 from django.apps import AppConfig
 
-from .. import environment, nonsense
+from .. import environment, log_sinks, nonsense
 
 
 class TestsConfig(AppConfig):
@@ -11,6 +11,7 @@ class TestsConfig(AppConfig):
     def ready(self):
         from atp.verbs.schedules import declared
 
+        log_sinks.connect()
         # It would enqueue something in the middle of a test.
         declared.remove("each-ten-seconds")
         if environment.is_nonsense():

@@ -185,6 +185,12 @@ def error(context, *, words="went wrong"):
     raise ValueError(words)
 
 
+@task_type("daemon.hasty_error", timeout=2.0, max_restarts=0)
+def hasty_error(context):
+    """Raise, with a time-out that is shorter than what log handlers may take in a worker."""
+    raise ValueError("went wrong")
+
+
 @task_type("daemon.exit")
 def leave(context):
     """Try to end the worker the polite way."""

@@ -53,8 +53,11 @@ class Fleet:
             options = (*self._types, "--grace", str(GRACE))
             way = self._server.new_way() if self._server else None
             own = {"DATABASE_URL": way.url} if way else {}
-            atpd = Atpd(self._folder, *options, processes=PROCESSES, environment=own)
-            member = Member(atpd, way)
+            told = self._folder / f"logging-{len(self.members)}"
+            loggers = "atp.daemon atp.worker"
+            sink = {"what": "handler", "as_told": str(told), "logger": loggers, "path": os.devnull}
+            atpd = Atpd(self._folder, *options, processes=PROCESSES, environment=own, sink=sink)
+            member = Member(atpd, way, told)
             self.members.append(member)
         return f"daemon {member.pid}"
 
@@ -78,6 +81,8 @@ class Fleet:
             return self._leave(member, action)
         if action.name == "cut_off":
             return self._cut_off(member, action)
+        if action.name == "break_logging":
+            return self._break_logging(member, action)
         verb, _, target = action.name.partition("_")
         if verb == "stop":
             return self._stop(member, target, action)
@@ -159,6 +164,17 @@ class Fleet:
         member.way.open()
         self.note(action.name, since, member)
         return f"daemon {member.pid}, {ended} connections, for {uptime() - since:.2f} s"
+
+    def _break_logging(self, member, action):
+        """Have the log handlers of a daemon raise, or stand, for a while."""
+        since = uptime()
+        if member.logging.exists():
+            return "its log handlers are bad already"
+        member.logging.write_text(action.how)
+        time.sleep(action.span)
+        member.logging.unlink()
+        self.note(action.name, since, member)
+        return f"daemon {member.pid}, {action.how}, for {uptime() - since:.2f} s"
 
     def _leave(self, member, action):
         with self._lock:

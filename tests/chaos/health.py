@@ -43,7 +43,8 @@ def _is_a_fault(fact):
         return fact["message"].startswith("Traceback")
     if fact["fact"] in ("", "unrecordable", "cannot_fork"):
         return True
-    return "traceback" in fact and fact["fact"] != "raised"
+    # Log handlers that raise are part of the schedule.
+    return "traceback" in fact and fact["fact"] not in ("raised", "handlers_failed")
 
 
 def _was_left_alone(daemon, evidence):

@@ -1,6 +1,7 @@
 """One daemon of the fleet, and what is done to it."""
 
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from tests.daemon.harness import Atpd
 
@@ -27,6 +28,8 @@ class Member:
 
     atpd: Atpd
     way: Way | None = None
+    # The file that tells its log handlers how to be bad.
+    logging: Path | None = None
     asked_to_leave: float | None = None
     left: float | None = None
     killed: float | None = None

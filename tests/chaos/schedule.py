@@ -51,6 +51,8 @@ DAEMONS = {
     "stop_dispatcher": Pressure(often=2, spans=((0.2, 3.0), (3.0, 8.0), (9.0, 14.0))),
     "stop_supervisor": Pressure(often=1.2, spans=((0.2, 1.5),)),
     "stop_daemon": Pressure(often=0.6, spans=((0.2, 1.5),)),
+    # The log handlers of the project: nobody may lose an attempt by them.
+    "break_logging": Pressure(often=2, spans=((0.2, 3.0), (7.0, 14.0)), hows=("raise", "block")),
     "join": Pressure(often=1),
     "leave": Pressure(often=1, hows=("once", "once", "twice")),
 }
@@ -99,6 +101,8 @@ def short(*, has_server):
         act(at=0.5, name="stop_worker", span=1.5, daemon=0.1, member=0.1),
         act(at=1.0, name="kill_worker", daemon=0.6, member=0.6),
         act(at=1.5, name="stop_dispatcher", span=1.0, daemon=0.1),
+        act(at=0.2, name="break_logging", span=2.0, how="raise", daemon=0.6),
+        act(at=2.2, name="break_logging", span=7.0, how="block", daemon=0.1),
         act(at=2.5, name="kill_dispatcher", daemon=0.6),
         act(at=3.0, name="stop_supervisor", span=1.0, daemon=0.1),
         act(at=4.0, name="kill_supervisor", span=0.2, daemon=0.1),

@@ -40,17 +40,28 @@ class Lines:
 
 
 class Atpd:
-    """One ``manage.py atpd`` process with all its children. Its log is JSON in a file."""
+    """One ``manage.py atpd`` process with all its children. Its log is JSON in a file.
 
-    def __init__(self, folder, *args, processes=2, settings=None, environment=None):
+    With ``sink`` it has the log handlers of :mod:`tests.log_sinks`, which are told that;
+    with ``own_log=False`` these take the place of its own log, and standard error is a pipe
+    that nobody reads.
+    """
+
+    def __init__(
+        self, folder, *args, processes=2, settings=None, environment=None, sink=None, own_log=True
+    ):
         self.log_path = Path(folder) / f"atpd-{os.urandom(4).hex()}.log"
-        command = manage("atpd", "--log-format", "json", "-v", "2", "-p", str(processes), *args)
+        style = ("--log-format", "json", "-v", "2") if own_log else ()
+        command = manage("atpd", *style, "-p", str(processes), *args)
         more = dict(environment or {})
+        if sink:
+            more["ATP_TEST_SINK"] = json.dumps(sink)
         if settings:
             more["ATP_TEST_SETTINGS"] = json.dumps(settings)
         with self.log_path.open("wb") as log:
+            output = log if own_log else subprocess.PIPE
             self.process = subprocess.Popen(
-                command, env=child_environment(**more), stdout=log, stderr=log
+                command, env=child_environment(**more), stdout=log, stderr=output
             )
         self._log = Lines(self.log_path, beginning=b"{")
 
@@ -145,6 +156,8 @@ class Atpd:
             _kill(pid, signal.SIGCONT)
         _kill(self.pid)
         self.process.wait(DEADLINE)
+        if self.process.stderr is not None:
+            self.process.stderr.close()
         for pid, created in family:
             if is_alive(pid, created):
                 _kill(pid)

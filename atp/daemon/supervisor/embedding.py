@@ -6,6 +6,7 @@ import logging
 import resource
 import signal
 
+from ..sinks.interception import loggers
 from ..system import processes
 from .signals import STOPS
 
@@ -25,6 +26,7 @@ def process_restored():
     try:
         yield
     finally:
+        loggers.stop()
         signal.set_wakeup_fd(wakeup)
         for number, handler in handlers.items():
             if handler is not None:  # one that was not set from Python cannot be set again

@@ -7,9 +7,13 @@ import os
 import signal
 import sys
 
+from .. import journal
 from ..dispatcher.dispatcher import Dispatcher
 from ..dispatcher.stopping import ORPHANED
+from ..sinks.log_thread import LogThread
+from ..started import tell_started
 from ..system import descendants, processes
+from ..system.stderr import NonBlockingStream
 from ..worker import worker
 
 # The number of objects after which the dispatcher looks for cycles of garbage.
@@ -21,10 +25,24 @@ def be_dispatcher(parent, control, inherited, predecessor):
     processes.title("atpd-dispatch")
     # It makes and frees thousands of small objects a second, which form no cycles.
     gc.set_threshold(GARBAGE)
+    log = LogThread(journal.lines_dropped)
+    log.start()
+    sys.stderr = NonBlockingStream()
+    try:
+        return _dispatch(parent, control, inherited, predecessor)
+    except BaseException:
+        journal.logger.critical("the dispatcher failed", exc_info=True)
+        return 1
+    finally:
+        log.close()
+
+
+def _dispatch(parent, control, inherited, predecessor):
     dispatcher = Dispatcher(control, inherited, predecessor)
     signal.signal(signal.SIGUSR1, dispatcher.orphan)
     if not processes.die_with_parent(parent, signal.SIGUSR1):
         return ORPHANED
+    tell_started("dispatcher")
     status = dispatcher.run()
     if status == ORPHANED:
         inherited.folders.remove()
@@ -40,6 +58,7 @@ def be_worker(parent, channel, inherited, slot, tokens, output):
     os.environ[descendants.MARK] = inherited.folders.mark
     if not processes.die_with_parent(parent, signal.SIGKILL):
         return ORPHANED
+    tell_started("worker")
     return worker.main(slot, channel, tokens, inherited)
 
 

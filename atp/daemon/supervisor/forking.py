@@ -8,6 +8,7 @@ from ..shared.channel import Channel
 from ..shared.inherited import Predecessor
 from ..shared.messages import WorkerStarted
 from ..shared.tokens import Tokens
+from ..sinks.bounded import Bounded
 from ..system import processes
 from ..system.processes import uptime
 from . import entry_points
@@ -20,16 +21,22 @@ FIRST_PAUSE, LONGEST_PAUSE = 0.25, 10.0
 class Forking:
     """Forks the workers that are missing, and the dispatcher.
 
-    ``inherited`` is given to all children.
+    ``inherited`` is given to all children; ``leaving`` are functions that each of them calls
+    first, for what is its parent's.
     """
 
-    def __init__(self, workers, dispatcher, output, signals, inherited):
+    def __init__(self, workers, dispatcher, output, leaving, inherited):
         self._workers = workers
         self._dispatcher = dispatcher
         self._output = output
-        self._signals = signals
+        self._leaving = (*leaving, dispatcher.close, output.close)
         self._inherited = inherited
         self._next, self._pause = 0.0, FIRST_PAUSE
+
+    def leave_to_parent(self):
+        """In a child: let go of what is its parent's."""
+        for leave in self._leaving:
+            leave()
 
     def start_missing(self, *, stopping):
         """Start what is missing; returns whether a dispatcher was started."""
@@ -79,10 +86,9 @@ class Forking:
         ours, theirs = Channel.pair()
 
         def run(parent):
-            self._signals.leave_to_parent()
+            self.leave_to_parent()
             ours.close()
-            self._dispatcher.close()
-            self._output.close()
+            Bounded().start()
             return child(parent, theirs, self._inherited, *arguments)
 
         try:

@@ -12,6 +12,8 @@ from ...conf import settings
 from ...reports import migrated
 from ...words import ownership
 from .. import journal
+from ..sinks.log_process import LogProcess
+from ..started import tell_started
 from ..system import processes
 from ..system.database import bound_connecting
 from ..system.processes import uptime
@@ -38,6 +40,14 @@ def database_problem() -> str:
     if answer is None:
         journal.database_silent(seconds=patience)
     return (answer or b"").decode()
+
+
+def begin_log(style, verbosity) -> LogProcess:
+    """Configure the daemon's log; from here no log handler of the project is called here."""
+    journal.configure(style, verbosity)
+    log = LogProcess(journal.lines_dropped, partial(tell_started, "log"))
+    log.start()
+    return log
 
 
 def tell_of_storage() -> None:

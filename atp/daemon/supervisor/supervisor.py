@@ -1,8 +1,8 @@
 """The supervisor: the parent of all processes of a daemon.
 
-It has no database and no threads. It forks, reaps, forwards signals and
-kills; so a hanging database never stops a kill, and nothing is ever forked
-from a process that holds a connection.
+It has no database and no threads, and calls no log handler of the project. It forks,
+reaps, forwards signals and kills; so neither a hanging database nor a log server ever
+stops a kill, and nothing is ever forked from a process that holds a connection or a lock.
 """
 
 import gc
@@ -16,9 +16,11 @@ from ...verbs.registry import registry
 from ...words import attempt_messages
 from .. import journal
 from ..dispatcher.stopping import DONE, UNDELIVERED
+from ..options import named
 from ..shared import messages
 from ..shared.inherited import Inherited
 from ..shared.running_page import Page
+from ..started import tell_started
 from ..system import descendants, memory, processes
 from ..system.database import close_connections
 from ..system.descendants import LeftBehind
@@ -41,15 +43,14 @@ ASKED = {
     messages.Thaw: WorkerProcesses.thaw,
 }
 ANSWERS = {messages.Freeze: messages.Frozen, messages.Thaw: messages.Thawed}
-# The number of Types that are named in the first line of the log.
-NAMED = 10
 
 
 class Supervisor:
     """One daemon. ``run()`` returns the exit status of the command."""
 
-    def __init__(self, options):
+    def __init__(self, options, log):
         self._options = options
+        self._log = log
         self._page = Page(slots(options.processes))
         self._folders = DaemonFolders()
         self._workers = WorkerProcesses(self._page, options.processes)
@@ -68,15 +69,16 @@ class Supervisor:
         processes.title("atpd")
         processes.adopt_descendants()
         # The processes that a start script has left running are not ours to kill.
-        self._left_behind = LeftBehind()
+        self._left_behind = LeftBehind(self._log.pids)
         self._folders.make()
         self._signals = Signals()
         self._output = WorkerOutput(self._page.name_of)
         processes.allow_descriptors(2 * self._options.processes + 64)
         inherited = Inherited(self._page, self._options, self._folders)
-        self._starts = Forking(
-            self._workers, self._dispatcher, self._output, self._signals, inherited
-        )
+        leaving = (self._signals.leave_to_parent, self._log.forget)
+        self._starts = Forking(self._workers, self._dispatcher, self._output, leaving, inherited)
+        self._log.leaving = (self._starts.leave_to_parent, self._folders.close)
+        tell_started("supervisor")
         registry.declare_own()
         # Forked children share this process's memory for as long as nobody writes to it.
         close_connections()
@@ -87,7 +89,7 @@ class Supervisor:
             version=__version__,
             processes=self._options.processes,
             count=len(types),
-            types=_named(types),
+            types=named(types),
         )
         try:
             while self._status is None:
@@ -96,6 +98,7 @@ class Supervisor:
         finally:
             self._kill_everything()
             self._folders.remove()
+            self._log.close()
         if self._reloading:
             self._watcher.start_anew()
         return 0 if self._status == DONE else 1
@@ -139,6 +142,7 @@ class Supervisor:
         if self._starts.start_missing(stopping=self._stops > 0) and self._stops:
             self._tell_to_stop()
         self._dispatcher.flush()
+        self._log.turn()
 
     def _reap(self):
         processes.reap(lambda pid, status: self._deaths.append((pid, status)))
@@ -241,10 +245,3 @@ class Supervisor:
         """Kill all workers and what they started, and wait until they are dead."""
         self._workers.kill_all(why)
         self._left_behind.end({self._dispatcher.pid}, self._reap)
-
-
-def _named(types):
-    """Return the Types in words, the first of them if there are many."""
-    if len(types) > NAMED:
-        return f"{', '.join(types[:NAMED])} and {len(types) - NAMED} more"
-    return ", ".join(types) or "none"

@@ -147,11 +147,12 @@ class LeftBehind:
     """Processes below this one that dead workers have left behind.
 
     As a subreaper this process has inherited them. Those that were there at first do not
-    count.
+    count, nor those whose pids ``ours()`` returns.
     """
 
-    def __init__(self):
-        self._strangers = set(children(os.getpid()))
+    def __init__(self, ours=set):
+        self._ours = ours
+        self._strangers = set(children(os.getpid())) - ours()
 
     def end(self, known, reap):
         """Kill all of it, but for what is ``known`` and below that; returns how many were killed.
@@ -160,7 +161,7 @@ class LeftBehind:
         """
         if not LINUX:
             return 0
-        sparing = {*known, *self._strangers}
+        sparing = {*known, *self._ours(), *self._strangers}
 
         def find():
             below = descendants([os.getpid()], sparing=sparing)

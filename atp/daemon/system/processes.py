@@ -7,6 +7,7 @@ import os
 import resource
 import signal
 import sys
+import threading
 import time
 import warnings
 from pathlib import Path
@@ -80,6 +81,16 @@ def fork(child):
         logger.critical("process %d failed", os.getpid(), exc_info=True)
     finally:
         os._exit(status)
+
+
+def exit_within(seconds, status):
+    """End this process in any case, if it has not ended by then."""
+
+    def end():
+        time.sleep(seconds)
+        os._exit(status)
+
+    threading.Thread(target=end, name="atp-exit", daemon=True).start()
 
 
 def ignore(signum, frame):

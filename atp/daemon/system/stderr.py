@@ -4,18 +4,24 @@ A pipe to a pager, a stopped terminal or a full journal must not keep the
 supervisor from killing in time. What cannot be written is dropped and counted.
 """
 
+import contextlib
+import io
 import logging
 import os
 import select
 import socket
 import stat
+import traceback
 
 # In characters: an exception may have any text.
 LONGEST_LINE = 64 * 1024
 
 
 class NonBlockingHandler(logging.Handler):
-    """Writes lines to standard error; never blocks, never raises."""
+    """Writes lines to standard error; never blocks, never raises.
+
+    A record that ``_is_written`` was here before it was handed to the project's handlers.
+    """
 
     def __init__(self, descriptor=2):
         super().__init__()
@@ -23,6 +29,8 @@ class NonBlockingHandler(logging.Handler):
         self._dropped = 0
 
     def emit(self, record):
+        if getattr(record, "_is_written", False):
+            return
         try:
             line = _shortened(self.format(record)) + "\n"
             if self._dropped:
@@ -33,6 +41,27 @@ class NonBlockingHandler(logging.Handler):
             self._dropped += 1
         except Exception:
             self.handleError(record)
+
+    def handleError(self, record):  # noqa: N802 (of logging)
+        """Tell of a record that cannot be formatted: sys.stderr would wait for its reader."""
+        with contextlib.suppress(OSError):
+            text = f"{record.name}: a line could not be logged\n{traceback.format_exc()}"
+            self._write(text.encode("utf-8", "backslashreplace"))
+
+
+class NonBlockingStream(io.TextIOBase):
+    """A standard error for whoever prints there: never blocks, never raises."""
+
+    def __init__(self, descriptor=2):
+        self._write = writer(descriptor)
+
+    def writable(self):
+        return True
+
+    def write(self, text):
+        with contextlib.suppress(OSError):
+            self._write(text.encode("utf-8", "backslashreplace"))
+        return len(text)
 
 
 def _shortened(line):

@@ -31,6 +31,7 @@ from ...verbs.registry import registry
 from ...words import attempt_messages, log_messages
 from ...words.raised import Misfit, Unusable, path_of
 from ..shared.outcome import DONE, Kind, Outcome
+from ..sinks.bounded import own
 from . import fingerprints
 from .coroutines import CoroutineCall
 from .interruption import Never
@@ -52,7 +53,8 @@ def run(claimed, context, transaction=None, interruption=_NEVER, is_left_open=bo
     signals.handler_started.send_robust(sender=run, context=context, claimed=claimed)
     outcome, error = _outcome(claimed, context, transaction, interruption, is_left_open)
     if error is not None:
-        _tell_error_reporters(claimed, error)
+        own(_log_raised, claimed, error)
+        own(_send_exception, error)
     facts = {"context": context, "claimed": claimed, "exception": error, "outcome": outcome}
     signals.handler_ended.send_robust(sender=run, **facts)
     return outcome
@@ -164,7 +166,7 @@ def _may_have_results(claimed):
     return TAG in claimed.data or claimed.format != codec.JSON
 
 
-def _tell_error_reporters(claimed, error):
+def _log_raised(claimed, error):
     values = {"type": claimed.type, "instance": claimed.uuid, "attempt": claimed.attempt}
     logger.error(
         "%s %s raised",
@@ -173,6 +175,9 @@ def _tell_error_reporters(claimed, error):
         exc_info=error,
         extra={"fact": "raised", "values": values},
     )
+
+
+def _send_exception(error):
     try:
         raise error
     except BaseException:  # receivers look at sys.exc_info()

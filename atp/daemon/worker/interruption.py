@@ -40,6 +40,11 @@ class Interruption:
         # Whether an attempt was interrupted, in the middle of whatever it was doing.
         self.has_struck = False
 
+    @property
+    def is_inside(self):
+        """Whether the handler runs."""
+        return self._is_inside
+
     def listen(self):
         """Take the signal from now on; in the main thread."""
         signal.signal(SIGNAL, self._on_signal)

@@ -21,6 +21,7 @@ from ..shared.channel import Closed
 from ..shared.outcome import DONE, PUT_OFF
 from ..shared.packing import unpacked
 from ..shared.running_page import NEVER
+from ..sinks.worker_lines import guard_own_lines
 from ..system import memory, processes
 from . import execution
 from .checkpoints import Checkpoints
@@ -33,8 +34,6 @@ from .pauses import Pauses
 from .preparing import open_root_logger, share_caches
 from .process_state import ProcessState
 from .transactions import Transaction
-
-logger = logging.getLogger("atp.worker")
 
 # While the worker has more to do, the dispatcher is called no more often than this, in
 # seconds: to wake it costs both a moment, and it looks by itself more often than that.
@@ -62,10 +61,10 @@ class Worker:
         self._name = f"{hostname()}:{os.getppid()} worker {slot}"
         self._done = 0
         self._called = 0.0
-        self._interruption = Interruption(lambda key: page.is_asked(slot, *key))
-        self._interruption.listen()
+        self.interruption = Interruption(lambda key: page.is_asked(slot, *key))
+        self.interruption.listen()
         self._pauses = Pauses(page, slot)
-        self._checkpoints = Checkpoints(self._name, self._interruption, page, slot)
+        self._checkpoints = Checkpoints(self._name, self.interruption, page, slot)
         self._process_state = ProcessState()
         self._connections = Connections()
         self._capture = LogCapture()
@@ -126,7 +125,7 @@ class Worker:
         for file in (sys.stdout, sys.stderr):
             if file is not None and file.closed:
                 return "a handler closed its standard output or error"
-        if self._interruption.has_struck:
+        if self.interruption.has_struck:
             # Whatever it was doing, a library may have been left halfway.
             return "its handler was interrupted"
         return self._worn_out
@@ -138,7 +137,7 @@ class Worker:
         # A transactional attempt waits for its transaction first, which is not its fault.
         self._enter(claimed, started, BEGIN_WITHIN if is_transactional else 0.0)
         report = partial(self._report, claimed)
-        self._interruption.expect(claimed.key)
+        self.interruption.expect(claimed.key)
         self._pauses.expect(claimed.key, report)
         outcome = self._execute(claimed, report, is_transactional, started)
         self._tell(claimed, started, outcome)
@@ -202,7 +201,7 @@ class Worker:
             left_open = self._connections.with_transaction
             if is_transactional:
                 left_open = partial(left_open, but=settings.DATABASE)
-            given = claimed, context, transaction, self._interruption, left_open
+            given = claimed, context, transaction, self.interruption, left_open
             outcome = self._variables.own().run(execution.run, *given)
             is_put_off = outcome is not DONE and outcome.kind in PUT_OFF
             if is_put_off and self._connections.with_transaction():
@@ -232,18 +231,19 @@ class Worker:
             report("log", logging.WARNING, clean(message))
 
     def _why_to_end(self, claimed):
-        if self._page.is_asked(self._slot, claimed.instance, claimed.attempt):
-            return "asked to end"
-        return None
+        is_asked = self._page.is_asked(self._slot, claimed.instance, claimed.attempt)
+        return "asked to end" if is_asked else None
 
 
 def main(slot, channel, tokens, inherited):
     """Be a worker; never returns."""
     status = 1
     try:
-        Worker(slot, channel, tokens, inherited).run()
+        worker = Worker(slot, channel, tokens, inherited)
+        guard_own_lines(inherited.page, slot, worker.interruption)
+        worker.run()
         status = 0
     except BaseException:
-        logger.critical("worker %s failed", slot, exc_info=True)
+        logging.getLogger("atp.worker").critical("worker %s failed", slot, exc_info=True)
     finally:
         os._exit(status)

@@ -2,6 +2,7 @@
 
 import sys
 from argparse import ArgumentTypeError
+from contextlib import ExitStack
 
 from django.core.checks import Tags
 from django.core.management.base import BaseCommand, CommandError
@@ -9,15 +10,18 @@ from django.db import connections
 
 from ...conf import settings
 from ...conf.validation import problems
-from ...daemon import journal
 from ...daemon.options import Options
 from ...daemon.supervisor.embedding import process_restored
-from ...daemon.supervisor.startup import database_problem, tell_of_storage
+from ...daemon.supervisor.startup import begin_log, database_problem, tell_of_storage
 from ...daemon.supervisor.supervisor import Supervisor
+from ...daemon.system import processes
 from ...exceptions import FolderRefused
 from ...verbs.registry import registry
 from ...words import wording
 from ...words.hints import did_you_mean
+
+# When all is done, the process ends within so many seconds.
+EXIT_WITHIN = 5.0
 
 
 class Command(BaseCommand):
@@ -84,7 +88,15 @@ class Command(BaseCommand):
 
     def run_from_argv(self, argv):
         self._owns_process = True
-        super().run_from_argv(argv)
+        status = 1
+        try:
+            super().run_from_argv(argv)
+        except SystemExit as end:
+            status = end.code if isinstance(end.code, int) else int(end.code is not None)
+            raise
+        finally:
+            # At the exit of Python log handlers are closed, which may wait for whomever.
+            processes.exit_within(EXIT_WITHIN, status)
 
     def handle(self, **options):
         wrong = problems()
@@ -93,21 +105,24 @@ class Command(BaseCommand):
         _check_connections()
         _check_patterns(options["type"] + options["exclude"])
         try:
-            if self._owns_process:
-                sys.exit(self._supervisor(options).run())
-            with process_restored():
-                supervisor = self._supervisor(options)
+            with ExitStack() as stack:
+                if not self._owns_process:
+                    stack.enter_context(process_restored())
+                log = begin_log(options["log_format"], options["verbosity"])
+                stack.callback(log.close)
+                supervisor = self._supervisor(options, log)
                 status = supervisor.run()
-            supervisor.close()
         except FolderRefused as error:
             raise CommandError(error) from error
+        if self._owns_process:
+            sys.exit(status)
+        supervisor.close()
         if status:
             raise CommandError("What had ended could not all be recorded.", returncode=status)
 
     @staticmethod
-    def _supervisor(options):
+    def _supervisor(options, log):
         """Return the supervisor, after a last look at what it needs."""
-        journal.configure(options["log_format"], options["verbosity"])
         if wrong := database_problem():
             raise CommandError(wrong)
         tell_of_storage()
@@ -122,7 +137,8 @@ class Command(BaseCommand):
                 max_tasks_per_worker=options["max_tasks_per_worker"],
                 max_memory_per_worker=options["max_memory_per_worker"],
                 reload=options["reload"],
-            )
+            ),
+            log,
         )
 
 

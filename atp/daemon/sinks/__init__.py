@@ -1,0 +1,1 @@
+"""The log handlers of the project, which are called where nobody waits for them."""

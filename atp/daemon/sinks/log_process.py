@@ -1,0 +1,157 @@
+"""The process that calls the project's log handlers for the supervisor.
+
+The supervisor forks, so it may have no thread: what a handler holds in that moment, be it
+a lock or half of an import, would be held for ever in each of its children. And a fork
+waits for the lock of the logging module. So its lines go to a child that does nothing else. It
+starts with the first line that is not for ATP's own handler alone.
+"""
+
+import contextlib
+import logging
+import os
+import signal
+import time
+from collections import deque
+
+from ..shared.channel import Channel, Closed
+from ..system import processes
+from . import records
+from .guard import close_broken_connections, complaints, guarded
+from .interception import loggers
+from .log_thread import MOST_WAITING, PATIENCE, flush
+
+# After its death the next one is started no sooner than this, in seconds.
+NEXT_AFTER = 5.0
+
+
+class LogProcess:
+    """The supervisor's link to that process.
+
+    ``tell_dropped(count=…)`` logs how many lines are missing. ``ready()`` is called in the
+    new process before its first line.
+    """
+
+    def __init__(self, tell_dropped, ready):
+        self._tell_dropped, self._ready = tell_dropped, ready
+        self._waiting = deque()
+        self._dropped = 0
+        self._pid = self._channel = None
+        self._due = 0.0
+        # What the new process calls first, for what is its parent's.
+        self.leaving = ()
+
+    def start(self):
+        """Begin to take what this process logs."""
+        loggers.intercept(self._take)
+
+    def pids(self):
+        """Return the pid of the process, in a set that is empty while there is none."""
+        return set() if self._pid is None else {self._pid}
+
+    def _take(self, handle, logger, record):
+        if len(self._waiting) >= MOST_WAITING:
+            self._dropped += 1
+            if self._dropped == 1:
+                complaints.tell(f"they stand: {MOST_WAITING} lines wait, further ones are dropped")
+            return
+        try:
+            self._waiting.append(records.packed(record))
+        except Exception as error:
+            complaints.tell("a line could not be logged", error)
+        self._flush()
+
+    def turn(self):
+        """Start the process if it is missing and needed, and send what waits."""
+        if self._waiting and self._pid is None and time.monotonic() >= self._due:
+            self._due = time.monotonic() + NEXT_AFTER
+            with contextlib.suppress(OSError):
+                self._fork()
+        self._flush()
+
+    def _flush(self):
+        while self._waiting and self._channel is not None:
+            try:
+                self._channel.send(self._waiting[0], wait=False)
+            except BlockingIOError:
+                return
+            except Closed:
+                self._channel.close()
+                self._pid = self._channel = None
+                return
+            except OSError as error:  # no descriptor, or no memory, for a long line
+                complaints.tell("a line could not be logged", error)
+            self._waiting.popleft()
+            if self._dropped and len(self._waiting) < MOST_WAITING // 2:
+                count, self._dropped = self._dropped, 0
+                self._tell_dropped(count=count)
+
+    def _fork(self):
+        ours, theirs = Channel.pair()
+
+        def run(parent):
+            loggers.stop()
+            ours.close()
+            for leave in self.leaving:
+                leave()
+            return _be_log_process(parent, theirs, self._ready)
+
+        try:
+            self._pid = processes.fork(run)
+        except OSError:
+            ours.close()
+            raise
+        finally:
+            theirs.close()
+        self._channel = ours
+
+    def forget(self):
+        """In a child: the process is its parent's."""
+        if self._channel is not None:
+            self._channel.close()
+        self._pid = self._channel = None
+        self._waiting.clear()
+
+    def close(self):
+        """Wait for a moment until the handlers have taken what waits, then end the process.
+
+        Lines that are logged later go nowhere, unless the interception is stopped.
+        """
+        self.turn()
+        deadline = time.monotonic() + PATIENCE
+        while self._waiting and self._channel is not None and time.monotonic() < deadline:
+            time.sleep(0.005)
+            self._flush()
+        pid, self.leaving = self._pid, ()
+        self.forget()
+        if pid is None:
+            return
+        with contextlib.suppress(ChildProcessError):  # it has been reaped
+            while os.waitpid(pid, os.WNOHANG)[0] == 0:
+                if time.monotonic() >= deadline:
+                    processes.kill(pid)
+                    os.waitpid(pid, 0)
+                    return
+                time.sleep(0.005)
+
+
+def _be_log_process(parent, channel, ready):
+    processes.title("atpd-log")
+    # If the handlers stand, it must not outlive its daemon.
+    if not processes.die_with_parent(parent, signal.SIGKILL):
+        return 1
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, processes.ignore)
+    guarded(ready)
+    with contextlib.suppress(Closed):
+        while True:
+            data, _ = channel.receive()
+            guarded(_handle, data)
+            guarded(close_broken_connections)
+    guarded(flush)
+    return 0
+
+
+def _handle(data):
+    record = records.unpacked(data)
+    logger = logging.getLogger(record.name)
+    logger.handle(records.completed(logger, record))

@@ -1,0 +1,110 @@
+"""Records of the log on their way to the project's handlers: made, and sent to a process."""
+
+import logging
+import pickle
+import sys
+
+from ..system.stderr import NonBlockingHandler
+
+# The facts of a record that are of the process and the moment in which it was made.
+_ORIGIN = (
+    *("created", "msecs", "relativeCreated", "thread", "threadName", "process", "processName"),
+    *("taskName",),
+)
+# A record that was made without the project's factory has this attribute.
+_BARE = "_atp_bare"
+_PLAIN = (str, int, float, bool, type(None))
+
+
+def is_enabled(logger, level):
+    """Whether the logger takes this level. Unlike its own method this takes no lock."""
+    if logger.disabled or logger.manager.disable >= level:
+        return False
+    return level >= logging.Logger.getEffectiveLevel(logger)
+
+
+def is_standard(function):
+    """Whether this is a method of Python's own loggers, and nobody has put another there."""
+    code = getattr(function, "__code__", None)
+    return code is not None and code.co_filename == logging.Logger.makeRecord.__code__.co_filename
+
+
+def handlers_of_atp(logger):
+    """Return ATP's own handlers of what this logger takes, and whether it has no others.
+
+    They never wait. Where the project decides what comes to them, they count as others.
+    """
+    if type(logger) is not logging.Logger or logger.filters or logger.disabled:
+        return [], False
+    if logging.getLogRecordFactory() is not logging.LogRecord:
+        return [], False
+    found = []
+    while logger is not None:
+        found += logger.handlers
+        logger = logger.parent if logger.propagate else None
+    ours = [each for each in found if _is_ours(each)]
+    is_all = bool(found) and len(ours) == len(found)
+    return ours, is_all and is_standard(logging.Logger.callHandlers)
+
+
+def _is_ours(handler):
+    formatter = type(handler.formatter)
+    is_plain = type(handler) is NonBlockingHandler and not handler.filters
+    return is_plain and formatter.__dict__.get("is_of_atp", False)
+
+
+def made(logger, level, message, exc_info=None, extra=None):
+    """Return a record of ATP itself. No code of the project has seen it yet."""
+    if isinstance(exc_info, BaseException):
+        exc_info = (type(exc_info), exc_info, exc_info.__traceback__)
+    elif exc_info and not isinstance(exc_info, tuple):
+        exc_info = sys.exc_info()
+    record = logging.LogRecord(logger.name, level, __file__, 0, message, (), exc_info or None)
+    record.__dict__ |= extra or {}
+    record.__dict__[_BARE] = tuple(extra or ())
+    return record
+
+
+def completed(logger, record):
+    """Return a record as the project's factory makes it, with the origin of this one."""
+    extra = record.__dict__.pop(_BARE, None)
+    if extra is None or logging.getLogRecordFactory() is logging.LogRecord:
+        return record
+    facts = record.__dict__
+    made = logger.makeRecord(
+        *(record.name, record.levelno, record.pathname, record.lineno, record.msg, ()),
+        record.exc_info,
+        extra={name: facts[name] for name in extra},
+    )
+    made.exc_text = record.exc_text
+    made.__dict__ |= {name: facts[name] for name in _ORIGIN if name in facts}
+    return made
+
+
+def packed(record):
+    """Return a record as bytes: its message, its traceback as text, and what else is plain."""
+    facts = dict(record.__dict__)
+    facts["msg"], facts["args"] = record.getMessage(), ()
+    if record.exc_info and not record.exc_text:
+        facts["exc_text"] = logging.Formatter().formatException(record.exc_info)
+    facts["exc_info"] = None
+    return pickle.dumps({name: _plain(value) for name, value in facts.items()})
+
+
+def unpacked(data):
+    """Return the record that these bytes are."""
+    return logging.makeLogRecord(pickle.loads(data))  # noqa: S301 (our own parent)
+
+
+def _plain(value):
+    """Return a value of which unpickling calls no code of the project, and cannot fail."""
+    if type(value) in _PLAIN:
+        return value
+    if type(value) in (tuple, list):
+        return tuple(map(_plain, value))
+    if type(value) is dict:
+        return {str(name): _plain(each) for name, each in value.items()}
+    try:
+        return str(value)
+    except Exception:
+        return f"<{type(value).__name__}>"
