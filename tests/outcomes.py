@@ -115,9 +115,9 @@ def _print_slowest(titled):
     results = [(result, title) for title, outcome in titled for result in outcome.results]
     slow = sorted((pair for pair in results if pair[0].seconds > SLOW), key=_seconds, reverse=True)
     if slow:
-        print("The slowest tests, with their fixtures:")
+        print("The slowest tests, with their fixtures; in parentheses the seconds of processor:")
         for result, title in slow[:SLOWEST]:
-            print(f"{result.seconds:6.1f} s  {title}: {result.id}")
+            print(f"{result.seconds:6.1f} s ({result.processor:5.1f})  {title}: {result.id}")
         print()
 
 

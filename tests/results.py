@@ -21,12 +21,14 @@ LAST_LINES = 6
 class Result:
     """The outcome of one test: ``passed``, ``failed`` or ``skipped``; ``why`` is a failure's text.
 
-    ``is_test`` is False for a module that could not be collected; ``seconds`` include fixtures.
+    ``is_test`` is False for a module that could not be collected. ``seconds`` include fixtures;
+    ``processor`` are those of the processor, with those of the processes that have ended meanwhile.
     """
 
     id: str
     outcome: str
     seconds: float = 0.0
+    processor: float = 0.0
     why: str = ""
     is_test: bool = True
 
@@ -56,16 +58,16 @@ class Writing:
     def __init__(self, path):
         self._file = Path(path).open("a", encoding="utf-8")
         self._owner = os.getpid()
-        self._parts = []
+        self._parts, self._used = [], 0.0
 
     def pytest_runtest_logstart(self, nodeid):
-        self._parts = []
+        self._parts, self._used = [], _processor()
         self._write({"begun": nodeid})
 
     def pytest_runtest_logreport(self, report):
         self._parts.append(report)
         if report.when == "teardown":
-            self._write(vars(_result(self._parts)))
+            self._write(vars(_result(self._parts, _processor() - self._used)))
 
     def pytest_collectreport(self, report):
         if report.failed:
@@ -79,7 +81,12 @@ class Writing:
             self._file.flush()
 
 
-def _result(reports):
+def _processor():
+    """Return the seconds of processor that this process and its ended children have used."""
+    return sum(os.times()[:4])
+
+
+def _result(reports, processor):
     """Return the result of a test of whose parts these are the reports."""
     failed = [report for report in reports if report.failed]
     skipped = any(report.skipped for report in reports)
@@ -87,6 +94,7 @@ def _result(reports):
         id=reports[0].nodeid,
         outcome="failed" if failed else "skipped" if skipped else "passed",
         seconds=sum(report.duration for report in reports),
+        processor=processor,
         why="\n".join(map(_reason, failed)),
     )
 

@@ -15,6 +15,7 @@ import argparse
 import compileall
 import contextlib
 import os
+import resource
 import shutil
 import signal
 import subprocess
@@ -55,12 +56,16 @@ def main(argv=None):
             return 1
     if not options.quick and any(leg.needs_pooler for leg in planned):
         _find_pooler()
+    began = time.monotonic()
     stuck.watch(_servers, _end)
     if len(planned) > 1 and is_at_once:
         found = _all_at_once(planned)
     else:
         found = [_run(leg) for leg in planned]
-    return outcomes.report(_second_look(_together(planned, found), args))
+    seen = _second_look(_together(planned, found), args)
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    print(f"\n{time.monotonic() - began:.0f} s, {used.ru_utime + used.ru_stime:.0f} of processor")
+    return outcomes.report(seen)
 
 
 def _keep_bytecode():
