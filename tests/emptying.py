@@ -11,7 +11,7 @@ For another one, Django's way is left as it is.
 from django.db import connections, transaction
 from django.test import TransactionTestCase
 
-COPY = "atp_pristine_{}"
+COPY = "pristine_{}"
 # A table of PostgreSQL that is larger than that, in bytes, is vacuumed: the next test is not to
 # step over what this one has left.
 LARGE = 256 * 1024

@@ -4,7 +4,7 @@
     The tests are run on that kind of database, too, at the same time. So this run leaves
     to the other what need not be shown twice: what does not depend on the database is run
     on SQLite, the surfaces and the daemon are run on PostgreSQL, and on both what is marked
-    ``each_database``, or else the first test of each of their modules.
+    ``each_database``, or else the first test of each of their modules that takes little.
 ``--short``
     No test that is marked ``long``.
 ``--quick``
@@ -25,9 +25,14 @@ from . import environment
 # What people and programs use. It asks the store, the verbs, the reports and the daemon, which
 # are tested on each database.
 SURFACES = (
-    *("tests/admin", "tests/api", "tests/browser", "tests/commands", "tests/demo"),
-    *("tests/shell", "tests/views", "tests/web"),
+    *("tests/admin", "tests/api", "tests/browser", "tests/chaos", "tests/commands", "tests/demo"),
+    *("tests/deploys", "tests/packaging", "tests/shell", "tests/views", "tests/web"),
     *("tests/test_admin", "tests/test_benchmarks", "tests/test_commands", "tests/test_verbs"),
+)
+# Surfaces that take long: on the other database only what is marked for it.
+WITHOUT_SMOKE = (
+    *("tests/api/test_generated_client", "tests/api/test_schemathesis", "tests/browser"),
+    *("tests/chaos", "tests/deploys", "tests/packaging", "tests/test_benchmarks"),
 )
 # The daemon talks to the store, so its tests are run like those of a surface, but for these, in
 # which the database matters: locks, hand-over, busy writers, exactly once, kills.
@@ -130,7 +135,8 @@ def _smoke(items):
     """
     candidates = [item for item in items if is_of_surface(item) and depends_on_database(item)]
     marked = {item for item in candidates if item.get_closest_marker(EACH)}
-    first = {item.path: item for item in sorted(candidates, key=_place, reverse=True)}
+    with_smoke = [item for item in candidates if not _is_below(item, WITHOUT_SMOKE)]
+    first = {item.path: item for item in sorted(with_smoke, key=_place, reverse=True)}
     with_a_mark = {item.path for item in marked}
     return marked | {item for path, item in first.items() if path not in with_a_mark}
 

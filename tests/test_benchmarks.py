@@ -165,7 +165,6 @@ def test_a_fleet_of_which_one_dies(tmp_path):
     assert document["median"]["attempts lost with the daemon, "] >= 1
 
 
-@pytest.mark.each_database
 def test_limits_and_shares(tmp_path):
     """G3, G9: it would not come to an end if two had been at it at once."""
     file = tmp_path / "figures.json"
@@ -259,7 +258,6 @@ def test_an_earlier_commit_is_compared_run_by_run(tmp_path):
     assert now.ratio("now", then) is None
 
 
-@pytest.mark.each_database
 def test_help_names_every_benchmark():
     done = benchmarks("--help")
     assert done.returncode == 0

@@ -12,6 +12,7 @@ from atp.states import State
 IS_DRAWN = "image => image.complete && image.naturalWidth > 0"
 
 
+@pytest.mark.each_database
 @pytest.mark.usefixtures("media")
 def test_a_user_enqueues_a_hillshade_and_sees_the_picture(page, atpd):
     atpd(processes=1)

@@ -16,6 +16,7 @@ WITHIN = 200
 STORY = 25
 
 
+@pytest.mark.each_database
 @pytest.mark.timeout(WITHIN + 40)
 def test_every_promise_is_kept_under_fire():
     """Daemons and their database are hit, each way once (G1 to G6, G10, G11)."""
