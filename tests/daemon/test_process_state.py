@@ -11,7 +11,7 @@ import time
 
 import pytest
 
-from atp.daemon.worker.process_state import ProcessState
+from atp.daemon.worker.isolation.process_state import ProcessState
 
 
 @pytest.fixture

@@ -15,6 +15,7 @@ from ...authoring.log_capture import LogCapture
 from ...authoring.log_text import clean
 from ...conf import settings
 from ...verbs.registry import registry
+from ...words import attempt_messages
 from ..options import hostname
 from ..shared import messages
 from ..shared.channel import Closed
@@ -25,13 +26,13 @@ from ..system import memory, processes
 from . import execution
 from .checkpoints import Checkpoints
 from .connections import Connections
-from .context_variables import ContextVariables
 from .interruption import Interruption
-from .leftovers import Leftovers, Unkillable, has_children
-from .lifelines import Lifelines
+from .isolation.context_variables import ContextVariables
+from .isolation.leftovers import Leftovers, Unkillable, has_children
+from .isolation.lifelines import Lifelines
+from .isolation.process_state import ProcessState
 from .pauses import Pauses
 from .preparing import open_root_logger, share_caches
-from .process_state import ProcessState
 from .transactions import Transaction
 
 logger = logging.getLogger("atp.worker")
@@ -206,7 +207,7 @@ class Worker:
             outcome = self._variables.own().run(execution.run, *given)
             is_put_off = outcome is not DONE and outcome.kind in PUT_OFF
             if is_put_off and self._connections.with_transaction():
-                report("log", logging.WARNING, str(execution.LeftOpen()))
+                report("log", logging.WARNING, attempt_messages.left_transaction_open())
             return outcome
         finally:
             self._process_state.restore()

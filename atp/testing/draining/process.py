@@ -17,8 +17,8 @@ from django.core.signals import got_request_exception
 from ...authoring.context import Context
 from ...authoring.log_capture import LogCapture
 from ...conf import settings
+from ...daemon.worker.isolation.process_state import ProcessState
 from ...daemon.worker.preparing import open_root_logger, share_caches
-from ...daemon.worker.process_state import ProcessState
 
 # Django's test client has a request fail for any exception that is told meanwhile.
 _CLIENTS = "request-exception-"

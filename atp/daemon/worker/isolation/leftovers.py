@@ -3,8 +3,8 @@
 import os
 import sys
 
-from ...words import attempt_messages
-from ..system import descendants, processes
+from ....words import attempt_messages
+from ...system import descendants, processes
 
 # If there are more than these, only their number is named.
 

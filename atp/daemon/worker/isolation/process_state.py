@@ -11,7 +11,7 @@ import sys
 import threading
 import time
 
-from .interruption import SIGNAL
+from ..interruption import SIGNAL
 
 # As they are below the enums that the module signal makes of the answers: they are
 # asked after each task.
