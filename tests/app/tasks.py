@@ -17,6 +17,7 @@ from . import (  # noqa: F401 (declare what other tests run)
     tasks_odd,
     tasks_pause,
     tasks_poison,
+    tasks_pools,
     tasks_saga,
     tasks_steps,
     tasks_testing,

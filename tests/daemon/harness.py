@@ -42,7 +42,7 @@ class Lines:
 class Atpd:
     """One ``manage.py atpd`` process with all its children. Its log is JSON in a file."""
 
-    def __init__(self, folder, *args, processes=2, settings=None, environment=None):
+    def __init__(self, folder, *args, processes=2, settings=None, environment=None, stdin=None):
         self.log_path = Path(folder) / f"atpd-{os.urandom(4).hex()}.log"
         command = manage("atpd", "--log-format", "json", "-v", "2", "-p", str(processes), *args)
         more = dict(environment or {})
@@ -50,7 +50,7 @@ class Atpd:
             more["ATP_TEST_SETTINGS"] = json.dumps(settings)
         with self.log_path.open("wb") as log:
             self.process = subprocess.Popen(
-                command, env=child_environment(**more), stdout=log, stderr=log
+                command, env=child_environment(**more), stdin=stdin, stdout=log, stderr=log
             )
         self._log = Lines(self.log_path, beginning=b"{")
 

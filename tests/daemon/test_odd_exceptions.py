@@ -4,6 +4,7 @@ import gc
 import logging
 import pickle
 
+import psutil
 import pytest
 
 from atp.daemon.shared.outcome import Kind, move
@@ -128,6 +129,23 @@ def test_an_attempt_that_raises_keeps_nothing(worker, type):  # noqa: F811
         gc.enable()
 
 
+@pytest.mark.parametrize("type", [types.weighs, types.weighs_together])
+def test_a_worker_whose_attempts_raise_does_not_grow(atpd, type):
+    """G5: what is resident after many failures is what is resident after one."""
+    daemon = atpd(processes=1).ready()
+
+    def resident(failures):
+        for _ in range(failures):
+            instance = type.enqueue(size=SIZE).wait(60)
+            assert (instance.state, instance.reason) == (State.FAILED, Reason.ERROR)
+        return psutil.Process(daemon.workers()[0]).memory_info().rss
+
+    first = resident(1)
+    assert resident(FAILURES) - first < 30 * MIB
+
+
+MIB = 1024 * 1024
+SIZE, FAILURES = 100 * MIB, 5
 HANDFUL = {
     "str exits": Reason.ERROR,
     "everything raises": Reason.ERROR,
