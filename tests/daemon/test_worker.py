@@ -60,7 +60,9 @@ def worker(said, tmp_path, transactional_db, monkeypatch):
     monkeypatch.setattr(logging.root, "handlers", [*logging.root.handlers])
     (tmp_path / "worker-0").mkdir()
     folders = SimpleNamespace(scratch=tmp_path)
-    return Worker(0, said, None, Inherited(Page(1), Options(processes=1), folders))
+    made = Worker(0, said, None, Inherited(Page(1), Options(processes=1), folders))
+    logging.root.addHandler(made._capture)
+    return made
 
 
 def task(type, inputs="{}"):

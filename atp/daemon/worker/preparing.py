@@ -9,6 +9,7 @@ import sys
 from django.core.cache import caches
 
 from ...authoring.log_capture import LogCapture
+from ...conf import settings
 
 logger = logging.getLogger("atp.worker")
 
@@ -76,9 +77,13 @@ def share_caches():
 
 def capture(threads):
     """Return the handler of logging that writes into the log of the Instance that runs."""
-    made = LogCapture(is_of_attempt=threads.is_of_attempt, on_stray=_say_stray)
-    logging.getLogger().addHandler(made)
-    return made
+    return LogCapture(is_of_attempt=threads.is_of_attempt, on_stray=_say_stray)
+
+
+def open_logging(capture):
+    """Have the root logger pass to ``capture`` all that is captured."""
+    open_root_logger(settings.LOG_LEVEL)
+    logging.getLogger().addHandler(capture)
 
 
 def _say_stray(level, text):

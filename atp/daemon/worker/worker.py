@@ -79,7 +79,7 @@ class Worker:
         """Run Tasks until the channel is closed or the worker retires."""
         shutil.rmtree(self._scratch, ignore_errors=True)  # of a predecessor that has died
         self._scratch.mkdir(parents=True, exist_ok=True)
-        preparing.open_root_logger(settings.LOG_LEVEL)
+        preparing.open_logging(self._capture)
         preparing.share_caches()
         self._threads.install()
         self._process_state = ProcessState()
