@@ -1,6 +1,7 @@
 """LogCapture: records of the logging module become messages of the Instance that runs."""
 
 import logging
+from collections.abc import Callable
 
 from ..conf import settings
 from .context import Context
@@ -14,15 +15,25 @@ class LogCapture(logging.Handler):
     """Writes the records that a handler logs into its Instance's log.
 
     ``context`` is the Context of the attempt that runs, None between two attempts.
+    ``is_of_attempt()`` tells whether the thread that logs is one of it, and ``on_stray(level,
+    text)`` takes the records of threads that an earlier attempt has left behind.
     """
 
-    def __init__(self, context: Context | None = None) -> None:
+    def __init__(
+        self,
+        context: Context | None = None,
+        *,
+        is_of_attempt: Callable[[], bool] = lambda: True,
+        on_stray: Callable[[int, str], object] = lambda level, text: None,
+    ) -> None:
         super().__init__(settings.LOG_LEVEL)
         self.context = context
+        self._is_of_attempt, self._on_stray = is_of_attempt, on_stray
         self._busy = False
 
     def emit(self, record: logging.LogRecord) -> None:
-        if self.context is None or self._busy:
+        is_stray = not self._is_of_attempt()
+        if self._busy or (self.context is None and not is_stray):
             return
         if record.name.startswith("atp.") or record.name in _KNOWN:
             return
@@ -31,7 +42,10 @@ class LogCapture(logging.Handler):
             text = f"{record.name}: {record.getMessage()}"
             if record.exc_info and record.exc_info[1] is not None:
                 text = f"{text}\n{describe(record.exc_info[1])}"
-            self.context.log(text, record.levelno)
+            if is_stray:
+                self._on_stray(record.levelno, text)
+            elif self.context is not None:
+                self.context.log(text, record.levelno)
         except Exception:
             self.handleError(record)
         finally:

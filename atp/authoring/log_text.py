@@ -3,6 +3,7 @@
 import traceback
 
 from ..conf import settings
+from .raised import facts
 
 
 def clean(text: str) -> str:
@@ -19,9 +20,31 @@ def shorten(text: str) -> str:
     return f"{text[:half]}\n… {len(text) - 2 * half} characters …\n{text[-half:]}"
 
 
+def words(error: BaseException) -> str:
+    """Return the message of an exception, "" if it is empty; its class if it gives none."""
+    text = facts.text(error)
+    return clean(shorten(facts.name(error) if text is None else text))
+
+
 def describe(error: BaseException) -> str:
     """Return an exception with its traceback as text for the log; the last line names it."""
-    lines = traceback.format_exception(error)
-    if isinstance(error, BaseExceptionGroup):  # its traceback ends with those of its parts
-        lines.append(f"{type(error).__name__}: {error}")
-    return shorten(clean("".join(lines).rstrip()))
+    named = f"{facts.name(error)}: {words(error)}".removesuffix(": ")
+    try:
+        lines = traceback.format_exception(type(error), error, facts.trace(error))
+        text = "".join(lines).rstrip()
+        if facts.is_a(error, BaseExceptionGroup):  # its traceback ends with those of its parts
+            text = f"{text}\n{named}"
+    except BaseException:  # its notes, its causes, its attributes: all are the application's
+        text = f"{_frames(error)}{named}"
+    return clean(shorten(text))
+
+
+def _frames(error: BaseException) -> str:
+    try:
+        return f"Traceback (most recent call last):\n{''.join(_lines(error))}"
+    except BaseException:
+        return ""
+
+
+def _lines(error: BaseException) -> list[str]:
+    return traceback.format_tb(facts.trace(error))

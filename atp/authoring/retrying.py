@@ -17,7 +17,8 @@ from django.utils.module_loading import import_string
 from ..exceptions import InvalidType
 from ..verbs.registry import is_identifier
 from ..words.hints import seconds
-from ..words.raised import Defer, Fatal, Interrupted, Retry, Unavailable
+from ..words.raised import Unavailable, path_of
+from .raised import facts
 
 if TYPE_CHECKING:
     from .task_type import TaskType
@@ -28,9 +29,6 @@ Named: TypeAlias = type[BaseException] | str
 NAMES = ("retry_on", "fatal_on", "downstream_errors")
 
 _DOTTED = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*")
-
-# These say themselves what is to come of the attempt.
-_SPEAKING = (Retry, Defer, Fatal, Interrupted, Unavailable)
 
 
 def check_downstream(told: str, name: Any) -> None:
@@ -91,7 +89,7 @@ def _check_one(told: str, name: str, named: Any) -> None:
         raise InvalidType(
             f"{told}: {name} takes classes of exceptions or their dotted names, not {named!r}."
         )
-    elif issubclass(named, _SPEAKING):
+    elif issubclass(named, facts.SPEAKING):
         raise InvalidType(
             f"{told}: {name}: {name_of(named)} says itself what becomes of the attempt."
         )
@@ -103,7 +101,8 @@ def why_not(task_type: TaskType, error: BaseException) -> str:
         if _is_of(error, named):
             return f"no retry: {name_of(named)} is in fatal_on of its Type"
     if task_type.retry_on and not any(_is_of(error, named) for named in task_type.retry_on):
-        return f"no retry: {name_of(type(error))} is not in retry_on of its Type"
+        path = path_of(error).removeprefix("builtins.")
+        return f"no retry: {path} is not in retry_on of its Type"
     return ""
 
 
@@ -130,8 +129,11 @@ def name_of(named: Named) -> str:
 
 
 def _is_of(error: BaseException, named: Named) -> bool:
+    """Whether an exception, or the one that is alone in it as in a group, is of that class."""
     found = _class_of(named)
-    return found is not None and isinstance(error, found)
+    return found is not None and any(
+        facts.is_a(each, found) for each in (error, facts.alone(error))
+    )
 
 
 def _class_of(named: Named) -> type[BaseException] | None:

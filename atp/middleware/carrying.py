@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from collections.abc import Mapping
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from typing import Any
 
 from ..conf import settings
@@ -13,6 +13,7 @@ from .loading import carriers
 
 # All that an Instance carries, serialized, in bytes: it is in the row of the Instance.
 MAX_SIZE = 4096
+_NOTHING = nullcontext()
 
 
 def saved() -> dict[str, Any] | None:
@@ -34,17 +35,19 @@ def saved() -> dict[str, Any] | None:
     return found or None
 
 
-@contextmanager
-def restored(values: Mapping[str, Any] | None) -> Iterator[None]:
-    """Run a block with these values restored, the first carrier of the settings outermost.
+def restored(values: Mapping[str, Any] | None) -> AbstractContextManager[object]:
+    """Restore these values until the end of the block, the first carrier outermost.
 
-    A value for which the settings name no carrier is left alone.
+    A value for which the settings name no carrier is left alone. An exception goes through
+    as it is: a generator's context manager would write to it, which its class may refuse.
     """
+    if not values:
+        return _NOTHING
     with ExitStack() as stack:
-        for name, carrier in carriers().items() if values else ():
-            if values and name in values:
+        for name, carrier in carriers().items():
+            if name in values:
                 stack.enter_context(carrier.restore(values[name]))
-        yield
+        return stack.pop_all()
 
 
 def _check(name: str, value: Any) -> None:

@@ -170,7 +170,8 @@ def left_behind(names: Sequence[str], count: int, *, ended: bool = True) -> str:
     named = ", ".join(names[:NAMED]) + (", …" if len(names) > NAMED else "")
     processes = "1 process" if count == 1 else f"{count} processes"
     done = ("was ended" if count == 1 else "were ended") if ended else "could not be ended"
-    return f"{processes} that it left behind {done}: {named}"
+    advice = " (keep_processes=True would keep what is left on purpose)" if ended else ""
+    return f"{processes} that it left behind {done}: {named}{advice}"
 
 
 def left_out(count: int) -> str:

@@ -153,10 +153,18 @@ class Misfit(Exception):
 
 
 def path_of(error: BaseException) -> str:
-    """Return the dotted path of the class of an exception."""
+    """Return the dotted path of the class of an exception, whatever that says of itself."""
     kind = type(error)
-    module = "atp.exceptions" if kind.__module__ == __name__ else kind.__module__
-    return f"{module}.{kind.__qualname__}"
+    names = []
+    for slot in ("__module__", "__qualname__"):
+        try:
+            found = type.__dict__[slot].__get__(kind)
+        except AttributeError:
+            found = None
+        names.append(str.__str__(found) if isinstance(found, str) else "?")
+    module, name = names
+    path = f"{'atp.exceptions' if module == __name__ else module}.{name}"
+    return path.replace("\x00", "?").encode("utf-8", "replace").decode()
 
 
 def _delay(name: str, after: timedelta | float, *, is_from_zero: bool = True) -> float:

@@ -78,6 +78,12 @@ def noop(context):
     """Do nothing."""
 
 
+@task_type("daemon.reads", timeout=60, max_restarts=0)
+def reads(context):
+    """Return what there is to be read from the standard input, by a program and by itself."""
+    return [subprocess.run(["cat"], stdout=subprocess.PIPE, text=True).stdout, sys.stdin.read()]
+
+
 @task_type("daemon.unkept", retention=0)
 def unkept(context, *, fails=False):
     """Answer with more than goes into the database, unless it is to fail."""

@@ -48,7 +48,15 @@ class Atpd:
     """
 
     def __init__(
-        self, folder, *args, processes=2, settings=None, environment=None, sink=None, own_log=True
+        self,
+        folder,
+        *args,
+        processes=2,
+        settings=None,
+        environment=None,
+        stdin=None,
+        sink=None,
+        own_log=True,
     ):
         self.log_path = Path(folder) / f"atpd-{os.urandom(4).hex()}.log"
         style = ("--log-format", "json", "-v", "2") if own_log else ()
@@ -61,7 +69,7 @@ class Atpd:
         with self.log_path.open("wb") as log:
             output = log if own_log else subprocess.PIPE
             self.process = subprocess.Popen(
-                command, env=child_environment(**more), stdout=log, stderr=output
+                command, env=child_environment(**more), stdin=stdin, stdout=log, stderr=output
             )
         self._log = Lines(self.log_path, beginning=b"{")
 

@@ -7,8 +7,8 @@ from multiprocessing import resource_tracker
 
 import pytest
 
-from atp.daemon.worker import leftovers as module
-from atp.daemon.worker.leftovers import Leftovers, Unkillable, has_children
+from atp.daemon.worker.isolation import leftovers as module
+from atp.daemon.worker.isolation.leftovers import Leftovers, Unkillable, has_children
 from atp.words import attempt_messages
 
 from ..nonsense import is_made_by, tells

@@ -1,56 +1,63 @@
 """What a handler changed of its process is put back (G5)."""
 
+import faulthandler
 import gc
 import logging
 import os
+import resource
 import signal
 import socket
+import subprocess
 import sys
 import threading
 import time
+import tracemalloc
+import warnings
 
 import pytest
 
-from atp.daemon.worker.process_state import ProcessState
+from atp.daemon.worker.isolation.entry import Entry
+from atp.daemon.worker.isolation.process_state import ProcessState
+from tests.helpers import child_environment
 
 
 @pytest.fixture
-def surroundings(monkeypatch):
+def state(monkeypatch):
     monkeypatch.setenv("ATP_TEST_KEPT", "as it was")
     found = ProcessState()
     yield found
     found.restore()
 
 
-def test_environment(surroundings):
+def test_environment(state):
     """What was changed or removed comes back; what was added stays."""
     os.environ["ATP_TEST_KEPT"] = "other"
     path = os.environ.pop("PATH")
     os.environ["ATP_TEST_ADDED"] = "new"
-    surroundings.restore()
+    state.restore()
     assert (os.environ["ATP_TEST_KEPT"], os.environ["PATH"]) == ("as it was", path)
     assert os.environ.pop("ATP_TEST_ADDED") == "new"
 
 
-def test_a_directory_that_is_gone(surroundings, tmp_path):
+def test_a_directory_that_is_gone(state, tmp_path):
     """A handler may remove the one in which it leaves the process."""
     before = os.getcwd()
     own = tmp_path / "own"
     own.mkdir()
     os.chdir(own)
     own.rmdir()
-    surroundings.restore()
+    state.restore()
     assert os.getcwd() == before
 
 
-def test_signals_streams_and_recursion(surroundings):
+def test_signals_streams_and_recursion(state):
     mask, limit = signal.pthread_sigmask(signal.SIG_BLOCK, ()), sys.getrecursionlimit()
     streams = sys.stdout, sys.stderr
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM, signal.SIGUSR1})
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     sys.setrecursionlimit(limit + 1000)
     sys.stdout = sys.stderr = None
-    surroundings.restore()
+    state.restore()
     assert signal.pthread_sigmask(signal.SIG_BLOCK, ()) == mask
     assert signal.getsignal(signal.SIGTERM) is not signal.SIG_IGN
     assert sys.getrecursionlimit() == limit
@@ -74,10 +81,10 @@ def test_signals_streams_and_recursion(surroundings):
     ],
     ids=["gc", "logging", "socket", "trace", "profile", "threads", "profiles", "signals"],
 )
-def test_switches(surroundings, change, look):
+def test_switches(state, change, look):
     before = look()
     change()
-    surroundings.restore()
+    state.restore()
     assert look() == before
 
 
@@ -85,11 +92,11 @@ def _trace(frame, event, argument):
     return None
 
 
-def test_a_timer_whose_handler_is_put_back(surroundings):
+def test_a_timer_whose_handler_is_put_back(state):
     """Its signal would end the worker."""
     signal.signal(signal.SIGPROF, signal.SIG_IGN)
     signal.setitimer(signal.ITIMER_PROF, 100)
-    surroundings.restore()
+    state.restore()
     assert signal.getitimer(signal.ITIMER_PROF) == (0, 0)
 
 
@@ -102,10 +109,91 @@ def test_local_time(monkeypatch, zone):
         monkeypatch.setenv("TZ", zone)
     time.tzset()
     before = time.tzname
-    surroundings = ProcessState()
+    state = ProcessState()
     os.environ["TZ"] = "America/Caracas"
     time.tzset()
-    surroundings.restore()
+    state.restore()
     assert (time.tzname, os.environ.get("TZ")) == (before, zone)
     monkeypatch.undo()
     time.tzset()
+
+
+@pytest.mark.parametrize(
+    ("change", "look"),
+    [
+        (
+            lambda: warnings.simplefilter("error"),
+            lambda: [*warnings.filters],
+        ),
+        (lambda: sys.path.insert(0, "/nowhere"), lambda: [*sys.path]),
+        (
+            lambda: resource.setrlimit(resource.RLIMIT_CPU, (10**6, resource.RLIM_INFINITY)),
+            lambda: resource.getrlimit(resource.RLIMIT_CPU),
+        ),
+        (
+            lambda: resource.setrlimit(resource.RLIMIT_CORE, (0, resource.RLIM_INFINITY)),
+            lambda: resource.getrlimit(resource.RLIMIT_CORE),
+        ),
+        (lambda: signal.setitimer(signal.ITIMER_VIRTUAL, 100), lambda: signal.getitimer(1)),
+        (lambda: signal.signal(signal.SIGRTMIN, _trace), lambda: signal.getsignal(signal.SIGRTMIN)),
+        (lambda: setattr(sys, "excepthook", _trace), lambda: sys.excepthook),
+        (lambda: sys.setswitchinterval(1), sys.getswitchinterval),
+        (faulthandler.disable, faulthandler.is_enabled),
+        (tracemalloc.start, tracemalloc.is_tracing),
+        (lambda: os.close(0), lambda: os.fstat(0).st_rdev),
+    ],
+    ids=[
+        "filters",
+        "path",
+        "processor-time",
+        "core",
+        "virtual-timer",
+        "real-time-signal",
+        "hook",
+        "switching",
+        "faulthandler",
+        "tracemalloc",
+        "stdin",
+    ],
+)
+def test_what_strikes_or_differs(monkeypatch, change, look):
+    descriptor = os.dup(0)
+    null = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(null, 0)
+    try:
+        state = ProcessState()
+        before = look()
+        change()
+        assert state.restore() == ""
+        assert look() == before
+    finally:
+        os.dup2(descriptor, 0)
+        os.close(descriptor)
+        os.close(null)
+
+
+def test_the_timer_of_faulthandler_strikes_nobody():
+    """In a process of its own, which it would end."""
+    code = """if True:
+        import faulthandler, time, django
+        django.setup()
+        from atp.daemon.worker.isolation.process_state import ProcessState
+        state = ProcessState()
+        faulthandler.dump_traceback_later(0.5, exit=True)
+        state.restore()
+        time.sleep(1)
+        print("alive")
+    """
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=child_environment(), capture_output=True, text=True
+    )
+    assert done.stdout == "alive\n", done.stderr
+
+
+def test_what_cannot_be_put_back_is_named():
+    def refuse(before):
+        raise OSError("no")
+
+    values = iter("ab")
+    state = ProcessState([Entry("something", lambda: next(values), refuse)])
+    assert state.restore() == "a handler changed for good: something (no)"

@@ -1,5 +1,6 @@
 """Tasks run: every outcome, every kind of response, what a handler can say."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -205,3 +206,16 @@ def test_a_time_out_and_retries_of_its_own(atpd, tmp_path):
     drain(atpd, processes=2)
     assert (late.wait(0).reason, late.restarts) == (Reason.STALE, 4)
     assert (failed.wait(0).reason, failed.retries) == (Reason.ERROR, 0)
+
+
+def test_a_handler_that_reads_its_standard_input(atpd):
+    """There is nothing: that of the daemon may be a pipe to which nobody writes (G5)."""
+    ours, theirs = os.pipe()
+    os.write(theirs, b"for the daemon, if for anybody")
+    try:
+        atpd(processes=1, stdin=ours)
+        instance = types.reads.enqueue().wait(60)
+        assert queue.response(instance).value == ["", ""]
+    finally:
+        os.close(ours)
+        os.close(theirs)

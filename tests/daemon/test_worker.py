@@ -2,7 +2,11 @@
 
 import contextvars
 import logging
+import logging.config
 import pickle
+import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -19,11 +23,14 @@ from atp.daemon.shared.inherited import Inherited
 from atp.daemon.shared.messages import Ended, Logged, Look
 from atp.daemon.shared.outcome import Kind
 from atp.daemon.shared.running_page import Page
+from atp.daemon.worker.isolation import logs, threads
+from atp.daemon.worker.isolation.process_state import ProcessState
 from atp.daemon.worker.preparing import open_root_logger, share_caches
 from atp.daemon.worker.worker import Worker
 from atp.models import Type
 from atp.verbs.registry import registry
 from atp.words import attempt_messages, log_messages
+from tests.helpers import wait_for
 from tests.samples import claimed
 
 from ..nonsense import is_made_by, tells
@@ -48,10 +55,14 @@ def said():
 
 
 @pytest.fixture
-def worker(said, tmp_path, transactional_db):
+def worker(said, tmp_path, transactional_db, monkeypatch):
+    monkeypatch.setattr(threading.Thread, "start", threading.Thread.start)
+    monkeypatch.setattr(logging.root, "handlers", [*logging.root.handlers])
     (tmp_path / "worker-0").mkdir()
     folders = SimpleNamespace(scratch=tmp_path)
-    return Worker(0, said, None, Inherited(Page(1), Options(processes=1), folders))
+    made = Worker(0, said, None, Inherited(Page(1), Options(processes=1), folders))
+    logging.root.addHandler(made._capture)
+    return made
 
 
 def task(type, inputs="{}"):
@@ -284,3 +295,77 @@ def test_root_logger_passes_what_is_captured_and_no_more(monkeypatch):
     assert root.level == logging.INFO
     assert handler.level == logging.WARNING
     root.setLevel(logging.WARNING)
+
+
+def test_a_thread_that_an_earlier_attempt_left_behind(worker, said, caplog):
+    """G6: what it logs, and what a thread logs that it starts, is not in the log of others."""
+    worker._threads.install()
+    go = threading.Event()
+    logger = logging.getLogger("shop")
+    worker._process_state = ProcessState()
+
+    def inner():
+        logger.warning("of a thread of that")
+
+    def outer():
+        assert go.wait(60)
+        logger.warning("of the first")
+        thread = threading.Thread(target=inner)
+        thread.start()
+        thread.join(60)
+
+    stray = threading.Thread(target=outer)
+    worker._capture.context = SimpleNamespace(log=lambda *args: said.messages.append(args))
+    worker._threads.begin()
+    stray.start()
+    worker._threads.begin()
+    go.set()
+    stray.join(60)
+    own = threading.Thread(target=lambda: logger.warning("of the second"))
+    own.start()
+    own.join(60)
+    assert [text for text, _ in said.messages] == ["shop: of the second"]
+    told = [record.getMessage() for record in caplog.records if record.name == "atp.worker"]
+    assert [text.rpartition("shop: ")[2] for text in told] == [
+        "of the first",
+        "of a thread of that",
+    ]
+
+
+def test_a_pool_of_threads_works_for_the_attempt_that_runs(worker, said):
+    """At the level of a module, its threads are older than the attempt that uses them."""
+    worker._threads.install()
+    logger = logging.getLogger("shop")
+    worker._capture.context = SimpleNamespace(log=lambda *args: said.messages.append(args))
+    with ThreadPoolExecutor(1) as pool:
+        for _ in range(3):
+            worker._threads.begin()
+            pool.submit(logger.warning, "x").result(60)
+            wait_for(lambda: _is_idle(pool), what="an idle thread")
+    assert len(said.messages) == 3
+
+
+def _is_idle(pool):
+    [thread] = pool._threads
+    return sys._current_frames()[thread.ident].f_code in threads._IDLE
+
+
+@pytest.mark.parametrize("how", ["dictConfig", "flags", "handlers"])
+def test_logging_that_a_handler_configured_anew(worker, how, monkeypatch):
+    """G6: the next attempt finds all loggers as they were."""
+    root, logger = logging.getLogger(), logging.getLogger("atp.worker")
+    monkeypatch.setattr(root, "level", logging.INFO)
+    worker._process_state = ProcessState()
+    before = [*root.handlers], root.level, logger.disabled, logger.propagate, [*logger.handlers]
+    if how == "dictConfig":
+        logging.config.dictConfig({"version": 1, "root": {"level": "WARNING"}})
+        assert logger.disabled
+    elif how == "flags":
+        logger.disabled, logger.propagate = True, False
+        monkeypatch.setattr(logs, "EVERY", 0.0)
+    else:
+        logger.addHandler(logging.StreamHandler())
+        root.addHandler(logging.NullHandler())
+    worker._process_state.restore()
+    after = [*root.handlers], root.level, logger.disabled, logger.propagate, [*logger.handlers]
+    assert after == before

@@ -9,9 +9,9 @@ def is_outage(error):
     """Whether an error is about the connection, or the server, and not about what was asked."""
     # Of a connection that is lost while it waits for the answer, psycopg2 says no more
     # than DatabaseError, of which all others are subclasses.
-    return type(error) is DatabaseError or isinstance(
-        error, (OperationalError, InterfaceError, OSError)
-    )
+    # By its type: an exception of the application may lie about its class, or raise.
+    kind = type(error)
+    return kind is DatabaseError or issubclass(kind, (OperationalError, InterfaceError, OSError))
 
 
 def bound_connecting(limit):

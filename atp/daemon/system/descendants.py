@@ -14,6 +14,10 @@ MARK = "ATP_DAEMON"
 # To end what was found is tried for so long, in seconds: what is in an
 # uninterruptible sleep dies when it wakes.
 PATIENCE = 1.0
+# A resource tracker may take so long to remove what its clients have left, in seconds.
+TRACKERS_PATIENCE = 1.0
+# It is a Python of multiprocessing, or of loky, that was started with this.
+_TRACKER = b".resource_tracker import main"
 # A process that is killed at the very end may take so long to die, in seconds.
 MOMENT = 0.05
 
@@ -86,7 +90,33 @@ def end(find, reap):
     They are stopped before they are killed: what forks faster than it can be
     killed would otherwise always be ahead. ``reap()`` buries the dead. Returns
     what was killed, and what still lives after some patience.
+
+    Resource trackers come last: when those that they serve are dead, they remove what these
+    have left in the system, and end by themselves.
     """
+    trackers = {}
+
+    def is_tracker(pid):
+        if pid not in trackers:
+            trackers[pid] = _is_tracker(pid)
+        return trackers[pid]
+
+    def find_others():
+        return {pid: each for pid, each in find().items() if not is_tracker(pid)}
+
+    stopped, living = _end(find_others, reap)
+    if any(trackers.values()):
+        if not living:
+            deadline = time.monotonic() + TRACKERS_PATIENCE
+            while _living(find) and time.monotonic() < deadline:
+                time.sleep(0.002)
+                reap()
+        more, living = _end(find, reap)
+        stopped |= more
+    return stopped, living
+
+
+def _end(find, reap):
     stopped = {}
     deadline = time.monotonic() + PATIENCE
     while True:
@@ -113,6 +143,12 @@ def end(find, reap):
 
 def _living(find):
     return {pid: each for pid, each in find().items() if not each.is_dead}
+
+
+def _is_tracker(pid):
+    with contextlib.suppress(OSError):
+        return _TRACKER in Path(f"/proc/{pid}/cmdline").read_bytes()
+    return False
 
 
 def kill_sessions(sessions, mark=""):

@@ -5,12 +5,15 @@ from collections import deque
 from functools import lru_cache
 from pathlib import Path
 
+from ...authoring.raised import facts
 from ...store import failures
 from ...verbs.registry import registry
 from ...words.raised import path_of
 
 # The innermost frames count.
 FRAMES, CAUSES = 10, 10
+# So many characters of the message do.
+LONGEST = 10_000
 
 _OWN = str(Path(__file__).resolve().parents[2]) + "/"
 _STANDARD = tuple({f"{sysconfig.get_path(name)}/" for name in ("stdlib", "platstdlib")})
@@ -27,22 +30,17 @@ def failed(type, error):
     functions, the message; and before all that the ``fingerprint`` of Fatal.
     """
     exception = path_of(error)
-    title = f"{error.__class__.__name__}: {_text(error)}".removesuffix(": ")
-    given = getattr(error, "fingerprint", "")
-    if isinstance(given, str) and given:
+    text = (facts.text(error) or "")[:LONGEST]
+    title = f"{facts.name(error)}: {text}".removesuffix(": ")
+    given = facts.attribute(error, "fingerprint")
+    given = str.__str__(given) if isinstance(given, str) else ""
+    if given:
         return failures.failed(type, ("given", given), exception=exception, title=title)
     causes = list(_causes(error))
     frames = _frames(causes, _package(type))
-    about = frames or [failures.plain(_text(error))]
+    about = frames or [failures.plain(text)]
     parts = ("raised", *map(path_of, causes), "at", *about)
     return failures.failed(type, parts, exception=exception, title=title)
-
-
-def _text(error):
-    try:
-        return str(error)
-    except Exception:
-        return ""  # its __str__ is the application's
 
 
 def _causes(error):
@@ -51,7 +49,7 @@ def _causes(error):
     while error is not None and id(error) not in seen and len(seen) < CAUSES:
         seen.add(id(error))
         yield error
-        error = error.__cause__
+        error = facts.cause(error)
 
 
 def _package(type):
@@ -65,10 +63,11 @@ def _frames(causes, package):
     """Return the names of the innermost functions of the application."""
     found = deque(maxlen=FRAMES)
     for error in causes:
-        traceback = error.__traceback__
+        traceback = facts.trace(error)
         while traceback is not None:
             frame, traceback = traceback.tb_frame, traceback.tb_next
-            name = frame.f_globals.get("__name__") or ""
+            name = frame.f_globals.get("__name__")
+            name = name if type(name) is str else ""
             is_own = package and name.partition(".")[0] == package
             if is_own or _is_of_application(frame.f_code.co_filename):
                 function = frame.f_code.co_qualname

@@ -14,7 +14,7 @@ from datetime import UTC, datetime, timedelta
 from django.core.files.storage import storages
 from django.db import connections, transaction
 
-from ...authoring.log_text import clean, shorten
+from ...authoring.log_text import words
 from ...conf import settings
 from ...exceptions import TaskGone
 from ...states import Event
@@ -117,8 +117,8 @@ class Transaction:
                 self._tell_dispatcher()
             if not is_cut:
                 raise
-            told = f"{attempt_messages.no_connection()}: {' '.join(str(error).split())}"
-            return Outcome(Kind.CUT if used is not None else Kind.SHUT_OUT, shorten(clean(told)))
+            told = f"{attempt_messages.no_connection()}: {' '.join(words(error).split())}"
+            return Outcome(Kind.CUT if used is not None else Kind.SHUT_OUT, told)
         return Outcome(Kind.CONCLUDED)
 
     def _note_commit(self):

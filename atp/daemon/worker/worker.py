@@ -11,10 +11,10 @@ import time
 from functools import partial
 
 from ...authoring.context import Context
-from ...authoring.log_capture import LogCapture
 from ...authoring.log_text import clean
 from ...conf import settings
 from ...verbs.registry import registry
+from ...words import attempt_messages
 from ..options import hostname
 from ..shared import messages
 from ..shared.channel import Closed
@@ -23,16 +23,16 @@ from ..shared.packing import unpacked
 from ..shared.running_page import NEVER
 from ..sinks.worker_lines import guard_own_lines
 from ..system import memory, processes
-from . import execution
+from . import execution, preparing
 from .checkpoints import Checkpoints
 from .connections import Connections
-from .context_variables import ContextVariables
 from .interruption import Interruption
-from .leftovers import Leftovers, Unkillable, has_children
-from .lifelines import Lifelines
+from .isolation.context_variables import ContextVariables
+from .isolation.leftovers import Leftovers, Unkillable, has_children
+from .isolation.lifelines import Lifelines
+from .isolation.process_state import ProcessState
+from .isolation.threads import Threads
 from .pauses import Pauses
-from .preparing import open_root_logger, share_caches
-from .process_state import ProcessState
 from .transactions import Transaction
 
 # While the worker has more to do, the dispatcher is called no more often than this, in
@@ -65,9 +65,10 @@ class Worker:
         self.interruption.listen()
         self._pauses = Pauses(page, slot)
         self._checkpoints = Checkpoints(self._name, self.interruption, page, slot)
-        self._process_state = ProcessState()
         self._connections = Connections()
-        self._capture = LogCapture()
+        self._threads = Threads()
+        self._capture = preparing.capture(self._threads)
+        self._process_state = ProcessState()
         self._leftovers = Leftovers()
         self._variables = ContextVariables()
         # Why it should run nothing more.
@@ -75,11 +76,12 @@ class Worker:
 
     def run(self):
         """Run Tasks until the channel is closed or the worker retires."""
-        # Its predecessor in this slot may have died with a scratch directory left.
-        shutil.rmtree(self._scratch, ignore_errors=True)
+        shutil.rmtree(self._scratch, ignore_errors=True)  # of a predecessor that has died
         self._scratch.mkdir(parents=True, exist_ok=True)
-        open_root_logger(settings.LOG_LEVEL)
-        share_caches()
+        preparing.open_logging(self._capture)
+        preparing.share_caches()
+        self._threads.install()
+        self._process_state = ProcessState()
         self._lifelines = Lifelines(1, 2, self._channel.fileno(), self._tokens.taking)
         try:
             for serial, claimed in self._given():
@@ -193,9 +195,7 @@ class Worker:
             grower=transaction or self._checkpoints,
             worker=self._name,
         )
-        root = logging.getLogger()
-        if self._capture not in root.handlers:  # a handler may have configured logging anew
-            root.addHandler(self._capture)
+        self._threads.begin()
         self._capture.context = context
         try:
             left_open = self._connections.with_transaction
@@ -205,10 +205,10 @@ class Worker:
             outcome = self._variables.own().run(execution.run, *given)
             is_put_off = outcome is not DONE and outcome.kind in PUT_OFF
             if is_put_off and self._connections.with_transaction():
-                report("log", logging.WARNING, str(execution.LeftOpen()))
+                report("log", logging.WARNING, attempt_messages.left_transaction_open())
             return outcome
         finally:
-            self._process_state.restore()
+            self._worn_out = self._process_state.restore() or self._worn_out
             self._end_leftovers(claimed, report)
             self._capture.context = None
             context.end()
@@ -239,6 +239,7 @@ def main(slot, channel, tokens, inherited):
     """Be a worker; never returns."""
     status = 1
     try:
+        preparing.be_a_worker()
         worker = Worker(slot, channel, tokens, inherited)
         guard_own_lines(inherited.page, slot, worker.interruption)
         worker.run()

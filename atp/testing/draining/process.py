@@ -17,8 +17,9 @@ from django.core.signals import got_request_exception
 from ...authoring.context import Context
 from ...authoring.log_capture import LogCapture
 from ...conf import settings
+from ...daemon.worker.isolation.entries import ENTRIES, TIMERS
+from ...daemon.worker.isolation.process_state import ProcessState
 from ...daemon.worker.preparing import open_root_logger, share_caches
-from ...daemon.worker.process_state import ProcessState
 
 # Django's test client has a request fail for any exception that is told meanwhile.
 _CLIENTS = "request-exception-"
@@ -79,18 +80,20 @@ class Process:
 
 
 class _State(ProcessState):
-    """The same as a worker's, but that an alarm of the test, as of a time-out, goes on."""
+    """The same as a worker's, but that timers of the test, as of a time-out, go on."""
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__([each for each in ENTRIES if each not in TIMERS])
         self._began = time.monotonic()
         self._alarm = signal.getitimer(signal.ITIMER_REAL)
 
-    def stop_alarm(self) -> None:
+    def restore(self) -> str:
         left, interval = self._alarm
         if left:
             left = max(left - (time.monotonic() - self._began), 0.001)
         signal.setitimer(signal.ITIMER_REAL, left, interval)
+        found: str = super().restore()
+        return found
 
 
 def _is_client(receiver: Any) -> bool:

@@ -1,12 +1,10 @@
 """Processes that a handler has started and not ended: they end with its attempt."""
 
 import os
-import sys
 
-from ...words import attempt_messages
-from ..system import descendants, processes
-
-# If there are more than these, only their number is named.
+from ....words import attempt_messages
+from ...system import descendants, processes
+from . import pools
 
 
 class Leftovers:
@@ -25,12 +23,12 @@ class Leftovers:
 
         Raises Unkillable if some of it could not be ended.
         """
+        spared = pools.settle() | pools.helpers()
+        return self._end(spared)
+
+    def _end(self, spared):
         self._reap()
-        helpers = _helpers()
-        killed, living = descendants.end(
-            lambda: {pid: each for pid, each in self._found().items() if pid not in helpers},
-            self._reap,
-        )
+        killed, living = descendants.end(lambda: self._without(spared), self._reap)
         if living:
             raise Unkillable(_message(living, ended=False))
         return _message(killed, ended=True) if killed else ""
@@ -40,9 +38,12 @@ class Leftovers:
         # The processes below a kept process are its own affair.
         return {each.pid: each for each in descendants.descendants([own], sparing=self._kept)[own]}
 
+    def _without(self, spared):
+        return {pid: each for pid, each in self._found().items() if pid not in spared}
+
     def _reap(self):
         """Bury the dead, but none whose end somebody may still ask for."""
-        helpers = _helpers()
+        helpers = pools.helpers()
         for each in self._found().values():
             if each.is_dead and each.parent == os.getpid() and each.pid not in helpers:
                 os.waitpid(each.pid, os.WNOHANG)
@@ -61,18 +62,6 @@ def has_children():
     except ChildProcessError:
         return False
     return True
-
-
-def _helpers():
-    """Python's own, which keep no part of a task: who needs them expects them to stay."""
-    found = set()
-    for module, name, pid in (
-        ("multiprocessing.resource_tracker", "_resource_tracker", "_pid"),
-        ("multiprocessing.forkserver", "_forkserver", "_forkserver_pid"),
-    ):
-        helper = getattr(sys.modules.get(module), name, None)
-        found.add(getattr(helper, pid, None))
-    return found
 
 
 def _message(entries, *, ended):

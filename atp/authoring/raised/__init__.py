@@ -1,0 +1,1 @@
+"""Exceptions of handlers, whatever these do when they are looked at."""

@@ -1,0 +1,130 @@
+"""The outcome of an attempt that raised: what the class of the exception says."""
+
+from ...authoring import retrying
+from ...authoring.log_text import describe, words
+from ...authoring.raised import facts
+from ...authoring.steps import Asleep
+from ...exceptions import Defer, Fatal, Interrupted, Retry, Throttled, Unavailable, UnusableResult
+from ...protection import messages as downstream_words
+from ...verbs.registry import registry
+from ...words import attempt_messages
+from ...words.raised import Misfit, Unusable, path_of
+from ..shared.outcome import Kind, Outcome
+from . import fingerprints
+
+# An exception that asks to be deferred and does not say for how long, as one whose
+# constructor does not call that of Defer, is deferred so long, in seconds.
+DEFERRED = 60.0
+
+
+class LeftOpen(Exception):
+    """The handler returned with a transaction open."""
+
+    def __init__(self):
+        super().__init__(attempt_messages.left_transaction_open())
+
+
+def outcome_of(claimed, error):
+    """Return the Outcome of an attempt that raised, and the exception to be reported, or None.
+
+    The exception is the application's, whose code runs when it is looked at. Only the class
+    decides; what cannot be read of the rest is left out.
+    """
+    spoken = facts.spoken(error)
+    for kind, ending in _ENDINGS.items():
+        if facts.is_a(spoken, kind):
+            return ending(claimed, spoken)
+    outcome = _raised(claimed, error)
+    return outcome, None if outcome.kind is Kind.UNAVAILABLE else error
+
+
+def _asleep(claimed, asleep):
+    return Outcome(Kind.DEFER, words(asleep), asleep.after), None
+
+
+def _interrupted(claimed, cut_short):
+    message = words(cut_short) or attempt_messages.interrupted()
+    return Outcome(Kind.INTERRUPTED, message, **_cause(claimed, cut_short)), None
+
+
+def _retried(claimed, asked):
+    message = words(asked) or attempt_messages.asked_retry()
+    return Outcome(Kind.RETRY, message, facts.delay(asked), **_cause(claimed, asked)), None
+
+
+def _throttled(claimed, asked):
+    """The downstream of its Type refuses calls."""
+    if not registry.downstream(claimed.type):
+        return _deferred(claimed, asked, downstream_words.refused())
+    message = words(asked) or downstream_words.refused()
+    return Outcome(Kind.THROTTLED, message, facts.delay(asked, "asked")), None
+
+
+def _deferred(claimed, asked, default=None):
+    message = words(asked) or default or attempt_messages.asked_defer()
+    after = facts.delay(asked, is_from_zero=False)
+    return Outcome(Kind.DEFER, message, DEFERRED if after is None else after), None
+
+
+def _refused(claimed, refusal):
+    message = words(refusal) or attempt_messages.said_fatal()
+    return Outcome(Kind.FATAL, message, **_cause(claimed, refusal)), None
+
+
+def _misfit(claimed, misfit):
+    signature = registry.get(claimed.type).fingerprint
+    return Outcome(Kind.MISFIT, words(misfit), signature=signature), None
+
+
+def _unusable(claimed, unusable):
+    error = facts.cause(unusable)
+    return Outcome(Kind.FATAL, words(error), **_cause(claimed, error)), error
+
+
+def _unusable_result(claimed, unusable):
+    return Outcome(Kind.FATAL, words(unusable), **_cause(claimed, unusable)), unusable
+
+
+def _left_open(claimed, left):
+    return _raised(claimed, left, str(left)), left
+
+
+# The first that an exception is one of counts.
+_ENDINGS = {
+    Asleep: _asleep,
+    Interrupted: _interrupted,
+    Retry: _retried,
+    Throttled: _throttled,
+    Defer: _deferred,
+    Fatal: _refused,
+    Misfit: _misfit,
+    Unusable: _unusable,
+    UnusableResult: _unusable_result,
+    LeftOpen: _left_open,
+}
+
+
+def _raised(claimed, error, message=None):
+    """Return the outcome of an attempt that raised: whether its Type wants a retry for that."""
+    task_type = registry.get(claimed.type) if claimed.type in registry else None
+    if registry.downstream(claimed.type) and retrying.is_downstreams(task_type, error):
+        return _unavailable(error)
+    message = describe(error) if message is None else message
+    why = retrying.why_not(task_type, error) if task_type is not None else ""
+    kind, text = (Kind.LAST, f"{message}\n({why})") if why else (Kind.ERROR, message)
+    return Outcome(kind, text, **_cause(claimed, error))
+
+
+def _cause(claimed, error):
+    """Return the facts of an outcome that tell which exception it was, and which cause."""
+    return {"raised": path_of(error), "failed": fingerprints.failed(claimed.type, error)}
+
+
+def _unavailable(error):
+    """Return the outcome of an attempt whose downstream failed: nobody is told but the log."""
+    spoken = facts.alone(error)
+    if facts.is_a(spoken, Unavailable):
+        message = words(spoken) or downstream_words.failed()
+        after = facts.delay(spoken, "asked")
+        return Outcome(Kind.UNAVAILABLE, message, after, raised=path_of(spoken))
+    return Outcome(Kind.UNAVAILABLE, describe(error), raised=path_of(error))

@@ -1,0 +1,23 @@
+"""An entry of the list of all that is put back after each attempt."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Entry:
+    """``take()`` returns the value of now, and ``put_back(value)`` makes that the value again.
+
+    With ``keeps`` the entry may still differ afterwards, on purpose: what was added stays.
+    """
+
+    name: str
+    take: Callable[[], Any]
+    put_back: Callable[[Any], object]
+    keeps: bool = False
+    # Where the first value takes longer than those that are compared with it.
+    first: Callable[[], Any] | None = None
+    # What strikes nobody at once, and takes longer to take than the rest: it is compared
+    # unless that was done a moment ago.
+    is_slow: bool = False
