@@ -7,6 +7,7 @@ from .explaining.statistics import Statistics
 from .explaining.why import Why
 from .failures.errors import Error, Errors
 from .graphs import Graph, Graphs
+from .importing.command import ImportBeat
 from .listing import List
 from .schedules import Schedule, Schedules
 from .scopes import Downstream, Downstreams, Gate, Limit
@@ -22,6 +23,6 @@ def subcommands():
     return (
         *(Status, Check, Types, OneType, Statistics, List, Show, Why, Enqueue),
         *(Redrive, Cancel, *of_verbs(), Delete, Gate, Limit, Downstreams, Downstream),
-        *(Schedules, Schedule, Graphs, Graph, Errors, Error),
+        *(Schedules, Schedule, ImportBeat, Graphs, Graph, Errors, Error),
         *(Daemons, Tell),
     )

@@ -1,0 +1,1 @@
+"""Taking over what other schedulers have in their tables."""

@@ -1,0 +1,146 @@
+"""The tables of django-celery-beat, and the schedule that each of their rows would be.
+
+They are read as they are, so django-celery-beat need not be installed any more.
+"""
+
+import json
+from dataclasses import dataclass, field
+from datetime import timedelta
+
+from django.db import connections
+from django.utils.text import slugify
+
+from ...exceptions import ATPError
+
+TASKS = "django_celery_beat_periodictask"
+# The tables that say when, by the column that refers to them.
+TIMINGS = {
+    "crontab_id": "django_celery_beat_crontabschedule",
+    "interval_id": "django_celery_beat_intervalschedule",
+    "solar_id": "django_celery_beat_solarschedule",
+    "clocked_id": "django_celery_beat_clockedschedule",
+}
+PERIODS = ("days", "hours", "minutes", "seconds", "microseconds")
+DISABLED = "disabled in django-celery-beat"
+# Columns with no equivalent, without which a row is taken all the same.
+LEFT_OUT = {
+    "queue": "a collection, or atpd --type, may take its place",
+    "exchange": "ATP has none",
+    "routing_key": "ATP has none",
+    "priority": "in Celery it depends on the broker; set it by hand",
+    "expires": "pause or delete the schedule then",
+    "expire_seconds": "late_after, or start_before of the Type",
+}
+
+
+class NoTables(ATPError):
+    """There are no tables of django-celery-beat."""
+
+
+@dataclass
+class Entry:
+    """One row of django-celery-beat: the schedule that it would be, or why it would be none."""
+
+    name: str
+    schedule: str = ""
+    type: str = ""
+    given: dict = field(default_factory=dict)
+    is_enabled: bool = True
+    trouble: str = ""
+    remarks: list[str] = field(default_factory=list)
+
+
+def entries(alias, types):
+    """Return an :class:`Entry` a row, by name; ``types`` has the Types of Celery's names.
+
+    Raises NoTables.
+    """
+    connection = connections[alias]
+    if TASKS not in connection.introspection.table_names():
+        raise NoTables(f"There is no table {TASKS} in the database {alias!r}.")
+    timings = {
+        column: {row["id"]: row for row in _rows(connection, table)}
+        for column, table in TIMINGS.items()
+        if table in connection.introspection.table_names()
+    }
+    rows = sorted(_rows(connection, TASKS), key=lambda row: row["name"])
+    return [_entry(row, timings, types) for row in rows]
+
+
+def _rows(connection, table):
+    with connection.cursor() as cursor:
+        cursor.execute(f"SELECT * FROM {connection.ops.quote_name(table)}")  # noqa: S608
+        names = [column[0] for column in cursor.description]
+        return [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
+
+
+def _entry(row, timings, types):
+    entry = Entry(
+        name=row["name"],
+        schedule=slugify(row["name"]),
+        type=types.get(row["task"], row["task"]),
+        is_enabled=bool(row["enabled"]),
+    )
+    try:
+        entry.given = _timing(row, timings) | {"inputs": _inputs(row)}
+    except ValueError as error:
+        entry.trouble = str(error)
+    entry.remarks = [
+        f"{name}={row[name]} is left out: {why}"
+        for name, why in LEFT_OUT.items()
+        if row.get(name) not in (None, "")
+    ]
+    if row.get("headers") not in (None, "", "{}"):
+        entry.remarks.append("headers are left out: ATP has none")
+    if not entry.is_enabled:
+        entry.remarks.append("it is disabled: the schedule is paused")
+    return entry
+
+
+def _timing(row, timings):
+    """Return the parameters that say when. Raises ValueError where there are none."""
+    if row["one_off"]:
+        raise ValueError("one_off: enqueue it once, with run_after")
+    if row.get("start_time") is not None:
+        raise ValueError(f"start_time={row['start_time']}: a schedule has none; clear it once past")
+    [column, *more] = [name for name in TIMINGS if row.get(name) is not None] or [None]
+    found = timings.get(column, {}).get(row.get(column))
+    if column is None or more or found is None:
+        raise ValueError("it does not say when, or more than once")
+    if column == "crontab_id":
+        return _cron(found)
+    if column == "interval_id":
+        if found["period"] not in PERIODS:
+            raise ValueError(f"period={found['period']!r} is unknown")
+        return {"every": timedelta(**{found["period"]: found["every"]})}
+    kind = column.removesuffix("_id")
+    raise ValueError(f"{kind}: ATP has no such schedule")
+
+
+def _cron(found):
+    fields = [
+        str(found[name]).replace(" ", "")
+        for name in ("minute", "hour", "day_of_month", "month_of_year", "day_of_week")
+    ]
+    if fields[2] != "*" and fields[4] != "*":
+        # Celery runs it on days of which both are true, cron on those of which one is.
+        raise ValueError(
+            f"day_of_month={fields[2]} and day_of_week={fields[4]}: cron would run it on either"
+        )
+    return {"cron": " ".join(fields), "timezone": str(found["timezone"])}
+
+
+def _inputs(row):
+    if _parsed(row, "args", "[]"):
+        raise ValueError(f"args={row['args']}: inputs have names; move them to kwargs")
+    inputs = _parsed(row, "kwargs", "{}")
+    if not isinstance(inputs, dict):
+        raise ValueError(f"kwargs={row['kwargs']} is no object")
+    return inputs
+
+
+def _parsed(row, name, empty):
+    try:
+        return json.loads(row[name] or empty)
+    except ValueError as error:
+        raise ValueError(f"{name}={row[name]} is no JSON: {error}") from None
