@@ -34,7 +34,15 @@ def measure():
 
 def scaled(settings):
     """Return settings of ATP with leases, and what depends on them, as patient as the tests."""
-    return {name: value * factor() if name in LEASES else value for name, value in settings.items()}
+    return {
+        name: value * factor() if name in LEASES and _is_number(value) else value
+        for name, value in settings.items()
+    }
+
+
+def _is_number(value):
+    """Whether it can be scaled: tests give settings that are wrong, too."""
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def _piece_of_work():

@@ -37,6 +37,7 @@ NO_LIMITS = {
 }
 TAKEN = "its Task was taken away"
 TWICE = "its effects may have happened twice"
+KEEP = "(keep_processes=True would keep what is left on purpose)"
 
 
 @pytest.mark.parametrize(
@@ -130,11 +131,11 @@ def test_of_the_queue(message, expected):
         (attempt_messages.retries_used_up(2, 2), "(retries used up: 2 of 2)"),
         (
             attempt_messages.left_behind(["sleep"], 1),
-            "1 process that it left behind was ended: sleep",
+            f"1 process that it left behind was ended: sleep {KEEP}",
         ),
         (
             attempt_messages.left_behind(["cat", "sleep"], 3),
-            "3 processes that it left behind were ended: cat, sleep",
+            f"3 processes that it left behind were ended: cat, sleep {KEEP}",
         ),
         (
             attempt_messages.left_behind(list("abcdef"), 6, ended=False),

@@ -7,7 +7,7 @@ from django.db import IntegrityError, connection, transaction
 from django.db.models import ProtectedError
 
 from atp import queue
-from atp.exceptions import WaitInTransaction, WaitTimeout
+from atp.exceptions import UnknownInstance, WaitInTransaction, WaitTimeout
 from atp.models import Inputs, Instance, LogRecord, Response, Task, Type
 from atp.states import TERMINAL, Event, Reason, State
 from atp.store import get_store
@@ -145,7 +145,7 @@ class TestWait:
         """G12: what FAILED is kept, so what is gone cannot have."""
         one = echo.enqueue()
         queue.delete(one.uuid, cancel=True)
-        with pytest.raises(Instance.DoesNotExist):
+        with pytest.raises(UnknownInstance):
             one.wait()
         Type.objects.update(retention=timedelta(0))
         one = Instance(pk=one.pk, type=Type.objects.get(pk=one.type_id), state=State.RUNNING)

@@ -43,13 +43,13 @@ def signature_of(handler: Callable[..., Any]) -> inspect.Signature:
         own = inspect.signature(handler, follow_wrapped=False)
         if _takes_context(own):
             taken, *_ = own.parameters.values()
-            return _without(taken, list(signature.parameters.values()))
+            return _without(taken, list(signature.parameters.values()), signature)
         raise InvalidInputs(
             f"{handler.__qualname__}() needs a first parameter, the context: "
             f"def {handler.__name__}(context, …)"
         )
     taken, *parameters = signature.parameters.values()
-    return _without(taken, parameters)
+    return _without(taken, parameters, signature)
 
 
 def _takes_context(signature: inspect.Signature) -> bool:
@@ -57,8 +57,12 @@ def _takes_context(signature: inspect.Signature) -> bool:
     return first is not None and first.kind in (_P.POSITIONAL_ONLY, _P.POSITIONAL_OR_KEYWORD)
 
 
-def _without(context: inspect.Parameter, parameters: list[inspect.Parameter]) -> Inputs:
-    signature = Inputs(parameters)
+def _without(
+    context: inspect.Parameter,
+    parameters: list[inspect.Parameter],
+    whole: inspect.Signature,
+) -> Inputs:
+    signature = Inputs(parameters, return_annotation=whole.return_annotation)
     # What can be given by position alone leaves its name to others.
     if context.kind is _P.POSITIONAL_OR_KEYWORD:
         signature.context = context.name

@@ -1,5 +1,6 @@
 """What is odd, in what is stored, who asks, or how a project is set: never a fault of ours."""
 
+import html
 import re
 
 import pytest
@@ -29,8 +30,12 @@ def page_of(client, instance, what=""):
 
 
 def test_arguments_may_have_any_name(operator, world):
-    operator.post(ECHO, {"inputs": '{"self": 1, "task_type": 2, "context": 3}'})
-    assert Inputs.objects.get().value == {"self": 1, "task_type": 2, "context": 3}
+    """But for that of the context, which the handler is given by the worker."""
+    operator.post(ECHO, {"inputs": '{"self": 1, "task_type": 2}'})
+    assert Inputs.objects.get().value == {"self": 1, "task_type": 2}
+    refused = operator.post(ECHO, {"inputs": '{"context": 3}'})
+    assert "is the context, and no argument" in html.unescape(refused.content.decode())
+    assert Inputs.objects.count() == 1
 
 
 def test_half_a_character_in_json(full, operator):
