@@ -37,6 +37,17 @@ def test_registering_again_is_an_update_that_is_logged(world):
     assert tells(last.message, log_messages.parameters(changes))
 
 
+def test_another_handler_of_a_type_is_told(world, caplog):
+    """Two projects in one database may have given the same identifier to different functions."""
+    world.store.register([registration()])
+    world.store.register([registration(max_restarts=7)])
+    assert not caplog.records
+    world.store.register([registration(max_restarts=7, handler="elsewhere.handler")])
+    (told,) = caplog.records
+    assert (told.name, told.levelname) == ("atp.store", "WARNING")
+    assert "somewhere.handler and is now elsewhere.handler" in told.getMessage()
+
+
 def test_registering_the_same_again_writes_nothing(world):
     world.store.register([registration()])
     before = world.snapshot()

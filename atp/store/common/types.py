@@ -1,5 +1,7 @@
 """Types in the portable store."""
 
+import logging
+
 from ...exceptions import TypeInUse, UnknownType
 from ...models import Downstream, Instance, Schedule, Type, Undo
 from ...payload.own import HOOKS
@@ -7,6 +9,13 @@ from ...rows.log import Kind
 from ...words import log_messages
 from ...words.hints import did_you_mean
 from .base import ORMBase
+
+logger = logging.getLogger("atp.store")
+
+_ANOTHER_HANDLER = (
+    "Type %r: its handler was %s and is now %s. Where two projects share this database, each "
+    "needs identifiers of its own: both take the parameters that were registered last."
+)
 
 
 class Types(ORMBase):
@@ -55,6 +64,8 @@ class Types(ORMBase):
                     self._log(Kind.PARAMETERS, message, row, now, who)
                 if is_locked:
                     locked.add(row.identifier)
+                elif "handler" in differs:
+                    logger.warning(_ANOTHER_HANDLER, row.identifier, *changes["handler"])
         return locked
 
     def _add_downstreams(self, registrations, now):

@@ -4,6 +4,7 @@ from datetime import UTC, datetime
 from itertools import chain, islice, repeat
 from uuid import UUID
 
+from django.db import DataError
 from django.db.models.base import ModelState
 
 from ...models import Instance
@@ -19,6 +20,7 @@ from ..handover import Handing
 from ..values import Submission
 from ..values.enqueued import Enqueued
 from .driver.arrays import array, texts
+from .driver.codes import refuse_characters
 from .driver.cursors import cursor_of
 from .driver.sessions import session_of
 from .driver.statements import execute
@@ -81,9 +83,13 @@ class Enqueueing(Handing, ORMEnqueueing):
             fixed = frozenset((("tell", inline), *seldom))
         hands = inline and self._may_hand(submission) and self._is_known()
         name = "enqueue_handing" if hands else "enqueue_one"
-        with cursor_of(connection, again=True) as cursor:
-            execute(cursor, name, parameters, fixed=fixed)
-            row = cursor.fetchone()
+        try:
+            with cursor_of(connection, again=True) as cursor:
+                execute(cursor, name, parameters, fixed=fixed)
+                row = cursor.fetchone()
+        except DataError as error:
+            refuse_characters(error)
+            raise
         if row is None:
             return []
         if not inline:

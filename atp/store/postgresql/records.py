@@ -6,6 +6,7 @@ from contextlib import nullcontext
 
 from django.db import DataError, OperationalError
 
+from ...exceptions import NotSerializable
 from ...states import Event, Row
 from ..common.records import Records as ORMRecords
 from ..common.removal import is_followed
@@ -129,7 +130,7 @@ class Records(ORMRecords):
                     fixed=_responds(finished) | which,
                 )
                 written, is_all, _ = cursor.fetchone()
-        except DataError:
+        except (DataError, NotSerializable):
             # Something in it is not as it should be: one by one it is seen what.
             return set()
         return set(finished) if is_all else set(written or ())

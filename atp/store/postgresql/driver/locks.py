@@ -8,11 +8,12 @@ daemon's session.
 
 from contextlib import contextmanager
 
-from django.db import DatabaseError
+from django.db import DatabaseError, DataError
 
 from ....models import Edge, Instance, Node, Response, Task, Type
 from ...common.base import ORMBase
 from ...values import Delivered, Note
+from .codes import has_code, refuse_characters
 from .cursors import cursor_of
 from .own_settings import of_session, of_transaction
 from .sessions import session_of
@@ -37,19 +38,21 @@ class Locks(ORMBase):
     @contextmanager
     def atomic(self):
         is_outermost = not self.connection.in_atomic_block
-        with super().atomic():
-            session = session_of(self.connection)
-            if session.lock_timeout is not None and session.is_pooled:
-                # The next transaction may have another backend.
-                own = of_transaction(self.connection.pg_version, is_outermost=is_outermost)
-                with cursor_of(self.connection) as cursor:
-                    cursor.execute(f"{own}; {waiting('SET LOCAL', session.lock_timeout)}")
-            yield
+        try:
+            with super().atomic():
+                session = session_of(self.connection)
+                if session.lock_timeout is not None and session.is_pooled:
+                    # The next transaction may have another backend.
+                    own = of_transaction(self.connection.pg_version, is_outermost=is_outermost)
+                    with cursor_of(self.connection) as cursor:
+                        cursor.execute(f"{own}; {waiting('SET LOCAL', session.lock_timeout)}")
+                yield
+        except DataError as error:
+            refuse_characters(error)
+            raise
 
     def is_lock(self, error):
-        of_driver = error.__cause__ if isinstance(error, DatabaseError) else error
-        codes = getattr(of_driver, "sqlstate", None), getattr(of_driver, "pgcode", None)
-        return _LOCK_NOT_AVAILABLE in codes
+        return has_code(error, _LOCK_NOT_AVAILABLE)
 
     def deliver(self, entries, *, daemon, careful=False):
         waited = False

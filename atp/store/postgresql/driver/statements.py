@@ -13,6 +13,7 @@ from zlib import crc32
 
 from django.db import DatabaseError, transaction
 
+from .codes import has_code
 from .cursors import Bare
 from .literals import literal
 from .own_settings import of_transaction
@@ -140,7 +141,7 @@ def execute(cursor, name, parameters, *, prepared=True, fixed=frozenset()):
             cursor.execute(*wanted.execute(parameters, write=type(cursor) is Bare))
             return
         except (DatabaseError, cursor.db.Database.DatabaseError) as error:
-            if not _is_unknown(error):
+            if not has_code(error, _UNKNOWN):
                 raise
             # The application has discarded it. Nothing was done, so it can be done again.
             _session(cursor).prepared.discard(wanted.name)
@@ -204,12 +205,6 @@ def _is_there(cursor, wanted):
     """
     cursor.execute("SELECT FROM pg_prepared_statements WHERE name = %s", [wanted.name])
     return cursor.rowcount > 0
-
-
-def _is_unknown(error):
-    """Whether an error says that there is no such prepared statement."""
-    of_driver = error.__cause__ if isinstance(error, DatabaseError) else error
-    return _UNKNOWN in (getattr(of_driver, "sqlstate", None), getattr(of_driver, "pgcode", None))
 
 
 def _keeps(cursor):

@@ -2,6 +2,7 @@
 
 from django.db import DataError
 
+from ....exceptions import NotSerializable
 from ...common.inputs import Inputs as ORMInputs
 from ...values import Shape
 from ..driver.cursors import cursor_of
@@ -15,7 +16,7 @@ class Inputs(ORMInputs):
             with store.atomic(), cursor_of(store.connection) as cursor:
                 execute(cursor, "shapes", given, prepared=False)
                 rows = cursor.fetchall()
-        except DataError:
+        except (DataError, NotSerializable):
             # Something among them is no JSON object: one by one it is seen what.
             return super().shapes(after, limit=limit)
         found = [
