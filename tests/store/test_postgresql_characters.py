@@ -45,10 +45,9 @@ print(json.dumps({"warned": warned, "told": told, "found": found}))
 def latin1(transactional_db):
     """The environment of a process whose queue is in a database in LATIN1."""
     with connection.cursor() as cursor:
-        cursor.execute(
-            f"CREATE DATABASE {NAME} ENCODING 'LATIN1' LOCALE 'C' TEMPLATE template0"
-        )
-    yield child_environment(DATABASE_URL=urlsplit(database_url())._replace(path=f"/{NAME}").geturl())
+        cursor.execute(f"CREATE DATABASE {NAME} ENCODING 'LATIN1' LOCALE 'C' TEMPLATE template0")
+    url = urlsplit(database_url())._replace(path=f"/{NAME}").geturl()
+    yield child_environment(DATABASE_URL=url)
     with connection.cursor() as cursor:
         cursor.execute(f"DROP DATABASE {NAME} WITH (FORCE)")
 
