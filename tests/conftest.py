@@ -21,6 +21,7 @@ from tests.samples import claimed
 
 from . import emptying, environment, left_behind, results, selection
 from .daemon.harness import Atpd, Record
+from .daemon.warm import Warm
 from .store.world import World
 
 # A live server would hold back the rest of a small answer until the client has
@@ -106,15 +107,23 @@ def context(said, tmp_path):
     return context
 
 
+@pytest.fixture(scope="session")
+def warm():
+    """The process of which daemons are copies."""
+    process = Warm()
+    yield process
+    process.close()
+
+
 @pytest.fixture
-def atpd(tmp_path, transactional_db):
+def atpd(tmp_path, transactional_db, warm):
     """Start daemons: ``atpd("--drain", processes=1)``; whatever is left is ended afterwards."""
     queue.register_all()
     before = left_behind.Others.now()
     started = []
 
     def start(*args, **options):
-        daemon = Atpd(tmp_path, *args, **options)
+        daemon = Atpd(tmp_path, *args, **{"warm": warm, **options})
         started.append(daemon)
         return daemon
 

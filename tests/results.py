@@ -12,6 +12,8 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
+from .daemon.warm import Warm
+
 # Of a failure, so much is kept: the lines of its message, and the last ones of its traceback.
 MESSAGE_LINES = 4
 LAST_LINES = 6
@@ -82,8 +84,11 @@ class Writing:
 
 
 def _processor():
-    """Return the seconds of processor that this process and its ended children have used."""
-    return sum(os.times()[:4])
+    """Return the seconds of processor that this process and its ended children have used.
+
+    With them its daemons, which are children of another.
+    """
+    return sum(os.times()[:4]) + Warm.used
 
 
 def _result(reports, processor):

@@ -2,9 +2,10 @@
 
 ``--beside=KIND``
     The tests are run on that kind of database, too, at the same time. So this run leaves
-    to the other what need not be shown twice: what does not depend on the database is run
-    on SQLite, the surfaces and the daemon are run on PostgreSQL, and on both what is marked
-    ``each_database``, or else the first test of each of their modules that takes little.
+    to the other what need not be shown twice: what does not depend on the database, and the
+    surfaces, are run on SQLite, the rest on PostgreSQL; on both, the store and what else is
+    ``ON_BOTH``, what is marked ``each_database``, and of each other module without such a
+    mark the first test, where that takes little.
 ``--short``
     No test that is marked ``long``.
 ``--quick``
@@ -22,27 +23,32 @@ import pytest
 
 from . import environment
 
-# What people and programs use. It asks the store, the verbs, the reports and the daemon, which
-# are tested on each database.
+# What people and programs use. It asks the store, the verbs and the reports, which are tested
+# elsewhere, and needs no server of a database: so it is run on SQLite.
 SURFACES = (
-    *("tests/admin", "tests/api", "tests/browser", "tests/chaos", "tests/commands", "tests/demo"),
-    *("tests/deploys", "tests/packaging", "tests/shell", "tests/views", "tests/web"),
-    *("tests/test_admin", "tests/test_benchmarks", "tests/test_commands", "tests/test_verbs"),
+    *("tests/admin", "tests/api", "tests/browser", "tests/commands", "tests/demo"),
+    *("tests/packaging", "tests/shell", "tests/views", "tests/web"),
+    *("tests/test_admin", "tests/test_commands", "tests/test_verbs"),
 )
-# Surfaces that take long: on the other database only what is marked for it.
+# Modules that take long: on the other database only what is marked for it.
 WITHOUT_SMOKE = (
     *("tests/api/test_generated_client", "tests/api/test_schemathesis", "tests/browser"),
     *("tests/chaos", "tests/deploys", "tests/packaging", "tests/test_benchmarks"),
 )
-# The daemon talks to the store, so its tests are run like those of a surface, but for these, in
-# which the database matters: locks, hand-over, busy writers, exactly once, kills.
+# Where the database matters: the contract of the store; locks, hand-over, busy writers, exactly
+# once and kills of the daemon; migrations, the order of lists, and the tests' own emptying.
 DAEMON = "tests/daemon"
-DATABASE_MATTERS = tuple(
-    f"{DAEMON}/test_{name}"
-    for name in (
-        *("claiming", "connections", "deaths", "freezes", "handing", "kills", "locks", "outages"),
-        *("processes", "purging", "startup", "transactional", "waking"),
-    )
+ON_BOTH = (
+    "tests/store/",
+    *(
+        f"{DAEMON}/test_{name}"
+        for name in (
+            *("claiming", "connections", "deaths", "freezes", "handing", "kills", "locks"),
+            *("outages", "processes", "purging", "startup", "transactional", "waking"),
+        )
+    ),
+    *("tests/test_emptying", "tests/test_migrations", "tests/test_models", "tests/test_paging"),
+    *("tests/test_querysets", "tests/test_unique"),
 )
 EACH = "each_database"
 # A test with one of these fixtures touches the database.
@@ -86,10 +92,17 @@ def select(config, items):
     return [f"{reasons.count(reason)} tests {reason}" for reason in sorted(set(reasons))]
 
 
+def home(item):
+    """Return the kind of database on which a test is run in any case; None for both."""
+    if not depends_on_database(item):
+        return "sqlite"
+    if _is_below(item, ON_BOTH):
+        return None
+    return "sqlite" if _is_below(item, SURFACES) else "postgres"
+
+
 def _is_left(item):
-    if environment.kind() == "sqlite":
-        return depends_on_database(item) and is_of_surface(item)
-    return not depends_on_database(item)
+    return home(item) not in (None, environment.kind())
 
 
 def _starts_processes(item):
@@ -117,23 +130,16 @@ def depends_on_database(item):
     )
 
 
-def is_of_surface(item):
-    """Whether one database is enough for it, with a smoke of its module on the other."""
-    return _is_below(item, SURFACES) or (
-        _is_below(item, (DAEMON,)) and not _is_below(item, DATABASE_MATTERS)
-    )
-
-
 def _is_below(item, paths):
     return str(item.path.relative_to(environment.ROOT)).startswith(paths)
 
 
 def _smoke(items):
-    """Return the tests of the surfaces that are run on each database.
+    """Return the tests that are run on each database, though one is their home.
 
     Those are the tests that are marked for it, and the first of each module without a mark.
     """
-    candidates = [item for item in items if is_of_surface(item) and depends_on_database(item)]
+    candidates = [item for item in items if home(item) and depends_on_database(item)]
     marked = {item for item in candidates if item.get_closest_marker(EACH)}
     with_smoke = [item for item in candidates if not _is_below(item, WITHOUT_SMOKE)]
     first = {item.path: item for item in sorted(with_smoke, key=_place, reverse=True)}

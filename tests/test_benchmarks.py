@@ -40,6 +40,7 @@ SMALL = {
 # All of them take a minute or so; a loaded machine takes many times as long.
 PATIENCE = 1500
 pytestmark = pytest.mark.timeout(PATIENCE + 100)
+long = pytest.mark.long
 OFTEN = "--set=POLL_EVERY=0.02"
 
 
@@ -77,6 +78,7 @@ def run(tmp_path_factory):
     return done.stdout, {found["benchmark"]: found for found in json.loads(file.read_text())}
 
 
+@long
 @pytest.mark.parametrize("name", NAMES)
 def test_it_runs_and_writes_its_figures(name, run):
     _, documents = run
@@ -105,12 +107,14 @@ DIVISORS = {
 }
 
 
+@long
 @pytest.mark.parametrize("name", DIVISORS)
 def test_it_says_what_its_figures_are_divided_by(name, run):
     _, documents = run
     assert set(DIVISORS[name]) <= set(documents[name]["ratio"])
 
 
+@long
 def test_it_counts_what_a_task_costs_a_server(run):
     _, documents = run
     if KIND == "sqlite":
@@ -120,6 +124,7 @@ def test_it_counts_what_a_task_costs_a_server(run):
     assert documents["drain"]["median"]["drain, bytes of WAL a task"] > 0
 
 
+@long
 def test_a_list_is_the_same_by_links_and_by_key(run):
     printed, documents = run
     document = documents["lists"]
@@ -130,6 +135,7 @@ def test_a_list_is_the_same_by_links_and_by_key(run):
     assert "links lead to page 3" in printed
 
 
+@long
 def test_failures_are_grouped_redriven_and_shown(tmp_path):
     file = tmp_path / "figures.json"
     given = {"raising": 70, "redriven": 10, "failures": 300, "repeat": 2, "processes": 1}
@@ -151,6 +157,7 @@ def test_daemons_and_sleeping_handlers(tmp_path):
     assert "one daemon with 2 workers" in document["ratio"]
 
 
+@long
 @pytest.mark.each_database
 def test_a_fleet_of_which_one_dies(tmp_path):
     """G1, G3: it would not come to an end if two attempts had run at once, or one were lost."""
@@ -165,6 +172,7 @@ def test_a_fleet_of_which_one_dies(tmp_path):
     assert document["median"]["attempts lost with the daemon, "] >= 1
 
 
+@long
 def test_limits_and_shares(tmp_path):
     """G3, G9: it would not come to an end if two had been at it at once."""
     file = tmp_path / "figures.json"
@@ -189,6 +197,7 @@ def test_limits_and_shares(tmp_path):
     assert shares["median"]["wait in another Type, p95, ms"] > 0
 
 
+@long
 def test_clients_that_wait(tmp_path):
     file = tmp_path / "figures.json"
     small = options(runs=1, clients=4, wait=1, arrive=1, alone=1)
@@ -200,6 +209,7 @@ def test_clients_that_wait(tmp_path):
     assert document["median"]["gunicorn, live, waiting, p50, ms"] > 0
 
 
+@long
 def test_slots(tmp_path):
     file = tmp_path / "figures.json"
     small = options(runs=1, schedules=50, resting=5, processes=1, warm_up=4, seconds=1, settle=0)
@@ -210,6 +220,7 @@ def test_slots(tmp_path):
     assert document["median"]["the last of 50, s"] > 0
 
 
+@long
 def test_graphs(tmp_path):
     file = tmp_path / "figures.json"
     small = options(runs=1, nodes=60, processes=1, warm_up=4)
@@ -221,6 +232,7 @@ def test_graphs(tmp_path):
     assert "fan-out and fan-in / in no graph" in document["ratio"]
 
 
+@long
 def test_a_soak(tmp_path):
     """Too short for anything to be constant: it says what it has found."""
     file = tmp_path / "figures.json"
@@ -234,6 +246,7 @@ def test_a_soak(tmp_path):
     assert "Instances, late / early" in document["ratio"]
 
 
+@long
 @pytest.mark.skipif(not (environment.ROOT / ".git").exists(), reason="there are no commits")
 def test_it_runs_beside_an_earlier_commit(tmp_path):
     file = tmp_path / "figures.json"
@@ -309,6 +322,7 @@ def test_it_is_told_of_which_peer_atp_does_not_as_many_times_as_it_has_to():
     assert report.exceeded == ["atp is 2.00 times quick by orm, not 3"]
 
 
+@long
 def test_explanations(tmp_path):
     file = tmp_path / "figures.json"
     small = options(runs=1, waiting=3000, lanes=3, repeat=2)

@@ -28,8 +28,8 @@ class Item:
 
 PAGES = "tests/views/test_pages.py"
 UNIT = Item("tests/test_codec.py")
-VERB = Item("tests/test_queue.py", fixtures=["db"])
-BY_MARK = Item("tests/test_queue.py", "test_by_mark", marks=["django_db"])
+VERB = Item("tests/test_queue.py", fixtures=["db"], line=5)
+BY_MARK = Item("tests/test_queue.py", "test_by_mark", marks=["django_db"], line=9)
 SMOKE = Item(PAGES, "test_first", fixtures=["db"], line=5)
 PAGE = Item(PAGES, "test_second", fixtures=["db"], line=9)
 PURE_PAGE = Item(PAGES, "test_pure", line=1)
@@ -67,9 +67,11 @@ def test_a_run_that_stands_alone_leaves_nothing_out(monkeypatch):
 def test_each_test_is_run_on_one_database_or_on_both(monkeypatch):
     on_sqlite, lines = selected(monkeypatch, "sqlite", beside="postgres")
     on_postgres, _ = selected(monkeypatch, "postgres", beside="sqlite")
-    assert [item for item in ALL if item not in on_postgres] == [UNIT, PURE_PAGE, LONG]
-    assert [item for item in ALL if item not in on_sqlite] == [PAGE, PAUSE_ON, BESIDE_MARKED]
-    assert lines == ["3 tests left to the run on postgres"]
+    assert [item for item in ALL if item not in on_postgres] == [
+        *(UNIT, PAGE, PURE_PAGE, LONG, BESIDE_MARKED)
+    ]
+    assert [item for item in ALL if item not in on_sqlite] == [BY_MARK, PAUSE_ON]
+    assert lines == ["2 tests left to the run on postgres"]
 
 
 def test_a_short_run_leaves_out_what_takes_long(monkeypatch):

@@ -20,7 +20,6 @@ from ..populated import populate
 from . import fuzz
 from .client import openapi
 
-EXAMPLES = 25
 DEADLINE = 280
 
 
@@ -32,7 +31,8 @@ def prompt(monkeypatch):
 
 @pytest.mark.timeout(300)
 @pytest.mark.django_db(transaction=True)
-def test_nothing_is_found(world, prompt, live_server, media, tmp_path, caplog):
+@pytest.mark.parametrize("examples", [3, pytest.param(25, marks=pytest.mark.long)])
+def test_nothing_is_found(world, prompt, live_server, media, tmp_path, caplog, examples):
     caplog.set_level(logging.CRITICAL, "django.request")
     queue.register_all()
     full = populate(world)
@@ -47,7 +47,7 @@ def test_nothing_is_found(world, prompt, live_server, media, tmp_path, caplog):
     done = fuzz.run(
         str(schema),
         # Every run makes the same requests.
-        *("--max-examples", str(EXAMPLES), "--generation-deterministic"),
+        *("--max-examples", str(examples), "--generation-deterministic"),
         url=live_server.url,
         login="operator:secret",
         types=["tests.echo", "tests.add"],

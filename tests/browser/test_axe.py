@@ -22,7 +22,10 @@ TAGS = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]
 
 
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("look", LOOKS)
+@pytest.mark.parametrize(
+    "look",
+    [name if name == "light" else pytest.param(name, marks=pytest.mark.long) for name in LOOKS],
+)
 def test_no_page_has_a_violation(visit, operator, full, look):
     queue.hold("tests.add", reason="for a while")
     queue.limit("tests.echo", max_running=5)

@@ -30,18 +30,21 @@ def test_each_slot_is_decided_once_under_fire():
     run("--schedules", "--minutes=0.2")
 
 
+@pytest.mark.long
 @pytest.mark.timeout(WITHIN + 40)
 def test_steps_are_kept_under_fire():
     """Workers, dispatchers and whole daemons are killed, and PostgreSQL (G17)."""
     run("--steps=15")
 
 
+@pytest.mark.long
 @pytest.mark.timeout(WITHIN + 40)
 def test_graphs_go_on_under_fire():
     """Nothing is early, nothing is stuck, and no result is lost (G17)."""
     run("--graphs", "--minutes=0.2")
 
 
+@pytest.mark.long
 @pytest.mark.timeout(WITHIN + 40)
 def test_each_end_has_its_hooks_under_fire():
     """Each once, and a receiver that was away gets the id of every webhook (G1, G6)."""

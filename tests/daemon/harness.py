@@ -44,7 +44,7 @@ class Atpd:
 
     With ``sink`` it has the log handlers of :mod:`tests.log_sinks`, which are told that;
     with ``own_log=False`` these take the place of its own log, and standard error is a pipe
-    that nobody reads.
+    that nobody reads. ``warm`` is a process that it may be a copy of (see tests.daemon.warm).
     """
 
     def __init__(
@@ -57,6 +57,7 @@ class Atpd:
         stdin=None,
         sink=None,
         own_log=True,
+        warm=None,
     ):
         self.log_path = Path(folder) / f"atpd-{os.urandom(4).hex()}.log"
         style = ("--log-format", "json", "-v", "2") if own_log else ()
@@ -66,11 +67,15 @@ class Atpd:
             more["ATP_TEST_SINK"] = json.dumps(sink)
         if settings:
             more["ATP_TEST_SETTINGS"] = json.dumps(settings)
-        with self.log_path.open("wb") as log:
-            output = log if own_log else subprocess.PIPE
-            self.process = subprocess.Popen(
-                command, env=child_environment(**more), stdin=stdin, stdout=log, stderr=output
-            )
+        own = child_environment(**more)
+        with self.log_path.open("wb") as log, open(os.devnull) as nothing:
+            if warm and own_log and stdin is None and warm.can_run(own):
+                self.process = warm.start(command, env=own, stdin=nothing, stdout=log, stderr=log)
+            else:
+                output = log if own_log else subprocess.PIPE
+                self.process = subprocess.Popen(
+                    command, env=own, stdin=stdin, stdout=log, stderr=output
+                )
         self._log = Lines(self.log_path, beginning=b"{")
 
     @property

@@ -12,7 +12,7 @@ from tests.helpers import wait_for
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="needs /proc and /dev/shm")
 
-COUNT = 20
+COUNT, FEW = 20, 4
 LIBRARIES = [
     ("joblib", None),
     ("joblib_arrays", None),
@@ -31,6 +31,15 @@ LIBRARIES = [
     ("dask", "threads"),
     ("dask", "processes"),
 ]
+# Those that start an interpreter for each process take their time.
+IS_SLOW = {"spawn", "forkserver", "processes"}
+CASES = [
+    pytest.param(
+        library, how, count, marks=pytest.mark.long if how in IS_SLOW and count > FEW else ()
+    )
+    for library, how in LIBRARIES
+    for count in ([FEW, COUNT] if how in IS_SLOW else [COUNT])
+]
 
 
 def shared():
@@ -39,14 +48,12 @@ def shared():
     return {name for name in names if name.startswith(("psm_", "sem.", "joblib", "loky", "pym-"))}
 
 
-@pytest.mark.parametrize(("library", "how"), LIBRARIES, ids=lambda value: value or "-")
-def test_twenty_of_twenty(atpd, library, how):
+@pytest.mark.parametrize(("library", "how", "count"), CASES, ids=lambda value: str(value or "-"))
+def test_each_attempt_has_a_pool(atpd, library, how, count):
     pytest.importorskip(library.partition("_")[0] if library.startswith(("job", "dask")) else "os")
     before = shared()
     daemon = atpd(processes=1).ready()
     [worker] = daemon.workers()
-    # Those that start an interpreter for each process take their time.
-    count = COUNT if how in (None, "fork", "threads") else 4
     instances = types.use.enqueue_many({"library": library, "how": how} for _ in range(count))
     for instance in instances:
         instance.wait(60)

@@ -12,7 +12,7 @@ from tests.environment import ROOT
 
 from .readme import ATPD, blocks
 
-pytestmark = [pytest.mark.processes, pytest.mark.timeout(1800)]
+pytestmark = [pytest.mark.long, pytest.mark.processes, pytest.mark.timeout(1800)]
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ import pytest
 import atp
 from tests.imports import ROOT
 
-pytestmark = [pytest.mark.processes, pytest.mark.timeout(1800)]
+pytestmark = [pytest.mark.long, pytest.mark.processes, pytest.mark.timeout(1800)]
 
 
 @pytest.fixture(scope="package")
