@@ -29,6 +29,10 @@ fan
     No-ops beside each other and one task that waits for all of them, as a graph or as a
     chord, submitted to workers that are idle: the seconds of that call, and the tasks a
     second from its beginning until the last one is entered.
+kill
+    200 tasks of 50 ms. When 40 have ended, every process of the workers gets SIGKILL, and
+    others are started at once: how many tasks never end within 400 s, how many begin twice,
+    and the seconds from the kill until the last has ended.
 
 ATP is divided by a peer run by run, since the machine may change its pace meanwhile: the
 ratio is the median of those. On PostgreSQL the rows are counted that are written for a

@@ -5,9 +5,9 @@ Those who save rows by Django's ORM have the settings that each has by default.
 
 from dataclasses import dataclass, field
 
-DRAIN, ENQUEUE, BULK, LATENCY, ORM, FAN = FIGURES = (
+DRAIN, ENQUEUE, BULK, LATENCY, ORM, FAN, KILL = FIGURES = (
     *("drain", "enqueue", "bulk"),
-    *("latency", "orm", "fan"),
+    *("latency", "orm", "fan", "kill"),
 )
 _NOOPS = (DRAIN, ENQUEUE, BULK, LATENCY)
 POSTGRES, REDIS, SQLITE = "postgres", "redis", "sqlite"
@@ -27,6 +27,13 @@ REQUIREMENTS = {
     "celery": ("celery[redis]==5.7.0", "redis==8.1.0"),
     "celery-django": ("celery[redis]==5.7.0", "redis==8.1.0", *_DJANGO),
     "chancy": ("chancy==0.26.0", "psycopg[binary]==3.3.9"),
+    "django-ox": (
+        "django-ox==1.9.1",
+        "django-tasks==0.12.0",
+        "Django==5.2.19",
+        "psycopg[binary]==3.3.9",
+    ),
+    "django-ox-psycopg2": ("django-ox==1.9.1", "django-tasks==0.12.0", *_DJANGO),
     "django-q2": ("django-q2==1.11.1", "Django==5.2.19", "psycopg[binary]==3.3.9"),
     "django-tasks-db": (
         "django-tasks-db==0.13.0",
@@ -46,6 +53,9 @@ REQUIREMENTS = {
         "psycopg[binary]==3.3.9",
     ),
 }
+
+# The first Python that an environment can have, where that is not ATP's.
+PYTHONS = {"django-ox": (3, 12), "django-ox-psycopg2": (3, 12)}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,6 +92,10 @@ class Participant:
     @property
     def requirements(self):
         return REQUIREMENTS.get(self.environment, ())
+
+    @property
+    def first_python(self):
+        return PYTHONS.get(self.environment, (3,))
 
 
 def atp(store):
@@ -120,6 +134,11 @@ _DJANGO_TASKS_DB_NOOPS = {
 }
 # Looking again at once, and not only after up to a second.
 _QUICK = {"interval": 0.1, "startup_delay": False}
+_DJANGO_OX = {
+    "driver": "django_ox",
+    "unfinished": "SELECT count(*) FROM django_ox_oxtask WHERE status IN ('READY', 'RUNNING')",
+    "workers": 2,
+}
 _HUEY = {
     "driver": "huey",
     "environment": "huey",
@@ -180,7 +199,18 @@ PEERS = (
         settings="two workers, looking every 0.1 s; persistent connections",
         store=POSTGRES,
         options={"store": POSTGRES, "worker": _QUICK},
-        **_DJANGO_TASKS_DB_NOOPS,
+        **_DJANGO_TASKS_DB_NOOPS | {"figures": (*_DJANGO_TASKS_DB_NOOPS["figures"], KILL)},
+    ),
+    Participant(
+        key="django-ox",
+        name="django-ox",
+        environment="django-ox",
+        settings="two ox_worker, looking every 0.1 s; persistent connections; for what was"
+        " killed its default LOCK_TIMEOUT of 300 s",
+        store=POSTGRES,
+        options={"store": POSTGRES, "worker": {"interval": 0.1}},
+        figures=(*_NOOPS, KILL),
+        **_DJANGO_OX,
     ),
     Participant(
         key="django-q2",
@@ -372,6 +402,16 @@ PEERS = (
         store=POSTGRES,
         options={"store": POSTGRES, "worker": {}},
         **_DJANGO_TASKS_DB,
+        **_SAVES,
+    ),
+    Participant(
+        key="django-ox-default",
+        name="django-ox, default",
+        environment="django-ox-psycopg2",
+        settings="two ox_worker",
+        store=POSTGRES,
+        options={"store": POSTGRES, "worker": {}},
+        **_DJANGO_OX,
         **_SAVES,
     ),
 )

@@ -11,6 +11,7 @@ from .failure import Failure
 from .figures import CLIENTS, FEWEST_TASKS, SAVED_KEPT, TAKEN, TAKEN_OF_ALL, UNITS, Amounts
 from .findings import Findings
 from .group import FAILURES, Group
+from .killing import KILL_UNITS
 from .processes import Stage
 from .stores import Stores
 from .table import print_tables
@@ -25,6 +26,7 @@ _SAID = (
     *("latency, p50 from the call", "latency, p99 from the call", "memory"),
     *(SAVED, SAVED_KEPT),
     *("fan, submitted", "fan"),
+    *KILL_UNITS,
 )
 
 

@@ -9,9 +9,10 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 
 from ..core.latency import Latencies
-from .catalogue import BULK, DRAIN, ENQUEUE, FAN, LATENCY, ORM, POSTGRES, SAVED
+from .catalogue import BULK, DRAIN, ENQUEUE, FAN, KILL, LATENCY, ORM, POSTGRES, SAVED
 from .drivers.base import LAST, TELLS_EVERY, WARM_UP
 from .failure import Failure
+from .killing import KILL_UNITS, killed
 
 # What comes before the tasks that a drain is timed by, as a part of them.
 HEAD = 10
@@ -40,6 +41,7 @@ _VALUES = {
     LATENCY: {**dict.fromkeys([f"latency, {delay}" for delay in _DELAYS], "ms"), "memory": "MB"},
     ORM: {SAVED: "/s", SAVED_KEPT: "/s"},
     FAN: {"fan, submitted": "s", "fan": "/s"},
+    KILL: KILL_UNITS,
 }
 UNITS = {value: unit for units in _VALUES.values() for value, unit in units.items()}
 FIGURE_OF = {value: figure for figure, units in _VALUES.items() for value in units}
@@ -168,7 +170,14 @@ def fan(stage, amounts):
 
 
 # What is taken of one at a time, each on an empty store, and of all at the same time.
-TAKEN = {DRAIN: (drain,), BULK: (bulk,), LATENCY: (latency,), ORM: (saved, saved_kept), FAN: (fan,)}
+TAKEN = {
+    DRAIN: (drain,),
+    BULK: (bulk,),
+    LATENCY: (latency,),
+    ORM: (saved, saved_kept),
+    FAN: (fan,),
+    KILL: (killed,),
+}
 TAKEN_OF_ALL = {ENQUEUE: enqueue}
 
 

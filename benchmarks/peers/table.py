@@ -29,6 +29,11 @@ _TABLES = {
         ("s", "fan, submitted", True),
         ("/s", "fan", True),
     ),
+    "naps of which all workers were killed: never ended, begun twice, seconds until the last": (
+        ("lost", "kill, lost", False),
+        ("twice", "kill, twice", False),
+        ("s", "kill, until the last", True),
+    ),
 }
 _NAME, _NUMBER, _RATIO = 24, 8, 6
 _NONE = "–"

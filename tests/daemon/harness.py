@@ -69,7 +69,7 @@ class Atpd:
             more["ATP_TEST_SETTINGS"] = json.dumps(settings)
         own = child_environment(**more)
         with self.log_path.open("wb") as log, open(os.devnull) as nothing:
-            if warm and own_log and stdin is None and warm.can_run(own):
+            if warm and own_log and stdin is None and warm.can_run(command, own):
                 self.process = warm.start(command, env=own, stdin=nothing, stdout=log, stderr=log)
             else:
                 output = log if own_log else subprocess.PIPE

@@ -17,6 +17,7 @@ import subprocess
 import sys
 from contextlib import suppress
 from importlib import import_module
+from pathlib import Path
 
 from tests.environment import ROOT
 
@@ -61,10 +62,11 @@ class Warm:
         self._process.wait()
 
     @staticmethod
-    def can_run(environment):
-        """Whether a process with this environment may be a copy of the warm one."""
+    def can_run(command, environment):
+        """Whether a command with this environment may be run by a copy of the warm process."""
         own = _of_interpreters({**os.environ, "PYTHONPATH": str(ROOT)})
-        return _of_interpreters(environment) == own
+        is_program = Path(command[1]).name == "manage.py"
+        return is_program and _of_interpreters(environment) == own
 
     def start(self, command, *, env, stdin, stdout, stderr):
         """Start a command of Python as ``subprocess.Popen`` would, with these open files.

@@ -64,6 +64,14 @@ async def fill_saves(driver, answers, count):
     answers.give(done=True)
 
 
+async def fill_naps(driver, answers, count):
+    """Tasks that take a moment."""
+    await driver.connect()
+    await driver.fill_naps(range(1, count + 1))
+    await driver.disconnect()
+    answers.give(done=True)
+
+
 async def enqueue(driver, answers, count):
     """One by one, each committed; so many for each line."""
     await driver.connect()
@@ -119,6 +127,7 @@ async def fan(driver, answers, count):
 ACTIONS = {
     "prepare": prepare,
     "fill": fill,
+    "fill_naps": fill_naps,
     "fill_saves": fill_saves,
     "enqueue": enqueue,
     "bulk": bulk,

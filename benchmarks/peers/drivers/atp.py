@@ -31,6 +31,11 @@ def save(context, *, number):
     project.save(number)
 
 
+@task_type("peers.nap")
+def nap(context, *, number):
+    base.nap(number)
+
+
 class Peer(project.Driver):
     async def enqueue(self, number):
         noop.enqueue(number=number)
@@ -40,6 +45,9 @@ class Peer(project.Driver):
 
     async def enqueue_save(self, number):
         save.enqueue(number=number)
+
+    async def enqueue_nap(self, number):
+        nap.enqueue(number=number)
 
     async def enqueue_many(self, numbers):
         for some in base.calls(numbers):

@@ -16,6 +16,8 @@ TELLS_EVERY = 50
 WARM_UP = 20
 # Seconds between two of them, at random: those of :mod:`benchmarks.core.latency`.
 PAUSES = (0.05, 0.15)
+# Seconds that a nap takes.
+NAP = 0.05
 # The number of the task that waits for all others.
 LAST = 0
 # Tasks in one call that enqueues many.
@@ -60,6 +62,14 @@ class Driver:
         """Submit no-ops and a stamp that waits for all of them, whose number is LAST."""
         raise NotImplementedError
 
+    async def enqueue_nap(self, number):
+        """Enqueue one task that calls :func:`nap`."""
+        raise NotImplementedError
+
+    async def fill_naps(self, numbers):
+        for number in numbers:
+            await self.enqueue_nap(number)
+
     def work(self):
         """Be a worker until SIGTERM."""
         raise NotImplementedError
@@ -74,6 +84,13 @@ def noop(number):
 def stamp(number):
     """Tell when this was called: the body of every task whose delay is measured."""
     tell(number, time.monotonic())
+
+
+def nap(number):
+    """Tell, sleep, and tell again, below zero: the body of tasks whose workers are killed."""
+    tell(number, time.monotonic())
+    time.sleep(NAP)
+    tell(-number, time.monotonic())
 
 
 def calls(numbers):

@@ -28,6 +28,11 @@ def save(number):
     project.save(number)
 
 
+@task()
+def nap(number):
+    base.nap(number)
+
+
 class Peer(project.Driver):
     async def enqueue(self, number):
         noop.enqueue(number)
@@ -37,6 +42,9 @@ class Peer(project.Driver):
 
     async def enqueue_save(self, number):
         save.enqueue(number)
+
+    async def enqueue_nap(self, number):
+        nap.enqueue(number)
 
     def work(self):
         call_command("db_worker", reload=False, verbosity=0, **base.option("worker"))
