@@ -1,6 +1,7 @@
 """The page that all processes of a daemon share."""
 
 import os
+import signal
 
 from atp.daemon.shared.running_page import NEVER, Page, Running
 
@@ -45,3 +46,22 @@ def test_what_is_written_to_a_ring_does_not_touch_the_next_slot():
     assert page.read(1) == Running(1, 2, NEVER, 4.0)
     assert page.read(0) is None
     assert page.ring(1).read(page.ring(1).written) == []
+
+
+def test_what_is_written_again_is_never_read_as_zero():
+    """G5: a deadline of zero has passed, and a transactional attempt enters twice."""
+    page = Page(1)
+    page.enter(0, *Running(1, 2, deadline=5.0, started=4.0, timeout=1.0))
+    pid = os.fork()
+    if pid == 0:
+        while os.getppid() != 1:
+            page.enter(0, *Running(1, 2, deadline=5.0, started=4.0, timeout=1.0))
+            page.put_off(0, 6.0)
+        os._exit(0)
+    try:
+        found = {page.read(0) for _ in range(300_000)}
+    finally:
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+    assert {each and each.deadline for each in found} <= {5.0, 6.0}
+    assert {each.key for each in found} == {(1, 2)}

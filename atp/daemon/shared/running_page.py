@@ -60,7 +60,12 @@ class Running(NamedTuple):
 
 
 class Page:
-    """One slot per worker. It must be made before the first fork."""
+    """One slot per worker. It must be made before the first fork.
+
+    Others read a slot at any moment. So each value is packed first and then copied over the one
+    before: ``pack_into`` would fill its place with zeros first, and zero is a deadline that has
+    passed.
+    """
 
     def __init__(self, slots):
         self._memory = mmap.mmap(-1, _SLOT * slots)
@@ -69,8 +74,8 @@ class Page:
         """Write what the slot's worker is about to run: what :class:`Running` has, in its order."""
         at = slot * _SLOT
         # The Instance comes last: until then the slot reads as empty.
-        _TAIL.pack_into(self._memory, at + _INSTANCE.size, *facts)
-        _INSTANCE.pack_into(self._memory, at, instance)
+        self._put(at + _INSTANCE.size, _TAIL.pack(*facts))
+        self._put(at, _INSTANCE.pack(instance))
 
     def name_of(self, slot):
         """Return the uuid of the Instance that the slot's worker runs, or None."""
@@ -79,7 +84,7 @@ class Page:
 
     def leave(self, slot):
         """Write that the slot's worker runs nothing."""
-        _INSTANCE.pack_into(self._memory, slot * _SLOT, 0)
+        self._put(slot * _SLOT, _INSTANCE.pack(0))
 
     def read(self, slot):
         """Return the :class:`Running` of the slot, or None."""
@@ -88,11 +93,11 @@ class Page:
 
     def put_off(self, slot, deadline):
         """Write until when what the slot's worker runs has to end."""
-        _DEADLINE.pack_into(self._memory, slot * _SLOT + _DEADLINE_AT, deadline)
+        self._put(slot * _SLOT + _DEADLINE_AT, _DEADLINE.pack(deadline))
 
     def write(self, slot, is_writing):
         """Write whether the slot's worker holds locks in the queue: then it must not be stopped."""
-        _WRITES.pack_into(self._memory, slot * _SLOT + _WRITES_AT, is_writing)
+        self._put(slot * _SLOT + _WRITES_AT, _WRITES.pack(is_writing))
 
     def is_writing(self, slot):
         """Tell whether the slot's worker holds locks in the queue."""
@@ -101,7 +106,7 @@ class Page:
     def ask(self, slot, instance, attempt, what=END, pause=0):
         """Ask something of the attempt that runs in the slot; GO names which of its pauses ends."""
         asked = (instance, attempt, what, pause)
-        _ASKED.pack_into(self._memory, slot * _SLOT + _RUNNING.size, *asked)
+        self._put(slot * _SLOT + _RUNNING.size, _ASKED.pack(*asked))
 
     def asked(self, slot, instance, attempt):
         """Return what is asked of this attempt, 0 if nothing, and of which of its pauses."""
@@ -111,6 +116,9 @@ class Page:
     def is_asked(self, slot, instance, attempt):
         """Tell whether this attempt has been asked to end."""
         return self.asked(slot, instance, attempt)[0] == END
+
+    def _put(self, at, packed):
+        self._memory[at : at + len(packed)] = packed
 
     def ring(self, slot):
         """Return the slot's :class:`Ring`."""
