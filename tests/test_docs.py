@@ -36,7 +36,7 @@ def test_every_promise_is_shown_by_tests():
 
 
 ROOT = generated.DOCS.parent
-PAGES = [ROOT / "README.md", *sorted(generated.DOCS.rglob("*.md"))]
+PAGES = [ROOT / "README.md", ROOT / "SECURITY.md", *sorted(generated.DOCS.rglob("*.md"))]
 
 
 def headings(page):
