@@ -77,7 +77,7 @@ def test_the_versions_that_are_supported_are_those_of_the_package():
     config = ConfigParser()
     config.read(ROOT / "setup.cfg")
     classifiers = config["metadata"]["classifiers"]
-    for name in ("README.md", "docs/changelog.md"):
+    for name in ("README.md", "docs/stability.md"):
         page = (ROOT / name).read_text()
         for framework in ("Python", "Django"):
             versions = re.findall(rf"{framework} :: (\d+\.\d+)$", classifiers, re.MULTILINE)
