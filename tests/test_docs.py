@@ -3,6 +3,7 @@
 import re
 from collections import Counter
 from configparser import ConfigParser
+from itertools import groupby
 
 import pytest
 
@@ -37,6 +38,10 @@ def test_every_promise_is_shown_by_tests():
 
 ROOT = generated.DOCS.parent
 PAGES = [ROOT / "README.md", ROOT / "SECURITY.md", *sorted(generated.DOCS.rglob("*.md"))]
+
+
+# Whom docs/choosing.md compares, in its order.
+COMPARED = ["ATP", "django-ox", "django-tasks-db", "Celery", "huey", "django-q2", "procrastinate"]
 
 
 def headings(page):
@@ -108,6 +113,19 @@ def test_every_page_is_in_the_index():
     for page in generated.DOCS.rglob("*.md"):
         name = page.relative_to(generated.DOCS).as_posix()
         assert name == "index.md" or f"({name})" in index
+
+
+def test_each_statement_of_the_comparison_has_its_source():
+    """Each table of Choosing has all of whom it compares, and each row where that was read."""
+    page = (generated.DOCS / "choosing.md").read_text()
+    tables = page.partition("## The facts")[2].split("\n### ")[1:]
+    for table in tables:
+        title, *lines = table.splitlines()
+        head, _, *rows = [re.split(r" *\| *", line)[1:-1] for line in lines if "|" in line]
+        assert re.fullmatch(r"source, read 20\d\d-\d\d-\d\d", head[-1]), title
+        assert all(all(row[1:]) and len(row) == len(head) for row in rows), title
+        named = [row[0].partition(",")[0] for row in rows]
+        assert [name for name, _ in groupby(named)] == COMPARED, title
 
 
 def test_every_parameter_and_option_is_documented():
