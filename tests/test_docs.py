@@ -82,7 +82,7 @@ def test_the_versions_that_are_supported_are_those_of_the_package():
     config = ConfigParser()
     config.read(ROOT / "setup.cfg")
     classifiers = config["metadata"]["classifiers"]
-    for name in ("README.md", "docs/stability.md"):
+    for name in ("README.md", "docs/stability.md", "llms.txt"):
         page = (ROOT / name).read_text()
         for framework in ("Python", "Django"):
             versions = re.findall(rf"{framework} :: (\d+\.\d+)$", classifiers, re.MULTILINE)
@@ -106,6 +106,28 @@ def test_what_a_page_names_is_there(page):
     for pattern, known in named.items():
         for names in re.findall(pattern, text):
             assert set(re.split(r", ?", names)) <= known, f"{page.name}: {names}"
+
+
+def test_language_models_are_led_to_every_page():
+    """``llms.txt`` has the form of llmstxt.org, and says of each page what the index says."""
+    title, summary, *rest = filter(None, (ROOT / "llms.txt").read_text().splitlines())
+    assert title == "# ATP"
+    assert summary.startswith("> ")
+    linked = {}
+    for line in rest:
+        link = re.fullmatch(r"- \[(.+?)\]\(([\w./-]+)\): (.+)", line)
+        assert link or line.startswith(("## ", "- ")), line
+        if link:
+            name, path, text = link.groups()
+            assert (ROOT / path).exists(), path
+            assert path not in linked, path
+            linked[path] = (name, text)
+    index = (generated.DOCS / "index.md").read_text()
+    for name, path, text in re.findall(r"^\| \[(.+?)\]\((.+?)\) \| (.+) \|$", index, re.MULTILINE):
+        page = (generated.DOCS / path).resolve().relative_to(ROOT).as_posix()
+        assert linked.get(page) == (name, text), page
+    pages = {page.relative_to(ROOT).as_posix() for page in PAGES}
+    assert pages == linked.keys()
 
 
 def test_every_page_is_in_the_index():
