@@ -3,6 +3,7 @@
 import re
 from collections import Counter
 from configparser import ConfigParser
+from itertools import groupby
 
 import pytest
 
@@ -36,7 +37,11 @@ def test_every_promise_is_shown_by_tests():
 
 
 ROOT = generated.DOCS.parent
-PAGES = [ROOT / "README.md", *sorted(generated.DOCS.rglob("*.md"))]
+PAGES = [ROOT / "README.md", ROOT / "SECURITY.md", *sorted(generated.DOCS.rglob("*.md"))]
+
+
+# Whom docs/choosing.md compares, in its order.
+COMPARED = ["ATP", "django-ox", "django-tasks-db", "Celery", "huey", "django-q2", "procrastinate"]
 
 
 def headings(page):
@@ -77,7 +82,7 @@ def test_the_versions_that_are_supported_are_those_of_the_package():
     config = ConfigParser()
     config.read(ROOT / "setup.cfg")
     classifiers = config["metadata"]["classifiers"]
-    for name in ("README.md", "docs/changelog.md"):
+    for name in ("README.md", "docs/stability.md", "llms.txt"):
         page = (ROOT / name).read_text()
         for framework in ("Python", "Django"):
             versions = re.findall(rf"{framework} :: (\d+\.\d+)$", classifiers, re.MULTILINE)
@@ -103,11 +108,46 @@ def test_what_a_page_names_is_there(page):
             assert set(re.split(r", ?", names)) <= known, f"{page.name}: {names}"
 
 
+def test_language_models_are_led_to_every_page():
+    """``llms.txt`` has the form of llmstxt.org, and says of each page what the index says."""
+    title, summary, *rest = filter(None, (ROOT / "llms.txt").read_text().splitlines())
+    assert title == "# ATP"
+    assert summary.startswith("> ")
+    linked = {}
+    for line in rest:
+        link = re.fullmatch(r"- \[(.+?)\]\(([\w./-]+)\): (.+)", line)
+        assert link or line.startswith(("## ", "- ")), line
+        if link:
+            name, path, text = link.groups()
+            assert (ROOT / path).exists(), path
+            assert path not in linked, path
+            linked[path] = (name, text)
+    index = (generated.DOCS / "index.md").read_text()
+    for name, path, text in re.findall(r"^\| \[(.+?)\]\((.+?)\) \| (.+) \|$", index, re.MULTILINE):
+        page = (generated.DOCS / path).resolve().relative_to(ROOT).as_posix()
+        assert linked.get(page) == (name, text), page
+    pages = {page.relative_to(ROOT).as_posix() for page in PAGES}
+    assert pages == linked.keys()
+
+
 def test_every_page_is_in_the_index():
     index = (generated.DOCS / "index.md").read_text()
     for page in generated.DOCS.rglob("*.md"):
         name = page.relative_to(generated.DOCS).as_posix()
         assert name == "index.md" or f"({name})" in index
+
+
+def test_each_statement_of_the_comparison_has_its_source():
+    """Each table of Choosing has all of whom it compares, and each row where that was read."""
+    page = (generated.DOCS / "choosing.md").read_text()
+    tables = page.partition("## The facts")[2].split("\n### ")[1:]
+    for table in tables:
+        title, *lines = table.splitlines()
+        head, _, *rows = [re.split(r" *\| *", line)[1:-1] for line in lines if "|" in line]
+        assert re.fullmatch(r"source, read 20\d\d-\d\d-\d\d", head[-1]), title
+        assert all(all(row[1:]) and len(row) == len(head) for row in rows), title
+        named = [row[0].partition(",")[0] for row in rows]
+        assert [name for name, _ in groupby(named)] == COMPARED, title
 
 
 def test_every_parameter_and_option_is_documented():

@@ -59,8 +59,8 @@ def test_the_sdist_has_the_docs_and_the_tests(dist):
     [sdist] = dist.glob("*.tar.gz")
     with tarfile.open(sdist) as opened:
         names = {name.partition("/")[2] for name in opened.getnames()}
-    for name in ("README.md", "LICENSE", "Makefile", "docs/index.md", "tests/run.py", "manage.py"):
-        assert name in names
+    texts = {"README.md", "SECURITY.md", "LICENSE", "llms.txt", "docs/index.md"}
+    assert {*texts, "Makefile", "tests/run.py", "manage.py"} <= names
 
 
 def test_the_metadata_name_what_setup_cfg_names(wheel):
