@@ -5,9 +5,10 @@ from collections import Counter
 from configparser import ConfigParser
 
 import pytest
+from django.dispatch import Signal
 
 import atp
-from atp import exceptions, queue, signals
+from atp import exceptions, queue, signals, testing
 from atp.conf.kinds import HINTS
 from atp.shell import subcommands
 from tests import generated
@@ -105,9 +106,29 @@ def test_what_a_page_names_is_there(page):
 
 def test_every_page_is_in_the_index():
     index = (generated.DOCS / "index.md").read_text()
-    for page in generated.DOCS.rglob("*.md"):
+    for page in (*generated.DOCS.rglob("*.md"), *generated.DOCS.rglob("*.rst")):
         name = page.relative_to(generated.DOCS).as_posix()
         assert name == "index.md" or f"({name})" in index
+
+
+def reference(name):
+    """Return the names that a page of the reference takes docstrings of."""
+    page = (generated.DOCS / "reference" / f"{name}.rst").read_text()
+    return re.findall(r"^\.\. auto(?!module)\w+:: (?:[\w.]+\.)?(\w+)", page, re.MULTILINE)
+
+
+def test_every_public_name_is_in_the_reference():
+    raised = {
+        name
+        for name, thing in vars(exceptions).items()
+        if isinstance(thing, type) and issubclass(thing, BaseException)
+    }
+    sent = {name for name, thing in vars(signals).items() if isinstance(thing, Signal)}
+    assert sorted(reference("exceptions")) == sorted(raised)
+    assert sorted(reference("signals")) == sorted(sent)
+    assert sorted(reference("atp")) == sorted({*atp.__all__} - raised)
+    assert reference("queue") == queue.__all__
+    assert sorted(reference("testing")) == sorted(testing.__all__)
 
 
 def test_every_parameter_and_option_is_documented():
