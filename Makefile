@@ -23,6 +23,7 @@ EXTRAS_embedded := embedded
 EXTRAS_servers := servers
 EXTRAS_test := test,web,postgres
 EXTRAS_lint := lint
+EXTRAS_docs := docs
 EXTRAS_tox := tox
 
 empty :=
@@ -30,7 +31,7 @@ space := $(empty) $(empty)
 comma := ,
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test chaos lint format bench screenshots tox dist upgrade clean
+.PHONY: help demo test chaos lint format bench screenshots docs tox dist upgrade clean
 # Two installations into one .venv would disturb each other.
 .NOTPARALLEL:
 
@@ -68,6 +69,12 @@ bench: $(STAMP)demo $(STAMP)embedded $(STAMP)servers ## measure; ARGS: drain, en
 screenshots: $(STAMP)test ## take the pictures of the pages that the docs show
 	@$(BIN)/python -m tests.browser.screenshots $(ARGS)
 
+# All of it anew: what has not changed would not warn again, and each warning is an error.
+docs: $(STAMP)docs ## build the site of the docs, into build/site; ARGS: those of sphinx-build
+	@rm -rf build/site build/doctrees
+	@$(BIN)/python -m sphinx --quiet --fail-on-warning -c docs/site -d build/doctrees $(ARGS) . build/site
+	@echo "build/site/index.html"
+
 tox: $(STAMP)tox ## run the tests on every supported Python and Django; ARGS: -e py312-django60
 	@PATH="$(subst $(space),:,$(INTERPRETERS)):$$PATH" $(BIN)/tox run $(ARGS)
 
@@ -86,7 +93,7 @@ clean: ## remove all that the other targets made
 upgrade: ## take the newest version of everything that the checks install, into .ci/constraints.txt
 	@$(PYTHON) -m venv --clear $(VENV)/newest
 	@$(VENV)/newest/bin/python -m pip install --quiet --disable-pip-version-check setuptools \
-	    -e '.[$(subst $(space),$(comma),$(foreach each,demo embedded servers test lint,$(EXTRAS_$(each))))]'
+	    -e '.[$(subst $(space),$(comma),$(foreach each,demo embedded servers test lint docs,$(EXTRAS_$(each))))]'
 	@$(VENV)/newest/bin/python -m pip install --quiet --disable-pip-version-check --upgrade setuptools
 	@{ echo "# Written by: make upgrade"; \
 	    $(VENV)/newest/bin/python -m pip freeze --all --exclude-editable --exclude pip; \

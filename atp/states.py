@@ -23,8 +23,11 @@ class State(TextChoices):
     FAILED = "FAILED", "failed"
 
 
+#: The states in which an Instance has ended.
 TERMINAL = frozenset({State.FINISHED, State.FAILED})
+#: The states in which an Instance has not ended.
 LIVE = frozenset(State) - TERMINAL
+#: The states in which a daemon holds the Task of an Instance.
 CLAIMED = frozenset({State.SCHEDULED, State.RUNNING, State.PAUSED})
 
 
@@ -40,6 +43,7 @@ class Reason(TextChoices):
     UPSTREAM = "UPSTREAM", "what it depends on failed"
 
 
+#: The reasons of dead letters: a redrive may mend what is FAILED for one of them.
 DEAD_LETTER = frozenset({Reason.ERROR, Reason.FATAL, Reason.STALE})
 
 
@@ -149,6 +153,7 @@ def _row(
 
 _S, _E, _A, _R = State, Event, Actor, Row
 
+#: All legal transitions.
 TRANSITIONS = (
     _row(_E.ENQUEUE, [], _S.ACCEPTED, [_A.ANYONE], _R.CREATED),
     _row(_E.CLAIM, [_S.ACCEPTED], _S.SCHEDULED, [_A.DAEMON], _R.HELD, ("attempt",)),

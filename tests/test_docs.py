@@ -6,9 +6,10 @@ from configparser import ConfigParser
 from itertools import groupby
 
 import pytest
+from django.dispatch import Signal
 
 import atp
-from atp import exceptions, queue, signals
+from atp import exceptions, queue, signals, testing
 from atp.conf.kinds import HINTS
 from atp.shell import subcommands
 from tests import generated
@@ -132,7 +133,7 @@ def test_language_models_are_led_to_every_page():
 
 def test_every_page_is_in_the_index():
     index = (generated.DOCS / "index.md").read_text()
-    for page in generated.DOCS.rglob("*.md"):
+    for page in (*generated.DOCS.rglob("*.md"), *generated.DOCS.rglob("*.rst")):
         name = page.relative_to(generated.DOCS).as_posix()
         assert name == "index.md" or f"({name})" in index
 
@@ -148,6 +149,26 @@ def test_each_statement_of_the_comparison_has_its_source():
         assert all(all(row[1:]) and len(row) == len(head) for row in rows), title
         named = [row[0].partition(",")[0] for row in rows]
         assert [name for name, _ in groupby(named)] == COMPARED, title
+
+
+def reference(name):
+    """Return the names that a page of the reference takes docstrings of."""
+    page = (generated.DOCS / "reference" / f"{name}.rst").read_text()
+    return re.findall(r"^\.\. auto(?!module)\w+:: (?:[\w.]+\.)?(\w+)", page, re.MULTILINE)
+
+
+def test_every_public_name_is_in_the_reference():
+    raised = {
+        name
+        for name, thing in vars(exceptions).items()
+        if isinstance(thing, type) and issubclass(thing, BaseException)
+    }
+    sent = {name for name, thing in vars(signals).items() if isinstance(thing, Signal)}
+    assert sorted(reference("exceptions")) == sorted(raised)
+    assert sorted(reference("signals")) == sorted(sent)
+    assert sorted(reference("atp")) == sorted({*atp.__all__} - raised)
+    assert reference("queue") == queue.__all__
+    assert sorted(reference("testing")) == sorted(testing.__all__)
 
 
 def test_every_parameter_and_option_is_documented():

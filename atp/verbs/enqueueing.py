@@ -42,7 +42,7 @@ class Call:
 
 
 def enqueue(task_type: TaskType[P, Any], /, *args: P.args, **kwargs: P.kwargs) -> Instance:
-    """Enqueue one Instance; see :meth:`TaskType.enqueue`."""
+    """Enqueue one Instance; see :meth:`atp.TaskType.enqueue`."""
     store = get_store()
     submission = _submission(store, task_type, args, kwargs)
     made = write(store, [task_type], [submission])
@@ -73,7 +73,7 @@ def enqueue_many(
     *,
     identifiers: Iterable[str | None] | None = None,
 ) -> Sequence[Instance]:
-    """Enqueue many Instances, all or none; see :meth:`TaskType.enqueue_many`."""
+    """Enqueue many Instances, all or none; see :meth:`atp.TaskType.enqueue_many`."""
     given = _each_row(arguments_of, inputs)
     names = identifiers_of(task_type, len(given), identifiers)
     store = get_store()
@@ -108,7 +108,7 @@ def enqueue_calls(calls: Iterable[Call]) -> list[Instance]:
     """Enqueue calls of any Types, each with options of its own, all or none.
 
     Returns the Instances in the same order. Raises what
-    :meth:`TaskType.enqueue` does; what is wrong with one call, and not with
+    :meth:`atp.TaskType.enqueue` does; what is wrong with one call, and not with
     two together, has its place among them as ``call``.
     """
     store = get_store()
@@ -187,7 +187,7 @@ def arguments_of(item: object) -> tuple[tuple[Any, ...], Mapping[str, Any]]:
 def payload_of(
     task_type: TaskType, args: Sequence[Any], kwargs: Mapping[str, Any], limit: int | None = None
 ) -> codec.Payload:
-    """Return the serialized arguments of a call. Raises what :meth:`TaskType.enqueue` does."""
+    """Return the serialized arguments of a call. Raises what :meth:`atp.TaskType.enqueue` does."""
     name, format = task_type.identifier, task_type.serializer
     signature, plain = task_type.signatures
     bound = binding.bind(name, signature, args, kwargs, plain)

@@ -63,7 +63,7 @@ class Throttled(Defer):
     ``after`` is what the downstream asked for: a Retry-After of HTTP as it came, in seconds or
     as a date; a timedelta; or None. What has passed is 0, more than an hour is cut to an hour,
     and what cannot be read says nothing. Where the Type has no downstream it is a
-    :class:`Defer`, of :data:`LEAST` seconds at least.
+    :class:`Defer`, of ``LEAST`` seconds at least.
     """
 
     # A delay of nothing would go round and round.

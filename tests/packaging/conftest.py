@@ -13,7 +13,7 @@ from tests.environment import ROOT
 from .readme import Walk
 
 # What a clone does not have: virtual environments, caches, what was built.
-MADE = (".*", "__pycache__", "build", "dist", "*.egg-info")
+MADE = shutil.ignore_patterns(".*", "__pycache__", "build", "dist", "*.egg-info")
 # What a shell has that a person opens: paths, and how packages and their index are reached.
 KNOWN = ("PATH", "HOME", "LANG", "TMP", "PIP_", "SSL_", "REQUESTS_", "http", "HTTP", "no_")
 
@@ -22,7 +22,7 @@ KNOWN = ("PATH", "HOME", "LANG", "TMP", "PIP_", "SSL_", "REQUESTS_", "http", "HT
 def clone(tmp_path_factory):
     """A clone of ATP, as far as building it needs one."""
     copy = tmp_path_factory.mktemp("atp") / "clone"
-    return Path(shutil.copytree(ROOT, copy, ignore=shutil.ignore_patterns(*MADE)))
+    return Path(shutil.copytree(ROOT, copy, ignore=lambda *found: MADE(*found) - {".ci"}))
 
 
 @pytest.fixture(scope="package")

@@ -1,0 +1,135 @@
+"""The site of the docs, as ``make docs`` builds it in a clone."""
+
+import re
+import shutil
+from html.parser import HTMLParser
+from urllib.parse import unquote, urlsplit
+
+import pytest
+
+import atp
+from tests.environment import ROOT
+
+pytestmark = [pytest.mark.long, pytest.mark.processes, pytest.mark.timeout(1800)]
+
+PAGES = [
+    path.relative_to(ROOT).with_suffix(".html")
+    for path in (
+        ROOT / "README.md",
+        *(ROOT / "docs").rglob("*.md"),
+        *(ROOT / "docs").rglob("*.rst"),
+    )
+]
+# What a browser fetches by itself, and by which attribute.
+FETCHED = {
+    *("audio", "embed", "iframe", "img", "input", "link", "object", "script", "source", "track"),
+    "video",
+}
+
+
+class Page(HTMLParser):
+    """A page: what it fetches, where it leads, and the ids in it."""
+
+    def __init__(self, path):
+        super().__init__()
+        self.fetched, self.links, self.ids = set(), set(), set()
+        self.feed(path.read_text())
+
+    def handle_starttag(self, tag, attributes):
+        given = dict(attributes)
+        addresses = {given[name] for name in ("src", "href", "data") if given.get(name)}
+        self.ids.add(given.get("id"))
+        if tag in FETCHED:
+            self.fetched |= addresses
+        elif tag == "a":
+            self.links |= addresses
+
+
+@pytest.fixture(scope="module")
+def site(clone, shell, tmp_path_factory):
+    """The folder of the site; another build in the clone does not change it."""
+    shell("make docs", clone)
+    return shutil.copytree(clone / "build" / "site", tmp_path_factory.mktemp("docs") / "site")
+
+
+@pytest.fixture(scope="module")
+def pages(site):
+    return {path: Page(path) for path in site.rglob("*.html")}
+
+
+def is_elsewhere(address):
+    return bool(urlsplit(address).scheme or urlsplit(address).netloc)
+
+
+def test_each_page_of_the_docs_is_a_page_of_the_site(site):
+    assert [page for page in PAGES if not (site / page).is_file()] == []
+
+
+def test_each_page_is_in_the_navigation(site, pages):
+    reached = {(site / link).resolve() for link in pages[site / "README.html"].links}
+    assert {site / page for page in PAGES if page.name != "README.html"} <= reached
+
+
+def test_it_begins_with_the_readme(site):
+    assert 'url=README.html"' in (site / "index.html").read_text()
+
+
+def test_it_has_an_index_to_search(site):
+    index = (site / "searchindex.js").read_text()
+    assert "docs/transactions" in index
+    assert "fingerprint" in index
+
+
+def test_a_page_fetches_nothing_from_elsewhere(pages):
+    for path, page in pages.items():
+        assert [each for each in page.fetched if is_elsewhere(each)] == [], path
+        assert "@import" not in path.read_text()
+
+
+def test_styles_fetch_nothing_from_elsewhere(site):
+    styles = list(site.rglob("*.css"))
+    assert styles
+    for style in styles:
+        text = style.read_text()
+        named = re.findall(r"""(?:@import|url\()\s*["']?([^"')\s]+)""", text)
+        assert [each for each in named if is_elsewhere(each) and not each.startswith("data:")] == []
+
+
+def test_every_link_leads_somewhere(pages):
+    for path, page in pages.items():
+        for link in page.links | page.fetched:
+            where = urlsplit(link)
+            if not is_elsewhere(link):
+                target = (path.parent / unquote(where.path)).resolve() if where.path else path
+                assert target.is_file(), f"{path} leads to {link}"
+                if where.fragment and target in pages:
+                    assert unquote(where.fragment) in pages[target].ids, f"{path} leads to {link}"
+
+
+def test_docstrings_are_in_the_reference(site):
+    page = (site / "docs" / "reference" / "queue.html").read_text()
+    for name in atp.queue.__all__:
+        assert f'id="atp.queue.{name}"' in page
+
+
+def test_code_is_highlighted(site):
+    page = (site / "docs" / "api.html").read_text()
+    assert 'class="highlight-console' in page
+    assert '<span class="gp">$ </span>' in page
+    assert '<span class="k">def</span>' in (site / "docs" / "tasks.html").read_text()
+
+
+def test_what_leads_nowhere_is_an_error_and_so_is_a_page_to_which_nothing_leads(clone, shell):
+    page, lost = clone / "docs" / "admin.md", clone / "docs" / "lost.md"
+    text = page.read_text()
+    page.write_text(f"{text}\n[a](gone.md) [b](states.md#gone) [c](#gone)\n")
+    lost.write_text("# Lost\n")
+    try:
+        with pytest.raises(AssertionError) as error:
+            shell("make docs", clone)
+    finally:
+        page.write_text(text)
+        lost.unlink()
+    said = str(error.value)
+    assert len(re.findall(r"admin\.md:\d+: WARNING: .*gone", said)) == 3
+    assert "lost.md: WARNING: document isn't included in any toctree" in said
