@@ -110,7 +110,10 @@ def test_what_a_page_names_is_there(page):
 
 
 def test_language_models_are_led_to_every_page():
-    """``llms.txt`` has the form of llmstxt.org, and says of each page what the index says."""
+    """``llms.txt`` has the form of llmstxt.org, and says of each page what the index says.
+
+    The pages of the reference have no text of their own: a model reads the docstrings.
+    """
     title, summary, *rest = filter(None, (ROOT / "llms.txt").read_text().splitlines())
     assert title == "# ATP"
     assert summary.startswith("> ")
@@ -124,7 +127,7 @@ def test_language_models_are_led_to_every_page():
             assert path not in linked, path
             linked[path] = (name, text)
     index = (generated.DOCS / "index.md").read_text()
-    for name, path, text in re.findall(r"^\| \[(.+?)\]\((.+?)\) \| (.+) \|$", index, re.MULTILINE):
+    for name, path, text in re.findall(r"^\| \[(.+?)\]\((.+?\.md)\) \| (.+) \|$", index, re.MULTILINE):
         page = (generated.DOCS / path).resolve().relative_to(ROOT).as_posix()
         assert linked.get(page) == (name, text), page
     pages = {page.relative_to(ROOT).as_posix() for page in PAGES}
