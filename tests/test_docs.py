@@ -127,7 +127,8 @@ def test_language_models_are_led_to_every_page():
             assert path not in linked, path
             linked[path] = (name, text)
     index = (generated.DOCS / "index.md").read_text()
-    for name, path, text in re.findall(r"^\| \[(.+?)\]\((.+?\.md)\) \| (.+) \|$", index, re.MULTILINE):
+    rows = re.findall(r"^\| \[(.+?)\]\((.+?\.md)\) \| (.+) \|$", index, re.MULTILINE)
+    for name, path, text in rows:
         page = (generated.DOCS / path).resolve().relative_to(ROOT).as_posix()
         assert linked.get(page) == (name, text), page
     pages = {page.relative_to(ROOT).as_posix() for page in PAGES}

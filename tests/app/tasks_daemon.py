@@ -161,11 +161,13 @@ def crash(context, *, path, signal_number=int(signal.SIGKILL)):
 
 @task_type("daemon.crash_once", max_restarts=3)
 def crash_once(context, *, path):
-    """Die at the first attempt."""
+    """Die where it is run first; attempts may have been handed back before, unstarted."""
     record(path, event="start", attempt=context.attempt)
-    if context.attempt == 1:
-        os._exit(7)
-    return context.attempt
+    try:
+        Path(f"{path}.{context.uuid}").touch(exist_ok=False)
+    except FileExistsError:
+        return context.attempt
+    os._exit(7)
 
 
 @task_type("daemon.retry", max_retries=3, backoff=0.05, backoff_max=0.1)
