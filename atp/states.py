@@ -117,7 +117,7 @@ class Transition:
 
     @property
     def is_outcome(self) -> bool:
-        """Whether it tells how the handler itself ended: only a RUNNING one can end so."""
+        """Whether this transition records that the handler itself ended, while it was RUNNING."""
         return self.ends and self.sources == {State.RUNNING}
 
     @property

@@ -157,7 +157,7 @@ def given_results(nodes: Iterable[PlannedNode]) -> Iterator[tuple[str, tuple[str
 
 
 def early_result(name: str, missing: str) -> InvalidGraph:
-    """Return the error that a node would be given a result which it does not wait for."""
+    """Return the error of a node that is given the result of another but does not wait for it."""
     return InvalidGraph(
         f"{name!r} is given the result of {missing!r}, and does not wait for it: "
         f"say after={missing!r}.",

@@ -19,7 +19,8 @@ _TIMES = ("refilled", "adjusted_at", "decreased_at", "not_before")
 class Downstream(models.Model):
     """A service that several Types may call, and the rate of calls over all daemons.
 
-    Registration makes the row. While it is closed, which means healthy, nothing touches it.
+    Registration makes the row. Its state is that of a circuit breaker: *closed* means healthy.
+    While it is closed, nobody writes the row.
     The columns are those of :class:`.Protection`, which has the rules.
     """
 

@@ -64,15 +64,16 @@ class Graph(models.Model):
 
 
 class Node(models.Model):
-    """An Instance of a graph, by its name there; or of the line of a schedule.
+    """A node ties an Instance to a graph, under a name, or to the line of a schedule.
 
-    A line is the live Instances of a schedule that wait for each other. Its nodes are in no
-    graph, and each is removed with its edges when its Instance ends.
+    The line of a schedule is its live Instances that wait for each other. A node of a line
+    belongs to no graph. It is removed with its edges when its Instance ends. The Instance of a
+    node of a graph is removed only with the whole graph.
 
-    Who adds an Edge behind a node locks the node's row FOR KEY SHARE, and who ends nodes
-    locks theirs FOR UPDATE: nobody has to lock a Task that a daemon may hold.
-    ``not_before`` is the ``run_after`` that it was submitted with. ``undoes`` is the key of the
-    node that it undoes. Its Instance is removed with the whole graph, and not before.
+    An edge that leads from a node is added under a lock of the node FOR KEY SHARE, and a node
+    ends under a lock FOR UPDATE. So nobody has to lock a Task, which a daemon may hold.
+    ``not_before`` is the ``run_after`` of the enqueue. ``undoes`` is the key of the node that
+    this one undoes.
     """
 
     instance = models.OneToOneField(

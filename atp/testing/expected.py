@@ -102,7 +102,10 @@ class Expected:
         return f"{self.type}({', '.join(told)})"
 
     def differences(self, instance: Instance, inputs: Inputs, task: Task | None) -> list[str]:
-        """Return what is other than expected of an Instance, a line for each name."""
+        """Compare an Instance with what is expected.
+
+        Returns a line for each argument or option that differs.
+        """
         try:
             there = given_to(self.type, inputs)
         except ATPError as error:

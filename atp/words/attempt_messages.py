@@ -60,7 +60,7 @@ def daemon_lost(name: object) -> str:
 
 
 def supervisor_killed() -> str:
-    return "its daemon was lost: the supervisor was killed"
+    return "its daemon was lost: the supervisor died"
 
 
 def lease_over() -> str:
@@ -154,7 +154,7 @@ def no_connection() -> str:
 
 
 def not_stored(error: str) -> str:
-    return f"what was said here could not be stored: {error}"
+    return f"the handler has ended, but its words or its response could not be stored: {error}"
 
 
 def retries_used_up(retries: int, allowed: int) -> str:

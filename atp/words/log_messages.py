@@ -94,7 +94,7 @@ def somebody_held(state: str) -> str:
 
 
 def other_attempt(own: int, of_task: int) -> str:
-    return f"it was of attempt {own}, its Task of {of_task}"
+    return f"the Instance was at attempt {own}, but its Task at attempt {of_task}"
 
 
 def no_task(state: str = "") -> str:
@@ -238,8 +238,8 @@ def ordered(order: Order) -> str:
 
 
 def lost_in_rehearsal() -> str:
-    return "a test had this attempt lost"
+    return "a test made this attempt a lost one"
 
 
 def left_out_in_rehearsal() -> str:
-    return "a test began with a later attempt"
+    return "this attempt was skipped: a test began with a later one"

@@ -54,5 +54,6 @@ class Messages:
             self._leave_out()
 
     def _leave_out(self) -> None:
+        """Tell the daemon to remove messages in the middle: so many in all."""
         self._left_out = self._count - settings.MAX_LOG_RECORDS
         self._report("left_out", self._left_out)

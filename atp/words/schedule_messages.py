@@ -28,7 +28,7 @@ def changed(changes: Mapping[str, tuple[object, object]]) -> str:
 
 
 def left() -> str:
-    return "left to the code"
+    return "left to the code: its declaration holds again"
 
 
 def retired() -> str:
@@ -49,7 +49,7 @@ def run(uuid: UUID) -> str:
 
 
 def backfilled(count: int) -> str:
-    return f"backfilled: {count} slots"
+    return f"backfilled: {count} slot{'' if count == 1 else 's'}"
 
 
 def deleted() -> str:

@@ -119,7 +119,7 @@ class Dispatcher:
     # The loop
 
     def run(self):
-        """Run until told to stop; returns the exit status."""
+        """Run until told to stop, or until the supervisor is gone; returns the exit status."""
         for end in (self._waker, self._woken):
             end.setblocking(False)
         self._furnish()

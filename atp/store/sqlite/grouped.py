@@ -85,7 +85,7 @@ class Refused(Exception):
 
 
 class Kind(NamedTuple):
-    """All that moves have in common that are written together."""
+    """The values that all moves of one batch share."""
 
     event: Event
     has_start: bool

@@ -52,7 +52,7 @@ def mute(group: ErrorGroup | str, *, until: datetime | None = None, by: str = ""
 
 
 def moment(until: datetime | timedelta) -> datetime:
-    """Return a time that is given as such, or from now."""
+    """Return a time: a timedelta is added to the present, a datetime is returned as it is."""
     return get_store().now() + until if isinstance(until, timedelta) else until
 
 
