@@ -39,6 +39,19 @@ def test_environment(state):
     assert os.environ.pop("ATP_TEST_ADDED") == "new"
 
 
+@pytest.mark.parametrize("times", [1, 3])
+def test_what_python_tells_of_is_put_back_at_once(state, tmp_path, times):
+    """However short the attempts are that change it one after the other."""
+    before = os.getcwd(), os.environ["PATH"], resource.getrlimit(resource.RLIMIT_NOFILE)
+    for _ in range(times):
+        os.chdir(tmp_path)
+        os.environ["PATH"] = "nowhere"
+        resource.setrlimit(resource.RLIMIT_NOFILE, (64, before[2][1]))
+        state.restore()
+        after = os.getcwd(), os.environ["PATH"], resource.getrlimit(resource.RLIMIT_NOFILE)
+        assert after == before
+
+
 def test_a_directory_that_is_gone(state, tmp_path):
     """A handler may remove the one in which it leaves the process."""
     before = os.getcwd()

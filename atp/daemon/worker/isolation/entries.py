@@ -1,7 +1,8 @@
 """The list of all that is put back after each attempt, one entry each. docs/bad-tasks.md prints it.
 
 An entry is compared after each attempt, and put back only where it differs. To take them all
-costs some microseconds, with each task.
+costs some microseconds, with each task. So an entry of whose changes Python tells (its audit
+events) is compared where it has told, and now and then, for what C code changes.
 """
 
 import _locale
@@ -30,6 +31,7 @@ _STRIKING = [
     *(resource.RLIMIT_FSIZE, resource.RLIMIT_NOFILE),
 ]
 _OTHERS = sorted(_LIMITS - {*_STRIKING})
+_LIMITING = ("resource.setrlimit", "resource.prlimit")
 _PROCESSOR_TIMERS = (signal.ITIMER_VIRTUAL, signal.ITIMER_PROF)
 
 
@@ -133,13 +135,14 @@ ENTRIES = (
             faulthandler.enable(2, all_threads=False) if before else faulthandler.disable()
         ),
     ),
-    Entry("the working directory", _directory, os.chdir),
+    Entry("the working directory", _directory, os.chdir, told=("os.chdir",)),
     Entry("the umask", _umask, os.umask),
     Entry(
         "variables of the environment that were changed or removed, and TZ",
         lambda: dict(_RAW),
         _put_back_environment,
         keeps=True,
+        told=("os.putenv", "os.unsetenv"),
     ),
     Entry(
         "the local time zone",
@@ -181,12 +184,14 @@ ENTRIES = (
         "resource limits on processor time, memory, files and their size",
         lambda: _limits(_STRIKING),
         _put_back_limits,
+        told=_LIMITING,
     ),
-    Entry("the other resource limits", lambda: _limits(_OTHERS), _put_back_limits, is_slow=True),
+    Entry("the other resource limits", lambda: _limits(_OTHERS), _put_back_limits, told=_LIMITING),
     Entry(
         "niceness",
         lambda: os.getpriority(os.PRIO_PROCESS, 0),
         lambda before: os.setpriority(os.PRIO_PROCESS, 0, before),
+        is_slow=True,
     ),
     Entry("user and group", lambda: (os.getresuid(), os.getresgid()), _put_back_user, is_slow=True),
 )
@@ -196,5 +201,6 @@ if hasattr(os, "sched_getaffinity"):
             "the processors that it may use",
             lambda: os.sched_getaffinity(0),
             lambda before: os.sched_setaffinity(0, before),
+            is_slow=True,
         ),
     )

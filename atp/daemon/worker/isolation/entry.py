@@ -10,6 +10,7 @@ class Entry:
     """``take()`` returns the value of now, and ``put_back(value)`` makes that the value again.
 
     With ``keeps`` the entry may still differ afterwards, on purpose: what was added stays.
+    ``told`` are audit events by which Python tells of a change before it makes one.
     """
 
     name: str
@@ -18,6 +19,11 @@ class Entry:
     keeps: bool = False
     # Where the first value takes longer than those that are compared with it.
     first: Callable[[], Any] | None = None
-    # What strikes nobody at once, and takes longer to take than the rest: it is compared
-    # unless that was done a moment ago.
+    told: tuple[str, ...] = ()
+    # What strikes nobody at once, and takes longer to take than the rest.
     is_slow: bool = False
+
+    @property
+    def can_wait(self) -> bool:
+        """Whether it is compared only where Python has told of a change, or now and then."""
+        return self.is_slow or bool(self.told)

@@ -1,12 +1,33 @@
 """The state of a worker's process, put back after each task that has changed it."""
 
 import os
+import sys
 import time
+from functools import cache
 
 from .entries import ENTRIES
 
-# Entries that are slow to take are compared if the last time was so long ago, in seconds.
+# Entries that can wait are compared if the last time was so long ago, in seconds.
 EVERY = 0.01
+
+
+class Told:
+    """The audit events that Python has told of since they were last forgotten."""
+
+    def __init__(self, names):
+        self.heard = False
+        self._names = frozenset(names)
+        sys.addaudithook(self._hear)
+
+    def _hear(self, event, args):
+        if event in self._names:
+            self.heard = True
+
+
+@cache
+def _told():
+    """Return the one that hears for this process: an audit hook stays for good."""
+    return Told(name for each in ENTRIES for name in each.told)
 
 
 class ProcessState:
@@ -19,22 +40,24 @@ class ProcessState:
     def __init__(self, entries=ENTRIES):
         self._pid = os.getpid()
         self._compared = 0.0
+        self._told = _told()
         self._found = [(each, (each.first or each.take)()) for each in entries]
+        self._all = range(len(self._found))
+        self._urgent = [place for place in self._all if not entries[place].can_wait]
 
     def restore(self):
         """Put everything back; returns what to say of what could not be. In a copy, end it."""
         if os.getpid() != self._pid:
             os._exit(0)
         # This is done after each task.
-        now = time.monotonic()
-        skips = now - self._compared < EVERY
-        if not skips:
-            self._compared = now
-        changed = [
-            place
-            for place, (each, value) in enumerate(self._found)
-            if not (skips and each.is_slow) and each.take() != value
-        ]
+        now, places = time.monotonic(), self._urgent
+        if self._told.heard or now - self._compared >= EVERY:
+            self._compared, self._told.heard, places = now, False, self._all
+        changed = []
+        for place in places:
+            entry, value = self._found[place]
+            if entry.take() != value:
+                changed.append(place)
         names = [name for place in changed if (name := self._put_back(place))]
         return f"a handler changed for good: {', '.join(names)}" if names else ""
 
