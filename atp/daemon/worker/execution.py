@@ -3,7 +3,7 @@
 import contextlib
 import logging
 import sys
-from functools import partial
+from functools import cache, partial
 
 from asgiref.sync import iscoroutinefunction
 from django.core.signals import got_request_exception
@@ -31,6 +31,8 @@ from .response import respond
 logger = logging.getLogger("atp.worker")
 
 _NEVER = Never()
+# Of a function that is asked for with each of its attempts.
+_is_coroutine_function = cache(iscoroutinefunction)
 
 
 def run(claimed, context, transaction=None, interruption=_NEVER, is_left_open=bool):
@@ -83,7 +85,7 @@ def _call(claimed, context, interruption, is_left_open):
     if why:
         raise Misfit(log_messages.misfit(settings.RELEASE, why))
     handler = task_type.handler
-    if iscoroutinefunction(handler):
+    if _is_coroutine_function(handler):
         handler = CoroutineCall(handler)
         interruption = interruption.by(handler.cancel)
     with interruption, carrying.restored(claimed.carried):

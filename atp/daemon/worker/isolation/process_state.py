@@ -42,22 +42,22 @@ class ProcessState:
         self._compared = 0.0
         self._told = _told()
         self._found = [(each, (each.first or each.take)()) for each in entries]
-        self._all = range(len(self._found))
-        self._urgent = [place for place in self._all if not entries[place].can_wait]
+        self._arrange()
+
+    def _arrange(self):
+        """Have at hand what is compared after each task, and all of it."""
+        self._all = [(place, each.take, value) for place, (each, value) in enumerate(self._found)]
+        self._urgent = [each for each in self._all if not self._found[each[0]][0].can_wait]
 
     def restore(self):
         """Put everything back; returns what to say of what could not be. In a copy, end it."""
         if os.getpid() != self._pid:
             os._exit(0)
         # This is done after each task.
-        now, places = time.monotonic(), self._urgent
+        now, compared = time.monotonic(), self._urgent
         if self._told.heard or now - self._compared >= EVERY:
-            self._compared, self._told.heard, places = now, False, self._all
-        changed = []
-        for place in places:
-            entry, value = self._found[place]
-            if entry.take() != value:
-                changed.append(place)
+            self._compared, self._told.heard, compared = now, False, self._all
+        changed = [place for place, take, value in compared if take() != value]
         names = [name for place in changed if (name := self._put_back(place))]
         return f"a handler changed for good: {', '.join(names)}" if names else ""
 
@@ -70,4 +70,5 @@ class ProcessState:
             return f"{entry.name} ({error})"
         if entry.keeps:
             self._found[place] = entry, now
+            self._arrange()
         return "" if entry.keeps or now == before else entry.name
