@@ -24,6 +24,9 @@ _getsignal, _sigmask = _signal.getsignal, _signal.pthread_sigmask
 # The environment as Python keeps it, in bytes: quicker to compare.
 _RAW = os.environ._data
 _SIGNALS = sorted(signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP})
+# The system sends none of these by itself.
+_REAL_TIME = [number for number in _SIGNALS if number >= getattr(signal, "SIGRTMIN", signal.NSIG)]
+_SIGNALS = [number for number in _SIGNALS if number not in _REAL_TIME]
 _LIMITS = {getattr(resource, name) for name in dir(resource) if name.startswith("RLIMIT_")}
 # Whoever passes one of these is killed, or fails.
 _STRIKING = [
@@ -56,8 +59,8 @@ def _put_back_environment(before):
         os.environ.pop("TZ", None)
 
 
-def _put_back_signals(before):
-    for number, handler in zip(_SIGNALS, before, strict=True):
+def _put_back_signals(before, numbers=_SIGNALS):
+    for number, handler in zip(numbers, before, strict=True):
         # A handler that was not set from Python cannot be put back.
         if _getsignal(number) is not handler and handler is not None:
             signal.signal(number, handler)
@@ -122,6 +125,12 @@ ENTRIES = (
         "handlers of signals",
         lambda: [*map(_getsignal, _SIGNALS)],
         _put_back_signals,
+    ),
+    Entry(
+        "handlers of real-time signals",
+        lambda: [*map(_getsignal, _REAL_TIME)],
+        lambda before: _put_back_signals(before, _REAL_TIME),
+        is_slow=True,
     ),
     Entry(
         "the mask of signals",
