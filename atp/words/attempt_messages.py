@@ -154,7 +154,7 @@ def no_connection() -> str:
 
 
 def not_stored(error: str) -> str:
-    return f"the handler has ended, but its words or its response could not be stored: {error}"
+    return f"a message or the response of this attempt could not be stored: {error}"
 
 
 def retries_used_up(retries: int, allowed: int) -> str:

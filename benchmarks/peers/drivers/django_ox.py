@@ -11,45 +11,14 @@ project.set_up(
 )
 
 from django_ox.bulk import enqueue_many  # noqa: E402
-from django_tasks import task  # noqa: E402
+
+from . import tasks_of_django  # noqa: E402
 
 
-@task()
-def noop(number):
-    base.noop(number)
-
-
-@task()
-def stamp(number):
-    base.stamp(number)
-
-
-@task()
-def save(number):
-    project.save(number)
-
-
-@task()
-def nap(number):
-    base.nap(number)
-
-
-class Peer(project.Driver):
-    async def enqueue(self, number):
-        noop.enqueue(number)
-
-    async def enqueue_stamp(self, number):
-        stamp.enqueue(number)
-
-    async def enqueue_save(self, number):
-        save.enqueue(number)
-
-    async def enqueue_nap(self, number):
-        nap.enqueue(number)
-
+class Peer(tasks_of_django.Driver):
     async def enqueue_many(self, numbers):
         for some in base.calls(numbers):
-            enqueue_many(noop, [((number,), {}) for number in some])
+            enqueue_many(tasks_of_django.noop, [((number,), {}) for number in some])
 
     fill = enqueue_many
 

@@ -10,41 +10,9 @@ project.set_up(
     TASKS={"default": {"BACKEND": "django_tasks_db.DatabaseBackend"}},
 )
 
-from django_tasks import task  # noqa: E402
+from . import tasks_of_django  # noqa: E402
 
 
-@task()
-def noop(number):
-    base.noop(number)
-
-
-@task()
-def stamp(number):
-    base.stamp(number)
-
-
-@task()
-def save(number):
-    project.save(number)
-
-
-@task()
-def nap(number):
-    base.nap(number)
-
-
-class Peer(project.Driver):
-    async def enqueue(self, number):
-        noop.enqueue(number)
-
-    async def enqueue_stamp(self, number):
-        stamp.enqueue(number)
-
-    async def enqueue_save(self, number):
-        save.enqueue(number)
-
-    async def enqueue_nap(self, number):
-        nap.enqueue(number)
-
+class Peer(tasks_of_django.Driver):
     def work(self):
         call_command("db_worker", reload=False, verbosity=0, **base.option("worker"))
