@@ -5,27 +5,31 @@ import time
 
 from django.db import connection
 
-_ANY = "OFFSET floor(%s * (SELECT count(*) FROM {table} {where})) LIMIT 1"
-# What is locked, by name: the statement, and what ``member`` chooses one of.
+# The row is chosen without a lock: FOR UPDATE would lock the rows that OFFSET passes over, too.
+_ANY = (
+    "SELECT {key} FROM {table} {where} ORDER BY 1 "
+    "OFFSET floor(%s * (SELECT count(*) FROM {table} {where})) LIMIT 1"
+)
+# The row that is locked, by name: one of these of a table, which ``member`` chooses.
 _LOCKS = {
-    "task": ("atp_task", "WHERE daemon_id IS NOT NULL"),
-    "instance": ("atp_instance", "WHERE finished IS NULL"),
-    "daemon": ("atp_daemon", ""),
-    "limit": ("atp_limit", ""),
-    "type": ("atp_type", ""),
+    "task": ("atp_task", "instance_id", "WHERE daemon_id IS NOT NULL"),
+    "instance": ("atp_instance", "id", "WHERE finished IS NULL"),
+    "daemon": ("atp_daemon", "id", ""),
+    "limit": ("atp_limit", "id", ""),
+    "type": ("atp_type", "id", ""),
 }
 HOWS = (*_LOCKS, "task", "instance")
 
 
 def hold(how, member, span):
     """Lock one row for so many seconds, then roll back; returns in words which it was."""
-    table, where = _LOCKS[how]
-    choice = _ANY.format(table=table, where=where)
+    table, key, where = _LOCKS[how]
+    chosen = _ANY.format(table=table, key=key, where=where)
     with contextlib.closing(connection.copy()) as other:
         other.set_autocommit(False)
         with other.cursor() as cursor:
             cursor.execute(
-                f"SELECT * FROM {table} {where} ORDER BY 1 {choice} FOR UPDATE SKIP LOCKED",
+                f"SELECT {key} FROM {table} WHERE {key} = ({chosen}) FOR UPDATE SKIP LOCKED",
                 [member],
             )
             row = cursor.fetchone()
