@@ -26,6 +26,7 @@ class Causes:
         self._hits = defaultdict(list)
         for hit in evidence.hits:
             self._hits[hit.daemon].append(hit)
+        self._undelivered = {each.pid: undelivered(each, evidence) for each in evidence.daemons}
         self._told = {daemon.pid: daemon.told(*_LEASE, *_CONNECTION) for daemon in evidence.daemons}
 
     def explains(self, story, claim, start, expiry, execution):
@@ -46,9 +47,22 @@ class Causes:
                 return True
             if hit.name == "kill_worker" and (not pids or hit.pid in pids):
                 return True
+        if story.uuid in self._undelivered.get(daemon, ()):
+            return True
         told = [fact for fact in self._told.get(daemon, ()) if since <= fact["time"] <= until]
         names = _LEASE if start is not None else (*_LEASE, *_CONNECTION)
         return any(fact["fact"] in names for fact in told)
+
+
+def undelivered(daemon, evidence):
+    """Return the uuids of the Instances of which a daemon may have left without delivering an end.
+
+    They were behind a lock until it gave up, and it said so: G10 bounds how long it tries.
+    """
+    if daemon.left is None or not daemon.told("undelivered"):
+        return set()
+    hits = (hit for hit in evidence.hits if hit.instance)
+    return {hit.instance for hit in hits if hit.since <= daemon.left <= hit.until + SLACK}
 
 
 def daemon_of(entry):

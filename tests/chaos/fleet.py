@@ -61,11 +61,12 @@ class Fleet:
             self.members.append(member)
         return f"daemon {member.pid}"
 
-    def note(self, name, since, member=None, pid=0, until=None):
+    def note(self, name, since, member=None, pid=0, until=None, instance=""):
         """Remember that something was done, until now."""
         daemon = member.pid if member else 0
         until = until or uptime()
-        self.hits.append(Hit(name=name, daemon=daemon, pid=pid, since=since, until=until))
+        whom = {"daemon": daemon, "pid": pid, "instance": instance}
+        self.hits.append(Hit(name=name, since=since, until=until, **whom))
         self.counts[name] += 1
 
     # What is done; each returns what came of it, in words

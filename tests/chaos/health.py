@@ -2,6 +2,7 @@
 
 from collections import Counter
 
+from .causes import undelivered
 from .verdict import Breach
 
 # G11 says 2 s; the rest is for a machine that has many daemons on few processors.
@@ -50,9 +51,11 @@ def _is_a_fault(fact):
 def _was_left_alone(daemon, evidence):
     """Whether nothing was done to a daemon, nor to the database, while it was leaving.
 
-    One that had only just been started may not have heard of it in its own words yet.
+    Nor was an end that it had to deliver behind a lock until it gave up. One that had only just been started may not have heard of it in its own words yet.
     """
     if not daemon.told("daemon_started"):
+        return False
+    if undelivered(daemon, evidence):
         return False
     since, until = daemon.asked_to_leave, daemon.left
     spans = [(hit.since, hit.until) for hit in evidence.hits if hit.daemon == daemon.pid]

@@ -12,12 +12,14 @@ from .way import Way
 class Hit:
     """What was done to a process: of the daemon whose supervisor has the pid ``daemon``.
 
-    ``since`` and ``until`` are on the uptime clock. ``pid`` is the process itself.
+    ``since`` and ``until`` are on the uptime clock. ``pid`` is the process itself, and
+    ``instance`` the uuid of the Instance that was behind a lock.
     """
 
     name: str
     daemon: int = 0
     pid: int = 0
+    instance: str = ""
     since: float
     until: float
 

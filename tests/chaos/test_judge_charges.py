@@ -156,3 +156,26 @@ def test_daemon_that_is_slow_to_come_back(back, is_kept):
     assert (found(given) == {}) == is_kept
     if not is_kept:
         assert only(given, health.slow_returns)
+
+
+# An end behind a lock while its daemon leaves (G10)
+
+
+def left_undelivered(*facts, until):
+    """One whose daemon left while somebody had it locked, until then."""
+    forger = Forger().begin().lose(hit=False)
+    lock = Hit(name="open_transaction", instance=forger.uuid, since=80.0, until=until)
+    told = [{"fact": name, "time": 1.0} for name in ("daemon_started", *facts)]
+    leaving = DaemonStory(pid=HERE, asked_to_leave=89.0, left=91.0, status=1, facts=tuple(told))
+    return evidence(forger, hits=[lock], daemons=[leaving])
+
+
+def test_an_end_that_was_locked_until_its_daemon_gave_up():
+    left = found(left_undelivered("undelivered", until=92.0))
+    assert not {"undeserved", "weak_daemons"} & left.keys()
+
+
+@pytest.mark.parametrize("facts, until", [(["undelivered"], 88.0), ([], 92.0)])
+def test_an_end_that_was_free_or_not_told_of(facts, until):
+    left = found(left_undelivered(*facts, until=until))
+    assert {"undeserved", "weak_daemons"} <= left.keys()

@@ -26,9 +26,10 @@ def free():
 
 
 def test_one_row_is_locked():
-    keys = [types.noop.enqueue().pk for _ in range(5)]
+    instances = [types.noop.enqueue() for _ in range(5)]
+    keys = [instance.pk for instance in instances]
     holding = Thread(transactions.hold, "instance", LAST, SPAN)
     wait_for(lambda: keys[-1] not in free(), DEADLINE)
     assert free() == keys[:-1]
-    assert holding.result() == f"instance {keys[-1]} was locked"
+    assert holding.result() == (f"instance {keys[-1]} was locked", str(instances[-1].uuid))
     assert free() == keys

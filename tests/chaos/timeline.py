@@ -68,9 +68,9 @@ class Timeline:
             return whose
         if action.name == "open_transaction":
             try:
-                came = transactions.hold(action.how, action.member, action.span)
+                came, uuid = transactions.hold(action.how, action.member, action.span)
             except (DatabaseError, InterfaceError):
-                came = "the database was away"
-            self._fleet.note(action.name, since)
+                came, uuid = "the database was away", ""
+            self._fleet.note(action.name, since, instance=uuid)
             return came
         return self._fleet.act(action)

@@ -18,11 +18,16 @@ _LOCKS = {
     "limit": ("atp_limit", "id", ""),
     "type": ("atp_type", "id", ""),
 }
-HOWS = (*_LOCKS, "task", "instance")
+OF_INSTANCES = ("task", "instance")
+HOWS = (*_LOCKS, *OF_INSTANCES)
+_UUID = "SELECT uuid FROM atp_instance WHERE id = %s"
 
 
 def hold(how, member, span):
-    """Lock one row for so many seconds, then roll back; returns in words which it was."""
+    """Lock one row for so many seconds, then roll back.
+
+    Returns in words which it was, and the uuid of the Instance that was behind the lock, or "".
+    """
     table, key, where = _LOCKS[how]
     chosen = _ANY.format(table=table, key=key, where=where)
     with contextlib.closing(connection.copy()) as other:
@@ -34,7 +39,11 @@ def hold(how, member, span):
             )
             row = cursor.fetchone()
             if row is None:
-                return f"there was no {how} to be locked"
+                return f"there was no {how} to be locked", ""
+            uuid = ""
+            if how in OF_INSTANCES:
+                cursor.execute(_UUID, row)
+                uuid = str(cursor.fetchone()[0])
             time.sleep(span)
         other.rollback()
-    return f"{how} {row[0]} was locked"
+    return f"{how} {row[0]} was locked", uuid
