@@ -1,6 +1,7 @@
 """The store contract under real concurrency: threads, each with its own connection."""
 
 from datetime import timedelta
+from itertools import pairwise
 
 import pytest
 from django.db import connection, transaction
@@ -13,6 +14,7 @@ from atp.store.values import Move, Submission
 from tests.helpers import remove_by_hand
 
 from ..helpers import Thread, at_once, wait_for
+from . import hooks
 from .broken import age, execute, put_back
 from .world import ONE, TWO, Host, registration, scope
 
@@ -211,6 +213,27 @@ def test_batches_that_overlap_do_not_deadlock(world):
         lambda: host.record(*starts[::2], *starts[1::2]),
     )
     assert sorted(map(len, outcomes)) == [0, 30, 30]
+
+
+@needs_row_locks
+@pytest.mark.parametrize("kind", ["plain", "hooked"])
+def test_ends_are_locked_in_the_order_of_their_keys(world, kind):
+    """Two batches never wait for each other in a circle: here one waits for its first key."""
+    type = hooks.hooked() if kind == "hooked" else registration(ONE)
+    host = world.host(type.identifier)
+    # Of these two keys a set has the last first.
+    first, last = next(two for two in pairwise(world.enqueue(9, type=type)) if two[1] % 8 == 0)
+    host.claim()
+    now = world.store.now()
+    ends = [
+        Move(Event.FINISH, key, 1, started=now, time=now, who="host") for key in (last, first)
+    ]
+    with transaction.atomic():
+        Task.objects.select_for_update().get(pk=first)
+        recording = Thread(host.record, *ends)
+        wait_for(somebody_waits_for_a_lock, what="a batch that waits for its first Task")
+        assert Task.objects.select_for_update(skip_locked=True).filter(pk=last).exists()
+    assert recording.result() == []
 
 
 @needs_row_locks

@@ -22,11 +22,13 @@ _NOT_FAILED = Failed(None, "", b"", 0, "", "")  # type: ignore[arg-type]
 
 
 def finish_parameters(finished, daemon):
-    moves = finished.values()
+    """Return the parameters of these ends, in the order in which the statement locks Tasks."""
+    keys = sorted(finished)
+    moves = [finished[key] for key in keys]
     return {
         "daemon": str(daemon),
         "given": len(finished),
-        "instances": array(list(finished)),
+        "instances": array(keys),
         "attempts": array([move.attempt for move in moves]),
         "began": array([_microseconds(move.started) for move in moves]),
         "ended": array([_microseconds(move.time) for move in moves]),

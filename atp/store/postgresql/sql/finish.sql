@@ -1,5 +1,6 @@
 -- Record that attempts FINISHED, fenced by holder and attempt: what most batches
--- are made of, in fewer steps than record.sql takes.
+-- are made of, in fewer steps than record.sql takes. Tasks are locked in the order in which
+-- they are given, which is that of their keys.
 --
 -- Where "began" is given, the start of the attempt is recorded with it; where
 -- "size" is, it has a Response. The Task says who holds it, so that it is removed

@@ -1,5 +1,5 @@
 -- Record that attempts FINISHED of which nothing is kept: the Instance and all that belongs
--- to it go with the Task. Fenced as finish.sql is, and it fails as that does. What has
+-- to it go with the Task. Fenced as finish.sql is, and it locks and fails as that does. What has
 -- stored files is not in the answer, nor touched: it is recorded like any other, since files
 -- go first. For "= ANY (ARRAY[key])" see claim.sql.
 WITH
