@@ -1,7 +1,5 @@
 """Reading what workers say: their messages, the ends in their rings, and what their pages show."""
 
-import pickle
-
 from ...states import Event
 from ...store.values import Message, Move, Note
 from ...verbs.registry import registry
@@ -10,6 +8,7 @@ from .. import journal
 from ..shared import messages
 from ..shared import outcome as outcomes
 from ..shared.outcome import WORKERS_OWN, Kind
+from ..shared.packing import unpacked_end
 from ..system.processes import uptime
 from .pool import LOOK_AFTER
 
@@ -51,7 +50,7 @@ class Reader:
             self._on_message[type(message)](link, *message)
         who = self._attempts.who(link)
         for record in link.ring.read(until):
-            self._ended(link, pickle.loads(record), who)  # noqa: S301 (our own fork)
+            self._ended(link, unpacked_end(record), who)
 
     def look(self, link):
         """See what a worker is running, and that it still is ours to run."""

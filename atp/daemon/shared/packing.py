@@ -1,6 +1,7 @@
-"""The message that gives tasks to a worker: a plain list, since every task needs it."""
+"""The message that gives tasks to a worker, and the record of an end: every task needs both."""
 
 import pickle
+import struct
 from functools import lru_cache
 
 from ...store.values import Claimed
@@ -9,6 +10,9 @@ from ...store.values import Claimed
 # time than to pickle their parts.
 _pickled = lru_cache(pickle.dumps)
 _unpickled = lru_cache(pickle.loads)
+# The record of an end: Instance, attempt, and when it started and ended on the uptime clock.
+# Behind these stands its outcome, pickled, if it is any other than that nothing was returned.
+_END = struct.Struct("=qqdd")
 _PARAMETERS, _TIME = map(Claimed._fields.index, ("parameters", "time"))
 
 
@@ -37,3 +41,17 @@ def unpacked(tasks):
     for serial, values in tasks:
         values[_PARAMETERS] = _unpickled(values[_PARAMETERS])
         yield serial, Claimed._make(values)
+
+
+def packed_end(instance, attempt, started, ended, outcome):
+    """Return the record of an end; no outcome means that it finished and returned nothing."""
+    head = _END.pack(instance, attempt, started, ended)
+    if outcome is None:
+        return head
+    return head + pickle.dumps(outcome, protocol=pickle.HIGHEST_PROTOCOL)
+
+
+def unpacked_end(record):
+    """Return the values from which :func:`packed_end` has made a record."""
+    outcome = pickle.loads(record[_END.size :]) if len(record) > _END.size else None  # noqa: S301
+    return *_END.unpack_from(record), outcome

@@ -42,7 +42,8 @@ def run(claimed, context, transaction=None, interruption=_NEVER, is_left_open=bo
     is entered within ``interruption``, which may raise Interrupted in it. Afterwards
     ``is_left_open()`` tells whether it has left another transaction open.
     """
-    _tell(signals.handler_started, context=context, claimed=claimed)
+    if signals.handler_started.receivers:
+        _tell(signals.handler_started, context=context, claimed=claimed)
     outcome, error = _ended(
         partial(_call, claimed, context, interruption, is_left_open), transaction
     )
@@ -53,8 +54,9 @@ def run(claimed, context, transaction=None, interruption=_NEVER, is_left_open=bo
         if reported is not None:
             own(_log_raised, claimed, reported)
             own(_send_exception, reported)
-        facts = {"context": context, "claimed": claimed, "exception": reported}
-        _tell(signals.handler_ended, outcome=outcome, **facts)
+        if signals.handler_ended.receivers:
+            facts = {"context": context, "claimed": claimed, "exception": reported}
+            _tell(signals.handler_ended, outcome=outcome, **facts)
     finally:
         if error is not None:
             release(error)
@@ -88,8 +90,10 @@ def _call(claimed, context, interruption, is_left_open):
     if _is_coroutine_function(handler):
         handler = CoroutineCall(handler)
         interruption = interruption.by(handler.cancel)
-    with interruption, carrying.restored(claimed.carried):
-        value = onion.run(context, partial(handler, context, *args, **kwargs))
+    call = partial(handler, context, *args, **kwargs)
+    with interruption:
+        # Most carry nothing: this is done for each attempt.
+        value = onion.run(context, call) if claimed.own is None else _carried(claimed, context, call)
     if is_left_open():
         raise endings.LeftOpen
     if value is None:
@@ -98,6 +102,11 @@ def _call(claimed, context, interruption, is_left_open):
         return Outcome(Kind.FINISHED, response=respond(value, task_type, claimed))
     except NotSerializable as error:
         raise Unusable from error
+
+
+def _carried(claimed, context, call):
+    with carrying.restored(claimed.carried):
+        return onion.run(context, call)
 
 
 def _may_have_results(claimed):

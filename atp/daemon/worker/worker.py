@@ -3,7 +3,6 @@
 import contextlib
 import logging
 import os
-import pickle
 import select
 import shutil
 import sys
@@ -19,7 +18,7 @@ from ..options import hostname
 from ..shared import messages
 from ..shared.channel import Closed
 from ..shared.outcome import DONE, PUT_OFF
-from ..shared.packing import unpacked
+from ..shared.packing import packed_end, unpacked
 from ..shared.running_page import NEVER
 from ..sinks.worker_lines import guard_own_lines
 from ..system import memory, processes
@@ -134,15 +133,15 @@ class Worker:
 
     def _perform(self, claimed):
         """Run one Task. It stands in the page from before the handler until after its result."""
-        started = processes.uptime()
+        started, key = processes.uptime(), claimed.key
         is_transactional = registry.is_transactional(claimed.type)
         # A transactional attempt waits for its transaction first, which is not its fault.
         self._enter(claimed, started, BEGIN_WITHIN if is_transactional else 0.0)
         report = partial(self._report, claimed)
-        self.interruption.expect(claimed.key)
-        self._pauses.expect(claimed.key, report)
+        self.interruption.expect(key)
+        self._pauses.expect(key, report)
         outcome = self._execute(claimed, report, is_transactional, started)
-        self._tell(claimed, started, outcome)
+        self._tell(key, started, outcome)
         self._page.leave(self._slot)
         self._done += 1
 
@@ -156,11 +155,11 @@ class Worker:
         facts = (deadline, started, limit, before, timeout, claimed.name.encode())
         self._page.enter(self._slot, claimed.instance, claimed.attempt, *facts)
 
-    def _tell(self, claimed, started, outcome):
+    def _tell(self, key, started, outcome):
         """Report the end of an attempt."""
         ended = processes.uptime()
-        end = (*claimed.key, started, ended, None if outcome is DONE else outcome)
-        record = pickle.dumps(end, protocol=pickle.HIGHEST_PROTOCOL)
+        end = (*key, started, ended, None if outcome is DONE else outcome)
+        record = packed_end(*end)
         if len(record) > MOST_IN_RING or not self._ring.write(record):
             self._channel.send(messages.Ended(*end))
         elif ended - self._called > CALL_AFTER:

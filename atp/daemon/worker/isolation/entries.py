@@ -13,8 +13,9 @@ import os
 import resource
 import signal
 import socket
-import sys
 import time
+from functools import partial
+from operator import attrgetter
 
 from . import interpreter, logs
 from .entry import Entry
@@ -59,14 +60,18 @@ def _put_back_environment(before):
         os.environ.pop("TZ", None)
 
 
-def _put_back_signals(before, numbers=_SIGNALS):
+def _handlers(numbers):
+    return [*map(_getsignal, numbers)]
+
+
+def _put_back_handlers(before, numbers=_SIGNALS):
     for number, handler in zip(numbers, before, strict=True):
         # A handler that was not set from Python cannot be put back.
         if _getsignal(number) is not handler and handler is not None:
             signal.signal(number, handler)
 
 
-def _put_back_standard_input(before):
+def _put_back_standard_input(*before):
     descriptor = os.open(os.devnull, os.O_RDONLY)
     os.dup2(descriptor, 0)
     if descriptor:
@@ -91,125 +96,124 @@ def _put_back_limits(before):
             resource.setrlimit(number, limits)
 
 
-def _stop_alarm():
-    signal.alarm(0)  # the timer of setitimer() is the same
-
-
-def _put_back_timers(before):
+def _stop_processor_timers(*before):
     for timer in _PROCESSOR_TIMERS:
         signal.setitimer(timer, 0)
 
 
-def _put_back_user(before):
-    users, groups = before
+def _put_back_user(users, groups):
     os.setresuid(*users)
     os.setresgid(*groups)
 
 
 TIMERS = (
-    Entry("the alarm, and the timer of SIGALRM", _stop_alarm, lambda before: None),
+    # To ask for it stops it. The timer of setitimer() is the same.
+    Entry("the alarm, and the timer of SIGALRM", (partial(signal.alarm, 0),), lambda before: None),
     Entry(
         "timers of processor time",
-        lambda: (*map(signal.getitimer, _PROCESSOR_TIMERS),),
-        _put_back_timers,
+        tuple(partial(signal.getitimer, timer) for timer in _PROCESSOR_TIMERS),
+        _stop_processor_timers,
+        # Whoever sets one sets a handler, too, or ends by its signal.
+        is_slow=True,
     ),
     Entry(
         "the timer of faulthandler, which would dump tracebacks or exit",
-        faulthandler.cancel_dump_traceback_later,
+        (faulthandler.cancel_dump_traceback_later,),
         lambda before: None,
     ),
 )
 ENTRIES = (
     *TIMERS,
-    Entry(
-        "handlers of signals",
-        lambda: [*map(_getsignal, _SIGNALS)],
-        _put_back_signals,
-    ),
+    Entry("handlers of signals", (partial(_handlers, _SIGNALS),), _put_back_handlers),
     Entry(
         "handlers of real-time signals",
-        lambda: [*map(_getsignal, _REAL_TIME)],
-        lambda before: _put_back_signals(before, _REAL_TIME),
+        (partial(_handlers, _REAL_TIME),),
+        partial(_put_back_handlers, numbers=_REAL_TIME),
         is_slow=True,
     ),
     Entry(
         "the mask of signals",
-        lambda: _sigmask(signal.SIG_BLOCK, ()),
-        lambda before: signal.pthread_sigmask(signal.SIG_SETMASK, before),
+        (partial(_sigmask, signal.SIG_BLOCK, ()),),
+        partial(signal.pthread_sigmask, signal.SIG_SETMASK),
     ),
     Entry(
         "whether faulthandler is enabled",
-        faulthandler.is_enabled,
+        (faulthandler.is_enabled,),
         lambda before: (
             faulthandler.enable(2, all_threads=False) if before else faulthandler.disable()
         ),
     ),
-    Entry("the working directory", _directory, os.chdir, told=("os.chdir",)),
-    Entry("the umask", _umask, os.umask),
+    Entry("the working directory", (_directory,), os.chdir, told=("os.chdir",)),
+    Entry("the umask", (_umask,), os.umask),
     Entry(
         "variables of the environment that were changed or removed, and TZ",
-        lambda: dict(_RAW),
+        (partial(dict, _RAW),),
         _put_back_environment,
         keeps=True,
         told=("os.putenv", "os.unsetenv"),
     ),
     Entry(
         "the local time zone",
-        lambda: (time.timezone, time.tzname),
+        (partial(attrgetter("timezone", "tzname"), time),),
         lambda before: time.tzset(),
     ),
     Entry(
         "the locale",
-        lambda: _locale.setlocale(_locale.LC_ALL, None),
-        lambda before: _locale.setlocale(_locale.LC_ALL, before),
+        (partial(_locale.setlocale, _locale.LC_ALL, None),),
+        partial(_locale.setlocale, _locale.LC_ALL),
     ),
-    Entry("the standard input", _standard_input, _put_back_standard_input, is_slow=True),
+    Entry("the standard input", (_standard_input,), _put_back_standard_input, is_slow=True),
     Entry(
         "`sys.stdin`, `sys.stdout` and `sys.stderr`",
-        lambda: (sys.stdin, sys.stdout, sys.stderr),
+        interpreter.STREAMS,
         interpreter.put_back_streams,
     ),
     Entry(
         "`sys.excepthook`, `threading.excepthook` and the other hooks of Python",
-        interpreter.hooks,
+        interpreter.HOOKS,
         interpreter.put_back_hooks,
     ),
-    Entry("functions that trace or profile", interpreter.tracing, interpreter.put_back_tracing),
+    Entry("functions that trace or profile", interpreter.TRACING, interpreter.put_back_tracing),
     Entry(
         "the limit on recursion, garbage collection and the other switches of the interpreter",
-        interpreter.switches,
+        interpreter.SWITCHES,
         interpreter.put_back_switches,
     ),
-    Entry("filters of warnings", interpreter.filters, interpreter.put_back_filters),
-    Entry("`sys.path`", interpreter.paths, interpreter.put_back_path),
-    Entry("`socket.setdefaulttimeout()`", socket.getdefaulttimeout, socket.setdefaulttimeout),
+    Entry("filters of warnings", interpreter.FILTERS, interpreter.put_back_filters),
+    Entry("`sys.path`", interpreter.PATHS, interpreter.put_back_path),
+    Entry("`socket.setdefaulttimeout()`", (socket.getdefaulttimeout,), socket.setdefaulttimeout),
     Entry(
         "logging: levels, handlers, filters, disabled loggers, `logging.disable()`",
-        logs.take,
+        (logs.take,),
         logs.put_back,
         first=logs.found,
     ),
     Entry(
         "resource limits on processor time, memory, files and their size",
-        lambda: _limits(_STRIKING),
+        (partial(_limits, _STRIKING),),
         _put_back_limits,
         told=_LIMITING,
     ),
-    Entry("the other resource limits", lambda: _limits(_OTHERS), _put_back_limits, told=_LIMITING),
+    Entry(
+        "the other resource limits",
+        (partial(_limits, _OTHERS),),
+        _put_back_limits,
+        told=_LIMITING,
+    ),
     Entry(
         "niceness",
-        lambda: os.getpriority(os.PRIO_PROCESS, 0),
-        lambda before: os.setpriority(os.PRIO_PROCESS, 0, before),
+        (partial(os.getpriority, os.PRIO_PROCESS, 0),),
+        partial(os.setpriority, os.PRIO_PROCESS, 0),
         is_slow=True,
     ),
-    Entry("user and group", lambda: (os.getresuid(), os.getresgid()), _put_back_user, is_slow=True),
+    Entry("user and group", (os.getresuid, os.getresgid), _put_back_user, is_slow=True),
 )
 if hasattr(os, "sched_getaffinity"):
     ENTRIES += (
         Entry(
             "the processors that it may use",
-            lambda: os.sched_getaffinity(0),
-            lambda before: os.sched_setaffinity(0, before),
+            (partial(os.sched_getaffinity, 0),),
+            partial(os.sched_setaffinity, 0),
             is_slow=True,
         ),
     )

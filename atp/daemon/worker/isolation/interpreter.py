@@ -5,27 +5,40 @@ import sys
 import threading
 import tracemalloc
 import warnings
+from functools import partial
+from operator import attrgetter
+
+STREAMS = (partial(attrgetter("stdin", "stdout", "stderr"), sys),)
+HOOKS = (
+    partial(attrgetter("excepthook", "unraisablehook", "displayhook"), sys),
+    partial(attrgetter("excepthook"), threading),
+)
+TRACING = (
+    *(sys.gettrace, sys.getprofile, threading.gettrace, threading.getprofile),
+    tracemalloc.is_tracing,
+)
+SWITCHES = (
+    *(sys.getrecursionlimit, sys.getswitchinterval, sys.get_int_max_str_digits),
+    *(gc.isenabled, gc.get_threshold, gc.get_debug),
+)
+# The list that there is, and its items.
+FILTERS = (
+    partial(attrgetter("filters", "showwarning"), warnings),
+    lambda: warnings.filters[:],
+)
+PATHS = (partial(attrgetter("path"), sys), lambda: sys.path[:])
 
 
-def put_back_streams(before):
-    sys.stdin, sys.stdout, sys.stderr = before
+def put_back_streams(streams):
+    sys.stdin, sys.stdout, sys.stderr = streams
 
 
-def hooks():
-    return sys.excepthook, sys.unraisablehook, threading.excepthook, sys.displayhook
+def put_back_hooks(own, of_threads):
+    sys.excepthook, sys.unraisablehook, sys.displayhook = own
+    threading.excepthook = of_threads
 
 
-def put_back_hooks(before):
-    sys.excepthook, sys.unraisablehook, threading.excepthook, sys.displayhook = before
-
-
-def tracing():
-    own = sys.gettrace(), sys.getprofile(), threading.gettrace(), threading.getprofile()
-    return *own, tracemalloc.is_tracing()
-
-
-def put_back_tracing(before):
-    trace, profile, of_threads, profile_of_threads, is_tracing = before
+def put_back_tracing(trace, profile, of_threads, profile_of_threads, is_tracing):
     sys.settrace(trace)
     sys.setprofile(profile)
     threading.settrace(of_threads)
@@ -33,19 +46,7 @@ def put_back_tracing(before):
     (tracemalloc.start if is_tracing else tracemalloc.stop)()
 
 
-def switches():
-    return (
-        sys.getrecursionlimit(),
-        sys.getswitchinterval(),
-        sys.get_int_max_str_digits(),
-        gc.isenabled(),
-        gc.get_threshold(),
-        gc.get_debug(),
-    )
-
-
-def put_back_switches(before):
-    recursion, interval, digits, is_collecting, threshold, debug = before
+def put_back_switches(recursion, interval, digits, is_collecting, threshold, debug):
     sys.setrecursionlimit(recursion)
     sys.setswitchinterval(interval)
     sys.set_int_max_str_digits(digits)
@@ -54,20 +55,12 @@ def put_back_switches(before):
     gc.set_debug(debug)
 
 
-def filters():
-    return warnings.filters, list(warnings.filters), warnings.showwarning
-
-
-def put_back_filters(before):
+def put_back_filters(own, items):
     warnings.simplefilter("default")  # what Python remembers of the filters is void
-    warnings.filters, copy, warnings.showwarning = before
-    warnings.filters[:] = copy
+    warnings.filters, warnings.showwarning = own
+    warnings.filters[:] = items
 
 
-def paths():
-    return sys.path, list(sys.path)
-
-
-def put_back_path(before):
-    sys.path, copy = before
-    sys.path[:] = copy
+def put_back_path(path, items):
+    sys.path = path
+    sys.path[:] = items

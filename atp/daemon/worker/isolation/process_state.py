@@ -4,10 +4,12 @@ import os
 import sys
 import time
 from functools import cache
+from operator import call
 
 from .entries import ENTRIES
 
-# Entries that can wait are compared if the last time was so long ago, in seconds.
+# Entries that can wait are compared if the last time was so long ago, in seconds; and where
+# another has changed.
 EVERY = 0.01
 
 
@@ -41,30 +43,35 @@ class ProcessState:
         self._pid = os.getpid()
         self._compared = 0.0
         self._told = _told()
-        self._found = [(each, (each.first or each.take)()) for each in entries]
+        self._found = [(each, [each.first()] if each.first else each.take()) for each in entries]
         self._arrange()
 
     def _arrange(self):
-        """Have at hand what is compared after each task, and all of it."""
-        self._all = [(place, each.take, value) for place, (each, value) in enumerate(self._found)]
-        self._urgent = [each for each in self._all if not self._found[each[0]][0].can_wait]
+        """Have at hand what is compared after each task: one list of values with another."""
+        urgent = [(each, values) for each, values in self._found if not each.can_wait]
+        self._parts = [part for each, _ in urgent for part in each.parts]
+        self._values = [value for _, values in urgent for value in values]
 
     def restore(self):
         """Put everything back; returns what to say of what could not be. In a copy, end it."""
         if os.getpid() != self._pid:
             os._exit(0)
         # This is done after each task.
-        now, compared = time.monotonic(), self._urgent
+        now = time.monotonic()
         if self._told.heard or now - self._compared >= EVERY:
-            self._compared, self._told.heard, compared = now, False, self._all
-        changed = [place for place, take, value in compared if take() != value]
-        names = [name for place in changed if (name := self._put_back(place))]
+            self._compared, self._told.heard = now, False
+        elif [*map(call, self._parts)] == self._values:
+            return ""
+        names = [name for place in range(len(self._found)) if (name := self._put_back(place))]
         return f"a handler changed for good: {', '.join(names)}" if names else ""
 
     def _put_back(self, place):
+        """Put an entry back if it has changed; returns its name if that was in vain."""
         entry, before = self._found[place]
+        if entry.take() == before:
+            return ""
         try:
-            entry.put_back(before)
+            entry.put_back(*before)
             now = entry.take()
         except Exception as error:
             return f"{entry.name} ({error})"
