@@ -51,7 +51,8 @@ def _is_a_fault(fact):
 def _was_left_alone(daemon, evidence):
     """Whether nothing was done to a daemon, nor to the database, while it was leaving.
 
-    Nor was an end that it had to deliver behind a lock until it gave up. One that had only just been started may not have heard of it in its own words yet.
+    Nor was an end that it had to deliver behind a lock until it gave up. One that had only
+    just been started may not have heard of it in its own words yet.
     """
     if not daemon.told("daemon_started"):
         return False

@@ -175,7 +175,7 @@ def test_an_end_that_was_locked_until_its_daemon_gave_up():
     assert not {"undeserved", "weak_daemons"} & left.keys()
 
 
-@pytest.mark.parametrize("facts, until", [(["undelivered"], 88.0), ([], 92.0)])
+@pytest.mark.parametrize(("facts", "until"), [(["undelivered"], 88.0), ([], 92.0)])
 def test_an_end_that_was_free_or_not_told_of(facts, until):
     left = found(left_undelivered(*facts, until=until))
     assert {"undeserved", "weak_daemons"} <= left.keys()

@@ -2,8 +2,11 @@
 
 import pickle
 
+import pytest
+
 from atp.daemon.pool.worker_link import Holding
-from atp.daemon.shared.packing import packed, unpacked
+from atp.daemon.shared.outcome import Kind, Outcome
+from atp.daemon.shared.packing import packed, packed_end, unpacked, unpacked_end
 
 from ..samples import claimed
 
@@ -42,3 +45,9 @@ def test_what_the_daemon_holds_stays_as_it_is():
     [holding] = holdings_of(task)
     packed([holding])
     assert holding.claimed == task
+
+
+@pytest.mark.parametrize("outcome", [None, Outcome(Kind.RETRY, "later")])
+def test_the_record_of_an_end(outcome):
+    end = 2**40, 3, 1.25, 2.5, outcome
+    assert unpacked_end(packed_end(*end)) == end

@@ -106,7 +106,8 @@ def _trace(frame, event, argument):
 
 
 def test_a_timer_whose_handler_is_put_back(state):
-    """Its signal would end the worker."""
+    """Its signal would end the worker. Where a handler has changed, all is compared."""
+    state.restore()
     signal.signal(signal.SIGPROF, signal.SIG_IGN)
     signal.setitimer(signal.ITIMER_PROF, 100)
     state.restore()
@@ -208,5 +209,5 @@ def test_what_cannot_be_put_back_is_named():
         raise OSError("no")
 
     values = iter("ab")
-    state = ProcessState([Entry("something", lambda: next(values), refuse)])
+    state = ProcessState([Entry("something", (lambda: next(values),), refuse)])
     assert state.restore() == "a handler changed for good: something (no)"

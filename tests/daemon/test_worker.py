@@ -3,7 +3,6 @@
 import contextvars
 import logging
 import logging.config
-import pickle
 import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -22,6 +21,7 @@ from atp.daemon.options import Options
 from atp.daemon.shared.inherited import Inherited
 from atp.daemon.shared.messages import Ended, Logged, Look
 from atp.daemon.shared.outcome import Kind
+from atp.daemon.shared.packing import unpacked_end
 from atp.daemon.shared.running_page import Page
 from atp.daemon.worker.isolation import logs, threads
 from atp.daemon.worker.isolation.process_state import ProcessState
@@ -73,14 +73,14 @@ def executed(worker, claimed):
     """Perform a task, and return its outcome as the dispatcher hears it."""
     worker._perform(claimed)
     [record] = worker._ring.read(worker._ring.written)
-    return pickle.loads(record)[-1]
+    return unpacked_end(record)[-1]
 
 
 def test_one_task(worker, said):
     worker._perform(task("SequenceSum", '{"*":[1,2,3]}'))
     assert said.kinds() == [Logged, Look]
     [record] = worker._ring.read(worker._ring.written)
-    instance, attempt, started, ended, outcome = pickle.loads(record)
+    instance, attempt, started, ended, outcome = unpacked_end(record)
     assert (instance, attempt, started <= ended) == (1, 1, True)
     assert outcome.kind is Kind.FINISHED
     assert outcome.response.data == b"6"
@@ -186,7 +186,7 @@ def test_a_context_of_its_own(worker):
     worker._perform(task("daemon.sets_context"))
     worker._perform(task("daemon.context"))
     records = worker._ring.read(worker._ring.written)
-    assert pickle.loads(records[-1])[-1].response == before.response
+    assert unpacked_end(records[-1])[-1].response == before.response
     assert b"0.3333333333333333333333333333" in before.response.data
 
 

@@ -225,9 +225,7 @@ def test_ends_are_locked_in_the_order_of_their_keys(world, kind):
     first, last = next(two for two in pairwise(world.enqueue(9, type=type)) if two[1] % 8 == 0)
     host.claim()
     now = world.store.now()
-    ends = [
-        Move(Event.FINISH, key, 1, started=now, time=now, who="host") for key in (last, first)
-    ]
+    ends = [Move(Event.FINISH, key, 1, started=now, time=now, who="host") for key in (last, first)]
     with transaction.atomic():
         Task.objects.select_for_update().get(pk=first)
         recording = Thread(host.record, *ends)

@@ -32,7 +32,8 @@ class Counting:
         """Claim an Instance and record these events of its attempt; returns the moves."""
         self.world.enqueue()
         [claimed] = self.host.claim()
-        holding = SimpleNamespace(claimed=claimed, began=self.world.store.now() - 2 * SECOND)
+        began = self.world.store.now() - 2 * SECOND
+        holding = SimpleNamespace(claimed=claimed, type=claimed.type, began=began)
         moves = [
             Move(
                 event,

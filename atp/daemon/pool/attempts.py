@@ -137,7 +137,7 @@ class Attempts:
         if self._unrecorded.is_doubtful(note):
             return True
         _, holding = self._pool.find((note.instance, note.attempt))
-        return holding is not None and registry.is_transactional(holding.claimed.type)
+        return holding is not None and registry.is_transactional(holding.type)
 
     def _hand_out_reserved(self, key):
         if self.stopping:
@@ -185,7 +185,7 @@ class Attempts:
                 started = time.time() - uptime() + link.running.started
                 facts |= {
                     "instance": str(link.running.claimed.uuid),
-                    "type": link.running.claimed.type,
+                    "type": link.running.type,
                     "since": self._core.identity.time(started).isoformat(),
                 }
             described.append(facts)

@@ -104,4 +104,4 @@ class Counters:
 
 
 def _names(holding):
-    return {"type": holding.claimed.type, "instance": holding.claimed.uuid}
+    return {"type": holding.type, "instance": holding.claimed.uuid}

@@ -47,7 +47,7 @@ class Deaths:
         if holding.concluded:
             self._core.counters.finished(holding)
             return
-        if registry.is_transactional(holding.claimed.type):
+        if registry.is_transactional(holding.type):
             # It may have committed its end: the fence will tell, before anything is charged.
             self._core.unrecorded.doubt(holding.key)
             attempts.undecided[holding.key] = holding

@@ -144,7 +144,7 @@ class Downstreams:
         if not paused:
             return []
         names = self.names
-        return _taken(pool, lambda each: names.get(each.claimed.type) in paused)
+        return _taken(pool, lambda each: names.get(each.type) in paused)
 
     # Reporting
 
@@ -177,9 +177,7 @@ class Downstreams:
         fits = ("rate", "probe") if state is State.THROTTLED else ("probe",)
         return _taken(
             pool,
-            lambda each: (
-                self.names.get(each.claimed.type) == name and each.claimed.guard not in fits
-            ),
+            lambda each: self.names.get(each.type) == name and each.claimed.guard not in fits,
         )
 
     def too_early(self, pool):

@@ -40,7 +40,7 @@ class Endings:
         """
         self._pool.take_unstarted_back(key)
         _, holding = self._pool.find(key)
-        grace = 0.0 if holding is None else cancel_grace(holding.claimed.type)
+        grace = 0.0 if holding is None else cancel_grace(holding.type)
         self._ask(key, Event.FAIL, why, max(grace - age, min(grace, LEAST_GRACE)))
 
     def ask_all(self, event, why):

@@ -82,7 +82,7 @@ class HandOut:
 
     def _add(self, link, holding, now):
         holding.since = now
-        holding.expected = self._pace.expected(holding.claimed.type)
+        holding.expected = self._pace.expected(holding.type)
         link.add(holding)
 
     def _send(self, link, piece):

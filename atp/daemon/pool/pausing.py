@@ -63,11 +63,11 @@ class Pausing:
         if holding is None or holding.started is None or holding.ask:
             return
         wanted = request == PAUSE
-        if wanted and registry.is_transactional(holding.claimed.type):
+        if wanted and registry.is_transactional(holding.type):
             return  # asked by who does not know the Type: it would keep its transaction open
         if holding.pause is not None:
             holding.pause.is_wanted = wanted
-        elif wanted and registry.is_stoppable(holding.claimed.type):
+        elif wanted and registry.is_stoppable(holding.type):
             # Again and again: it is not stopped while it writes a checkpoint.
             holding.is_to_pause = True
             self._tell(messages.Freeze(link.slot, link.pid, key))

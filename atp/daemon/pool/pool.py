@@ -152,7 +152,7 @@ class Pool:
             for place, task in enumerate(claimed, first)
         ]
         for holding in new if self.single else ():
-            holding.single |= holding.claimed.type in self.single
+            holding.single |= holding.type in self.single
         self.waiting.extend(new)
 
     def put_back(self, holdings):
@@ -198,7 +198,7 @@ class Pool:
         """A worker has ended a Task; returns the holding, or None if it is unknown."""
         holding = link.drop(key)
         if holding is not None:
-            self._pace.measure(holding.claimed.type, seconds - holding.paused)
+            self._pace.measure(holding.type, seconds - holding.paused)
         return holding
 
     # Taking back

@@ -102,13 +102,13 @@ class Reader:
         if outcome is None:
             instance, attempt = holding.key
             move = Move(Event.FINISH, instance, attempt, time, began, who, holding=holding)
-            if not registry.keeps(holding.claimed.type):
+            if not registry.keeps(holding.type):
                 move = move._replace(kept=False)
             self._unrecorded.add(move)
             return move
         facts = {"who": who, "time": time, "started": began}
         if outcome.kind is Kind.MISFIT:
-            self._core.misfits.add(holding.claimed.type, holding.claimed.instance)
+            self._core.misfits.add(holding.type, holding.claimed.instance)
         if outcome.kind is Kind.INTERRUPTED and holding.ask == Event.RELEASE:
             self._attempts.release(holding, holding.why, link, **facts)
             return None
@@ -155,7 +155,7 @@ class Reader:
             started = running.started if is_seen else at - self._times.clock
             self._attempts.start(holding, link, started)
         instance, attempt = key
-        facts |= {"transactional": registry.is_transactional(holding.claimed.type)}
+        facts |= {"transactional": registry.is_transactional(holding.type)}
         who = self._attempts.who(link)
         self._unrecorded.add(Note(instance=instance, attempt=attempt, who=who, **facts))
 

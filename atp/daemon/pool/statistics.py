@@ -40,7 +40,7 @@ class Statistics:
             if known and known.get(_key(entry), self._position + 1) <= self._position:
                 continue  # it was written under an earlier identity
             holding = entry.holding
-            type = holding.claimed.type
+            type = holding.type
             if entry.event is Event.FINISH and entry.started is holding.began is not None:
                 counts.add_run(type, entry.started, entry.time, _waited(holding))
                 continue

@@ -10,7 +10,7 @@ from ..shared.tokens import Tokens
 
 
 class Holding:
-    """A claimed Task in this daemon's hands; ``key`` tells its attempt from every other.
+    """A claimed Task of a ``type`` in this daemon's hands; its ``key`` is that of its attempt.
 
     ``since`` is when it began to wait, or was assigned to its worker; ``place`` is its
     place in the order of claiming; it is ``expected`` to run for so many seconds. ``ask``
@@ -40,6 +40,7 @@ class Holding:
     def __init__(self, claimed, since, place=0, *, alone=False):
         self.claimed = claimed
         self.key = claimed.instance, claimed.attempt
+        self.type = claimed.parameters.type
         self.since = since
         self.place = place
         self.alone = alone

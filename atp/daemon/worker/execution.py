@@ -91,9 +91,10 @@ def _call(claimed, context, interruption, is_left_open):
         handler = CoroutineCall(handler)
         interruption = interruption.by(handler.cancel)
     call = partial(handler, context, *args, **kwargs)
+    # Most carry nothing, and this is done for each attempt.
+    run = onion.run if claimed.own is None else partial(_carried, claimed)
     with interruption:
-        # Most carry nothing: this is done for each attempt.
-        value = onion.run(context, call) if claimed.own is None else _carried(claimed, context, call)
+        value = run(context, call)
     if is_left_open():
         raise endings.LeftOpen
     if value is None:

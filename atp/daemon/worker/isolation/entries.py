@@ -107,8 +107,13 @@ def _put_back_user(users, groups):
 
 
 TIMERS = (
-    # To ask for it stops it. The timer of setitimer() is the same.
-    Entry("the alarm, and the timer of SIGALRM", (partial(signal.alarm, 0),), lambda before: None),
+    Entry(
+        "the alarm, and the timer of SIGALRM",
+        # Each call stops it, and returns 0 if there was none. The timer of setitimer() is the same.
+        (partial(signal.alarm, 0),),
+        lambda before: None,
+        first=lambda: 0 * signal.alarm(0),
+    ),
     Entry(
         "timers of processor time",
         tuple(partial(signal.getitimer, timer) for timer in _PROCESSOR_TIMERS),
