@@ -27,7 +27,7 @@ class ATPConfig(AppConfig):
 
 
 def _import_modules_of_tasks() -> None:
-    """Import what the setting TASKS names in ``OPTIONS["modules"]`` for :mod:`atp.backend`."""
+    """Import the modules that ``OPTIONS["modules"]`` in the setting TASKS lists."""
     tasks = getattr(settings, "TASKS", None) or {}
     entries = {
         alias: entry
@@ -41,19 +41,19 @@ def _import_modules_of_tasks() -> None:
 
 
 def _import_webhooks() -> None:
-    """Declare the Type of webhooks if the project has targets."""
+    """Import :mod:`atp.webhooks`, which declares its Type, if the project has webhook targets."""
     given = getattr(settings, "ATP", {})
     if isinstance(given, dict) and given.get("WEBHOOKS"):
         import_module("atp.webhooks")
 
 
 def _register_types(using: str, apps: Apps = all_apps, **kwargs: Any) -> None:
-    """Write the declared Types when the queue's own database has been migrated."""
+    """Register the declared Types after ``migrate`` has run on the queue's own database."""
     from . import queue
     from .conf import settings as own
     from .store.sequences import keep_ahead
 
-    # Not after a migration back: then there is no such model.
+    # A migration back may have removed the model of schedules: then nothing is written.
     if using == own.DATABASE and "schedule" in apps.all_models["atp"]:
         queue.register_all()
         queue.retire_schedules()

@@ -1,6 +1,7 @@
-"""Everything that ATP raises, and what a handler raises to speak to ATP: ATPErrors.
+"""The exceptions that ATP raises, and those that a handler raises to control its end.
 
-Those about bad arguments are also ValueErrors, those about something missing LookupErrors.
+ATP raises ATPErrors. Those about bad arguments are also ValueErrors, those about something
+missing LookupErrors.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ class TypeInUse(ATPError):
 
 
 class InvalidType(ATPError, ValueError):
-    """A Type is declared with parameters that make no sense."""
+    """A Type is declared with invalid parameters."""
 
 
 class InvalidOption(ATPError, ValueError):
@@ -38,11 +39,11 @@ class InvalidOption(ATPError, ValueError):
 
 
 class InvalidGate(ATPError, ValueError):
-    """A gate cannot be set so: its place, or the time at which it is to open, makes no sense."""
+    """A gate cannot be set like this: its scope or its opening time is invalid."""
 
 
 class GateChanged(ATPError):
-    """Somebody else has set a gate meanwhile: ``gate`` is how it is, None if it is open."""
+    """Somebody else has set the gate meanwhile. ``gate`` is the current Gate, None if open."""
 
     def __init__(self, message: str, *, gate: Gate | None = None) -> None:
         super().__init__(message)
@@ -50,7 +51,7 @@ class GateChanged(ATPError):
 
 
 class IllegalSchedule(ATPError):
-    """A schedule does not allow the verb: as to delete one that code declares."""
+    """A schedule does not allow the verb: for example, one that code declares cannot be deleted."""
 
 
 class UnknownSchedule(ATPError, LookupError):
@@ -58,7 +59,7 @@ class UnknownSchedule(ATPError, LookupError):
 
 
 class ScheduleChanged(ATPError):
-    """Somebody else has changed a schedule meanwhile: ``schedule`` is the row as it is."""
+    """Somebody else has changed the schedule meanwhile. ``schedule`` is its current row."""
 
     def __init__(self, message: str, *, schedule: object = None) -> None:
         super().__init__(message)
@@ -66,15 +67,15 @@ class ScheduleChanged(ATPError):
 
 
 class InvalidLimit(ATPError, ValueError):
-    """A limit or a weight is written wrongly, or out of range."""
+    """A limit or a weight cannot be read, or is out of range."""
 
 
 class UnknownDownstream(ATPError, LookupError):
-    """No Type that is registered names this downstream."""
+    """No registered Type names this downstream."""
 
 
 class DownstreamChanged(ATPError):
-    """A downstream is not as expected: ``downstream`` is how it is."""
+    """A downstream is not in the expected state. ``downstream`` is its current row."""
 
     def __init__(self, message: str, *, downstream: object = None) -> None:
         super().__init__(message)
@@ -82,9 +83,9 @@ class DownstreamChanged(ATPError):
 
 
 class InvalidSchedule(ATPError, ValueError):
-    """A schedule is declared with parameters that make no sense.
+    """A schedule is declared with invalid parameters.
 
-    ``parameter`` is the name of the wrong one, where it is one: "cron", "every", "timezone".
+    ``parameter`` is the name of the invalid one ("cron", "every", "timezone"), or None.
     """
 
     def __init__(self, message: str, *, parameter: str | None = None) -> None:
@@ -93,9 +94,9 @@ class InvalidSchedule(ATPError, ValueError):
 
 
 class InvalidGraph(ATPError, ValueError):
-    """A graph cannot be: a cycle, an unknown or doubled name, a result that is not upstream.
+    """A graph is invalid: a cycle, an unknown or duplicate name, a result of a node not upstream.
 
-    ``parameter`` is what is wrong, where it is one: "after", "name", "on_failure".
+    ``parameter`` is the name of the invalid parameter ("after", "name", "on_failure"), or None.
     """
 
     def __init__(self, message: str, *, parameter: str | None = None) -> None:
@@ -108,15 +109,15 @@ class UnknownGraph(ATPError, LookupError):
 
 
 class UnknownErrorGroup(ATPError, LookupError):
-    """No error group, or more than one, is called so."""
+    """No error group has this name, or several names of error groups begin with it."""
 
 
 class GraphClosed(ATPError):
-    """Nothing can be added to the graph any more, or not before that node."""
+    """No node can be added to the graph any more, or none before the given node."""
 
 
 class InvalidInputs(ATPError, ValueError, TypeError):
-    """The inputs do not fit: ``argument`` is one that does not, ``problems`` all, by path."""
+    """The inputs do not fit: ``argument`` names one, ``problems`` are all, as (path, message)."""
 
     problems: Sequence[tuple[str, str]] = ()
 
@@ -126,7 +127,7 @@ class InvalidInputs(ATPError, ValueError, TypeError):
 
 
 class NotSerializable(ATPError, ValueError):
-    """A value cannot be serialized without losing something."""
+    """A value cannot be serialized without loss."""
 
 
 class TooLarge(ATPError, ValueError):
@@ -134,7 +135,7 @@ class TooLarge(ATPError, ValueError):
 
 
 class CorruptData(ATPError, ValueError):
-    """Stored data cannot be read back: damaged, or its signature is wrong."""
+    """Stored data cannot be read: it is damaged, or its signature is wrong."""
 
 
 class DuplicateIdentifier(ATPError, ValueError):
@@ -149,17 +150,17 @@ class DuplicateIdentifier(ATPError, ValueError):
 
 
 class UniqueTaken(DuplicateIdentifier):
-    """A live Instance of the Type, ``instance``, has this unique key, and is left as it is."""
+    """A live Instance of the Type has this unique key. ``instance`` is that Instance, unchanged."""
 
 
 class InvalidPageKey(ATPError, ValueError):
-    """A page key is of another list, or none at all."""
+    """A page key is malformed, or belongs to another list."""
 
 
 class InvalidSelection(ATPError, ValueError):
-    """A list cannot be filtered so: the name or the value of a filter is unknown.
+    """A filter of a list is invalid: its name or its value is unknown.
 
-    ``errors`` are pairs of the filter and what is wrong with it.
+    ``errors`` are pairs: the name of the filter, and the problem with it.
     """
 
     def __init__(self, message: str, *, errors: Sequence[tuple[str, str]] = ()) -> None:
@@ -172,7 +173,7 @@ class UnknownInstance(ATPError, LookupError):
 
 
 class IllegalTransition(ATPError):
-    """The ``state`` of the Instance does not allow the ``event`` that was asked for."""
+    """The ``state`` of the Instance does not allow the requested ``event``."""
 
     def __init__(
         self, message: str, *, event: Event | None = None, state: State | None = None
@@ -183,15 +184,15 @@ class IllegalTransition(ATPError):
 
 
 class NotPausable(IllegalTransition):
-    """An Instance of this Type cannot be paused, whatever its state: it is transactional."""
+    """An Instance of this Type can never be paused, because the Type is transactional."""
 
 
 class UnknownDaemon(ATPError, LookupError):
-    """No daemon of this uuid, or of this host and pid, is there: it has left, or never was."""
+    """No daemon has this uuid, or this host and pid: it has left, or has never existed."""
 
 
 class IllegalOrder(ATPError):
-    """The ``mode`` of the daemon does not allow the ``order`` that was asked for."""
+    """The ``mode`` of the daemon does not allow the requested ``order``."""
 
     def __init__(
         self, message: str, *, order: Order | None = None, mode: Mode | None = None
@@ -206,7 +207,7 @@ class WaitTimeout(ATPError, TimeoutError):
 
 
 class WaitInTransaction(ATPError):
-    """Waiting inside a transaction would never see the Instance finish."""
+    """The caller waits inside a transaction, which would never see the Instance finish."""
 
 
 class FolderRefused(ATPError):
@@ -214,32 +215,32 @@ class FolderRefused(ATPError):
 
 
 class LeaseLost(ATPError):
-    """The daemon no longer has a lease: its row is gone or has run out."""
+    """The daemon has lost its lease: the row of the lease is gone, or has expired."""
 
 
 class PausedInTransaction(ATPError):
-    """A handler cannot pause inside a transaction: it would be open all the while."""
+    """A handler cannot pause inside a transaction, which would stay open during the pause."""
 
 
 class TaskGone(ATPError):
-    """The Task was taken away: what its attempt wrote in its end's transaction is not kept."""
+    """The Task was taken from its holder: the writes of its final transaction are rolled back."""
 
 
 class InvalidStep(ATPError, ValueError):
-    """A step of a handler has a name that makes no sense, or that was of another kind."""
+    """The name of a step is invalid, or an earlier attempt used it for another kind of step."""
 
 
 class DoubledStep(InvalidStep):
-    """A handler has used the name of a step twice in one attempt: loops give a ``key``."""
+    """A handler used the name of a step twice in one attempt. Steps in a loop need a ``key``."""
 
 
 class UncheckedStep(InvalidStep):
-    """The block of a step did not look whether it ``is_done``: it would run in each attempt."""
+    """The block of a step did not read ``is_done``, and so would run in each attempt."""
 
 
 class StepInTransaction(ATPError):
-    """A step inside a transaction: its checkpoint would be rolled back with that."""
+    """A step was begun inside a transaction, whose rollback would remove the step's checkpoint."""
 
 
 class UnusableResult(NotSerializable):
-    """The result of a step cannot be kept. To call its function again is no use: it is FATAL."""
+    """The result of a step cannot be stored. The attempt ends as FATAL: it would fail again."""

@@ -1,7 +1,8 @@
-"""The index of the tables: Django finds them here, and everybody imports them from here.
+"""The index of the models: Django finds them here, and all other code imports them from here.
 
 RFC 14 has six of them: Type, Instance, Inputs, Response, LogRecord and Task. Only the store
-writes Task, Instance.state and LogRecord; everybody else reads. The code lies in :mod:`atp.rows`.
+writes Task, Instance.state and LogRecord; all other code reads them. The models are defined in
+:mod:`atp.rows`.
 """
 
 from .rows.control import Gate, Limit

@@ -1,6 +1,6 @@
-"""The verbs: everything that an application or an operator does with the queue.
+"""The public verbs: all calls with which an application or an operator uses the queue.
 
-``by`` names who acts and through which channel, as text for the log.
+``by`` is text for the log: who acts, and through which channel.
 """
 
 from .reports.explaining.explain import explain

@@ -1,4 +1,4 @@
-"""A database router for projects that keep the queue on an alias of its own."""
+"""A database router for projects that keep the queue in a database alias of its own."""
 
 from typing import Any
 
@@ -8,9 +8,9 @@ from .conf import settings
 
 
 class QueueRouter:
-    """Sends ATP's models to ``ATP["DATABASE"]``, and only there.
+    """Route ATP's models to the alias ``ATP["DATABASE"]``, and no other models to that.
 
-    To be named in DATABASE_ROUTERS when that is not "default".
+    List it in DATABASE_ROUTERS when that alias is not "default".
     """
 
     def db_for_read(self, model: type[Model], **hints: Any) -> str | None:

@@ -1,8 +1,8 @@
 """The states of an Instance and the one table of legal transitions.
 
-The six states are those of RFC 14, figure 1. Everything that has to know which move is
-legal, or a fact of an event, reads :data:`TRANSITIONS`: the stores' guard, the daemon, the
-documentation page, the product test. Nothing repeats it.
+The six states are those of RFC 14, figure 1. :data:`TRANSITIONS` alone says which move is legal,
+and states the facts of each event. The stores' guard, the daemon, the documentation page and the
+product test all read it; nothing repeats it.
 """
 
 from collections.abc import Callable, Iterable
@@ -65,7 +65,7 @@ class Event(TextChoices):
 
 
 class Actor(Enum):
-    """An actor may cause an event."""
+    """Who may cause an event."""
 
     ANYONE = "anyone allowed to"
     DAEMON = "a daemon with a live lease"
@@ -85,11 +85,10 @@ class Row(Enum):
 
 @dataclass(frozen=True, kw_only=True)
 class Transition:
-    """One row of the table: an event, where it leads and what it counts.
+    """One row of the table: an event, its source states, its target state and its effects.
 
-    ``counts`` are the counters of the Instance that go up by one, ``resets``
-    those that go back to zero. ``sources`` is empty for the event that
-    creates the Instance.
+    ``counts`` names the counters of the Instance that are incremented by one, ``resets`` those that
+    are set to zero. ``sources`` is empty for the event that creates the Instance.
     """
 
     event: Event
@@ -102,32 +101,32 @@ class Transition:
 
     @property
     def is_holders(self) -> bool:
-        """Whether the daemon that holds the Task may cause it."""
+        """Whether the daemon that holds the Task may cause this transition."""
         return Actor.HOLDER in self.actors
 
     @property
     def continues(self) -> bool:
-        """Whether the holder's attempt goes on after it."""
+        """Whether the holder's attempt goes on after this transition."""
         return self.is_holders and self.row is Row.KEPT
 
     @property
     def ends(self) -> bool:
-        """Whether the holder's attempt ends with it."""
+        """Whether this transition ends the holder's attempt."""
         return self.is_holders and not self.continues
 
     @property
     def is_outcome(self) -> bool:
-        """Whether this transition records that the handler itself ended, while it was RUNNING."""
+        """Whether this transition records the end of the handler itself, from RUNNING."""
         return self.ends and self.sources == {State.RUNNING}
 
     @property
     def puts_back(self) -> bool:
-        """Whether a claimed Instance goes back to the queue."""
+        """Whether this transition returns a claimed Instance to the queue."""
         return self.row is Row.FREED
 
     @property
     def loses(self) -> bool:
-        """Whether the attempt is lost: then the Instance may also become FAILED (STALE)."""
+        """Whether the attempt is lost: the Instance may then become FAILED (STALE) instead."""
         return "lost" in self.counts
 
 
@@ -193,7 +192,7 @@ _BY_EVENT_AND_SOURCE = {
 
 
 def transition(event: Event, source: State | None) -> Transition | None:
-    """Return the :class:`Transition` for ``event`` from ``source``, or None if illegal."""
+    """Return the :class:`Transition` for ``event`` from ``source``, or None if it is illegal."""
     return _BY_EVENT_AND_SOURCE.get((event, source))
 
 
@@ -205,7 +204,7 @@ def events(fact: Callable[[Transition], bool]) -> frozenset[Event]:
 def allowed_events(source: State, actor: Actor | None = None) -> list[Event]:
     """Return the events that are legal from ``source``, in the order of the table.
 
-    With ``actor`` only those that this :class:`Actor` may cause.
+    With ``actor``, return only those that this :class:`Actor` may cause.
     """
     return [
         row.event
@@ -214,14 +213,14 @@ def allowed_events(source: State, actor: Actor | None = None) -> list[Event]:
     ]
 
 
-# An attempt that is lost before it was seen running is not its own fault, but
-# it must not go on for ever either: beyond this many unexplained losses more
-# than its restarts, an Instance is given up.
+# An attempt that is lost before it was seen running is not the handler's fault,
+# but such losses must not repeat for ever: ATP gives an Instance up after this
+# many losses beyond its ``max_restarts``.
 UNEXPLAINED_LOSSES = 10
 
 
 def is_stale(*, restarts: int, lost: int, max_restarts: int) -> bool:
-    """Tell whether the losses of an Instance have used up its budget.
+    """Tell whether an Instance has lost more attempts than it may.
 
     RFC 14: "once the allowed restart's count is exceeded the task is marked
     as FAILED".

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import psutil
 from django.db import connection
 
+from .daemon.warm import Warm
 from .helpers import wait_for
 
 
@@ -39,7 +40,7 @@ def _processes():
     found = {}
     for child in psutil.Process(os.getpid()).children(recursive=True):
         try:
-            if child.status() != psutil.STATUS_ZOMBIE:
+            if child.status() != psutil.STATUS_ZOMBIE and child.pid not in Warm.hot_pids:
                 found[child.pid] = " ".join(child.cmdline())
         except psutil.NoSuchProcess:
             continue

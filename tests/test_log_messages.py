@@ -37,7 +37,7 @@ NO_LIMITS = {
 }
 TAKEN = "its Task was taken away"
 TWICE = "its effects may have happened twice"
-KEEP = "(keep_processes=True would keep what is left on purpose)"
+KEEP = "(keep_processes=True on its Type would prevent this)"
 
 
 @pytest.mark.parametrize(
@@ -55,7 +55,7 @@ KEEP = "(keep_processes=True would keep what is left on purpose)"
             "gate: hold, until 2030-01-31 19:00:00 UTC (was: dropped by ann, "
             "since 2030-01-31 18:00:00 UTC, until 2030-01-31 19:00:00 UTC: spam)",
         ),
-        (log_messages.orphan_removed(7), "a Task without an Instance was removed, of key 7"),
+        (log_messages.orphan_removed(7), "a Task without an Instance was removed: key 7"),
         (log_messages.registered(), "registered"),
         (log_messages.unregistered(), "unregistered"),
         (log_messages.started(), "started"),
@@ -67,13 +67,16 @@ KEEP = "(keep_processes=True would keep what is left on purpose)"
         ),
         (
             log_messages.limits_left(NO_LIMITS | {"max_running": 4}, is_known=True),
-            "limits: the code's: max_running: 4",
+            "limits left to the code: max_running: 4",
         ),
         (
             log_messages.limits_left(NO_LIMITS, is_known=False),
-            "limits: as they were, until the next registration: none",
+            "limits left to the code, unchanged until the next registration: none",
         ),
-        (log_messages.limits_declared({"max_running": 4}), "limits by the code: max_running: 4"),
+        (
+            log_messages.limits_declared({"max_running": 4}),
+            "limits declared by the code: max_running: 4",
+        ),
         (
             log_messages.parameters({"max_restarts": (3, 7), "retention": (None, timedelta(1))}),
             "changed: max_restarts: 3 → 7, retention: None → 1 day, 0:00:00",
@@ -105,17 +108,17 @@ def test_of_the_queue(message, expected):
         (
             attempt_messages.given_up(0, 1, 12, ""),
             "given up: attempts lost before they were seen running: 12; "
-            "the last one: not known why",
+            "the last one: reason unknown",
         ),
         (attempt_messages.left_out(15), "15 messages of this attempt are left out here"),
         (attempt_messages.daemon_lost("lost:1"), "daemon lost:1 was lost"),
         (attempt_messages.worker_stuck(), "it started none of the tasks that it was given"),
         (
             attempt_messages.left_transaction_open(),
-            "it left a transaction open: what it wrote was rolled back",
+            "the handler left a transaction open, which was rolled back",
         ),
         (attempt_messages.daemon_stopping(), "the daemon is stopping"),
-        (attempt_messages.resumed_to_end("why"), "so as to end: why"),
+        (attempt_messages.resumed_to_end("why"), "resumed in order to end: why"),
         (
             attempt_messages.killed_after_grace(0.5),
             "it did not end in its grace of 0.5 s, and was killed",
@@ -147,7 +150,7 @@ def test_of_the_queue(message, expected):
         ),
         (
             attempt_messages.late(1, Event.FAIL, -3, transactional=False),
-            f"attempt 1 failed and could not tell it before {TAKEN}; {TWICE}",
+            f"attempt 1 failed and could not record this before {TAKEN}; {TWICE}",
         ),
         (
             attempt_messages.late(2, Event.RETRY, None, transactional=True),

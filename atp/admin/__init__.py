@@ -1,7 +1,7 @@
-"""The admin: everything to be seen, nothing to be edited.
+"""The admin: it shows the rows of the queue, and edits none of them.
 
-A state is never assigned; the actions are verbs of the queue. What is
-stored is shown as text and never as HTML (G14).
+No page assigns a state: the actions are verbs of the queue. Stored values are
+shown as text and never as HTML (G14).
 """
 
 from . import downstreams, errors, graphs, instances, rows, schedules

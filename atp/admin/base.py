@@ -1,4 +1,4 @@
-"""The base of the admin's pages: they show, and have no form that writes."""
+"""The base of the admin's pages: read-only lists and pages of rows."""
 
 from django.contrib import admin
 from django.contrib.admin.utils import quote
@@ -11,12 +11,12 @@ from django.utils.http import urlencode
 from ..conf import settings
 from .filters import matching
 
-# Rows that a list counts and pages through; narrower filters lead to the others.
+# The most rows that a list counts and pages through; filters lead to the others.
 COUNTED = 10_000
 
 
 def link_to(name, description=None):
-    """A column with a link to the row that a field refers to."""
+    """Return a column with a link to the row that a foreign key refers to."""
 
     @admin.display(description=description or name.replace("_", " "))
     def column(self, row):
@@ -26,7 +26,7 @@ def link_to(name, description=None):
 
 
 class BoundedPaginator(Paginator):
-    """Counts up to COUNTED: counting a long history takes longer than reading a page of it."""
+    """A paginator that counts up to COUNTED rows: counting a long history would be slow."""
 
     @cached_property
     def count(self):
@@ -34,10 +34,10 @@ class BoundedPaginator(Paginator):
 
 
 class ReadOnlyAdmin(admin.ModelAdmin):
-    """Lists and pages of what is in the queue's database; no form that writes."""
+    """The admin of a table in the queue's database, without any form that writes."""
 
     ordering = ("-pk",)
-    # Sorting a long history by anything else would read all of it.
+    # Sorting a long history by another column would read all of it.
     sortable_by = ()
     show_full_result_count = False
     paginator = BoundedPaginator
@@ -56,7 +56,7 @@ class ReadOnlyAdmin(admin.ModelAdmin):
         return False
 
     def link(self, row, text=None):
-        """A link to the page of a row; None if there is none."""
+        """Return a link to the page of a row; None if the row is None."""
         if row is None:
             return None
         return format_html(
@@ -72,7 +72,7 @@ class ReadOnlyAdmin(admin.ModelAdmin):
 
 
 class OfInstanceAdmin(ReadOnlyAdmin):
-    """Rows that belong to an Instance, found by its identifier or uuid."""
+    """The admin of a table of rows that each belong to an Instance; the search is by Instance."""
 
     list_select_related = ("instance__type",)
     search_fields = ("instance__uuid", "instance__identifier")

@@ -15,7 +15,7 @@ _PREFIX = re.compile(r"[0-9a-f]{8,32}")
 
 
 def matching(term):
-    """Instances whose identifier starts so, or whose uuid does."""
+    """Return the Instances whose identifier or uuid starts with ``term``."""
     wanted = Q(identifier__startswith=term)
     rows = Instance.objects.using(settings.DATABASE)
     digits = term.lower().replace("-", "")
@@ -25,7 +25,7 @@ def matching(term):
 
 
 class _ChoiceFilter(admin.SimpleListFilter):
-    """A filter by one of a few words; anything else in the address selects nothing special."""
+    """A filter by one of a few words. An unknown word in the address is ignored."""
 
     def queryset(self, request, queryset):
         known = {str(value) for value, _ in self.lookup_choices}
@@ -40,7 +40,7 @@ class TypeFilter(_ChoiceFilter):
         return [(name, name) for name in names]
 
     def select(self, queryset, value):
-        # By its key: by the identifier, an index on the Type would not be in order.
+        # Filter by primary key: a join on the identifier would not use the index in its order.
         types = Type.objects.using(settings.DATABASE)
         return queryset.filter(type_id=types.values_list("pk", flat=True).get(identifier=value))
 

@@ -17,9 +17,9 @@ from .base import ReadOnlyAdmin, link_to
 from .filters import ReasonFilter, StateFilter, TypeFilter, matching
 from .verbs import VerbActions
 
-# Records of an Instance's log on its own page.
+# The most log records on an Instance's own page.
 LOG_SHOWN = 200
-# Steps that a page links.
+# The most steps that an Instance's page links.
 STEPS_SHOWN = 200
 
 
@@ -47,7 +47,7 @@ class InstanceAdmin(VerbActions, ReadOnlyAdmin):
         ),
         shown.time_of("finished"),
     )
-    # Each part of the page, and the permission that it takes to see it.
+    # Pairs: a part of the page, and the permission to see it.
     _parts = (
         ("task", permissions.VIEW_TASK),
         ("inputs_value", permissions.VIEW_INPUTS),
@@ -110,7 +110,7 @@ class InstanceAdmin(VerbActions, ReadOnlyAdmin):
     def has_remove_permission(self, request):
         return request.user.has_perm("atp.delete_instance")
 
-    # Named as Django's own action, whose place it takes and whose page it shows.
+    # It replaces Django's action of this name, and shows that action's confirmation page.
     @admin.action(description="Delete selected Instances that have ended", permissions=["remove"])
     def delete_selected(self, request, queryset):
         chosen = self.chosen(request, queryset, lambda row: row.is_terminal)
@@ -133,7 +133,7 @@ class InstanceAdmin(VerbActions, ReadOnlyAdmin):
             "title": "Delete multiple objects",
             "subtitle": None,
             "objects_name": model_ngettext(self.opts, len(chosen)),
-            # Django 6.1 shows this many, and has the limit on the ModelAdmin.
+            # Django 6.1 lists at most so many, a limit that it keeps on the ModelAdmin.
             "delete_confirmation_max_display": getattr(
                 self, "delete_confirmation_max_display", None
             ),

@@ -1,4 +1,4 @@
-"""The other tables in the admin."""
+"""Types, Tasks, daemons, logs, gates, limits and the parts of Instances in the admin."""
 
 import logging
 
@@ -26,7 +26,7 @@ from .base import OfInstanceAdmin, ReadOnlyAdmin, link_to
 from .filters import ClaimedFilter, KindFilter, LevelFilter, TypeFilter
 from .verbs import VerbActions
 
-# Instances in the hands of a daemon that its page lists.
+# The most Instances on a daemon's page, of those that it holds.
 HELD_SHOWN = 200
 
 REGISTERED, STARTED, SEEN = (shown.time_of(name) for name in ("registered", "started", "seen"))
@@ -156,7 +156,7 @@ class DaemonAdmin(VerbActions, ReadOnlyAdmin):
     readonly_fields = ("condition", "held", "log")
 
     def get_changelist_instance(self, request):
-        """Ask for the database's time once for all rows."""
+        """Read the database's clock once, for the conditions of all rows."""
         changelist = super().get_changelist_instance(request)
         now = overview.now()
         for row in changelist.result_list:
@@ -208,7 +208,7 @@ class SpareLeaseAdmin(ReadOnlyAdmin):
 
 
 class ControlAdmin(ReadOnlyAdmin):
-    """Settings by operators of a Type, a lane, or everything; the pages write them."""
+    """The admin of gates or limits; operators set them on the pages, not here."""
 
     ordering = ("subject",)
     list_select_related = ("type",)

@@ -35,7 +35,7 @@ class ScheduleAdmin(VerbActions, ReadOnlyAdmin):
         return [*self._facts, "inputs_value"] if may_see else self._facts
 
     def get_changelist_instance(self, request):
-        """Ask for the database's time once for all rows."""
+        """Read the database's clock once, for the states of all rows."""
         changelist = super().get_changelist_instance(request)
         now = overview.now()
         for row in changelist.result_list:

@@ -1,4 +1,4 @@
-"""Stored values as text for the admin's pages: always escaped, never HTML of their own (G14)."""
+"""Stored values as text for the admin's pages, always escaped, so never as HTML (G14)."""
 
 import logging
 
@@ -9,12 +9,12 @@ from django.utils.html import format_html, format_html_join
 from ..payload import codec
 from ..words import wording
 
-# Characters of inputs, responses and messages on a page.
+# The most characters of inputs, a response or a message on a page.
 SHOWN = 4000
 
 
 def time_of(name, description=None):
-    """A column with the time of a field, in the current time zone and with its seconds."""
+    """Return a column with the time of a field, to the second, in the current time zone."""
 
     @admin.display(description=description or name.replace("_", " "))
     def column(row):
@@ -42,7 +42,7 @@ def inputs(row):
 
 
 def output(row):
-    """Content type and size of a response, with its text where it is short text."""
+    """Return the type and size of a response, with the beginning of its text if it is text."""
     if row is None or not row.content_type:
         return None
     kind = row.content_type.partition(";")[0].strip().lower()
@@ -62,7 +62,7 @@ def files(row):
 
 
 def items(lines):
-    """Lines below each other; None if there is none."""
+    """Return lines as an HTML list; None if there are none."""
     listed = format_html_join("", "<li>{}</li>", ((line,) for line in lines))
     return format_html("<ul>{}</ul>", listed) if listed else None
 

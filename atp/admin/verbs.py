@@ -1,4 +1,4 @@
-"""Actions of the admin from the table of verbs."""
+"""Actions of the admin, made from the table of verbs."""
 
 from collections import Counter
 
@@ -8,13 +8,13 @@ from ..exceptions import ATPError
 from ..verbs.table import VERBS
 from ..web.actor import ADMIN, actor
 
-# Rows that one action takes: a confirmation names each in a form field, of which Django
-# accepts a thousand.
+# The most rows of one action. A confirmation has a form field for each row, and Django accepts
+# 1000 fields.
 MOST = 500
 
 
 class VerbActions:
-    """Adds an action for each verb that needs nothing but its subject, a row of the model."""
+    """A mixin of admins: it adds an action for each verb without parameters or a question."""
 
     kind = None
 
@@ -30,11 +30,11 @@ class VerbActions:
         return [verb for verb in VERBS[self.kind].values() if not verb.has_page]
 
     def subject_of(self, row):
-        """Return the subject of the verbs that a row stands for."""
+        """Return the subject of the verbs for a row of the model."""
         return row
 
     def chosen(self, request, queryset, is_allowed):
-        """Return the rows that an action takes, and tell of those whose state does not allow it."""
+        """Return the rows whose state allows an action; tell the user how many do not."""
         rows = list(queryset.order_by("pk")[: MOST + 1])
         if len(rows) > MOST:
             told = f"At most {MOST} at a time; manage.py atp takes any number."
@@ -54,7 +54,7 @@ def _action(verb):
         for row in self.chosen(request, queryset, allowed):
             try:
                 outcome = verb.perform(self.subject_of(row), actor(request, ADMIN))
-            except ATPError as error:  # somebody was quicker with this one
+            except ATPError as error:  # another user has changed this row meanwhile
                 self.message_user(request, str(error), messages.WARNING)
             else:
                 outcomes[outcome.told] += 1

@@ -1,6 +1,6 @@
 """The REST API: ``path("atp/api/", include("atp.api.urls"))``.
 
-Its views parse, call one verb and present.
+Each view parses the request, calls one verb, and renders the outcome.
 """
 
 from importlib import import_module
@@ -15,7 +15,7 @@ PACKAGES = {
 
 
 def missing():
-    """Return a sentence about what the API needs and is not installed, or None."""
+    """Return a sentence that names the missing packages; None if all are installed."""
     names = [name for module, name in PACKAGES.items() if not _is_installed(module)]
     return f"The API of ATP needs {' and '.join(names)}: {INSTALL}." if names else None
 

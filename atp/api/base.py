@@ -1,7 +1,7 @@
-"""What all views of the API share: who may call them, what they take, and how they fail.
+"""The base of all views of the API: permissions, validation of query and body, errors.
 
-The project's settings of REST framework decide about logins and throttling,
-and about nothing else.
+The project's settings of REST framework decide about authentication and throttling
+only.
 """
 
 import re
@@ -30,12 +30,12 @@ _UUID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.ASCII | re
 
 
 def is_uuid(text):
-    """Whether text from a URL is a uuid in the one form that the API gives."""
+    """Return whether text from a URL is a uuid with hyphens, the only form that the API gives."""
     return _UUID.fullmatch(text) is not None
 
 
 class Permitted(BasePermission):
-    """A login, and the permissions that the operation needs."""
+    """Require a login, and the permissions that the operation needs."""
 
     def has_permission(self, request, view):
         view.require(*(view.operation.needs if view.operation else ()))
@@ -43,9 +43,9 @@ class Permitted(BasePermission):
 
 
 class View(APIView):
-    """An address of the API; ``schema.operation`` says of each method what it takes and gives."""
+    """The base of the views. ``schema.operation`` declares what a method takes and returns."""
 
-    # The name of the method that is called; what the schema has it under; parameters of the path.
+    # The name of the called method; the tag in the schema; the parameters of the path.
     action = None
     tag = ""
     named = ()
@@ -61,7 +61,7 @@ class View(APIView):
 
     @property
     def operation(self):
-        """The method that is called, as an operation; None if there is none."""
+        """The called method, as ``schema.operation`` has declared it; None if there is none."""
         return getattr(self, self.action, None) if self.action else None
 
     def initial(self, request, *args, **kwargs):
@@ -75,11 +75,11 @@ class View(APIView):
     def perform_authentication(self, request):
         try:
             super().perform_authentication(request)
-        except ValueError:  # from the database, which does not take every text
+        except ValueError:  # the database refuses some texts, such as NUL
             raise AuthenticationFailed("The login cannot be read.") from None
 
     def require(self, *names):
-        """Raises PermissionDenied, which names the permissions that are lacking."""
+        """Raise PermissionDenied with the missing permissions, NotAuthenticated without a login."""
         if self.request.user is None or not self.request.user.is_authenticated:
             raise NotAuthenticated
         lacking = permissions.lacking(self.request.user, names)
@@ -87,7 +87,7 @@ class View(APIView):
             self.permission_denied(self.request, message=permissions.refusal(lacking))
 
     def get_authenticate_header(self, request):
-        """Return the first challenge that there is, so that whoever can log in is told how."""
+        """Return the challenge of the first authenticator that has one, None if none has."""
         challenges = (way.authenticate_header(request) for way in self.get_authenticators())
         return next(filter(None, challenges), None)
 
@@ -109,17 +109,17 @@ class ViewSet(View, GenericViewSet):
     filter_backends = ()
 
     def listed(self, rows, **more):
-        """Answer with a page of a list, with more beside its rows."""
+        """Answer with a page of rows; ``more`` are further keys of the document."""
         serializer = self.get_serializer(self.paginate_queryset(rows), many=True)
         return self.paginator.get_paginated_response(serializer.data, **more)
 
     def perform(self, verb, subject, **values):
-        """Perform a verb of the table; returns the Outcome."""
+        """Check the permissions of a verb, perform it, and return the Outcome."""
         self.require(*verb.permissions(subject))
         return verb.perform(subject, actor(self.request, API), **values)
 
     def values(self, purpose="", **more):
-        """Return the values of the body, which has to be there if it has a ``purpose``."""
+        """Return the validated body. If a ``purpose`` is given, the body is required."""
         if self.operation.body is None:
             if self.request.data != {}:
                 given = self.request.data
@@ -138,7 +138,7 @@ class ViewSet(View, GenericViewSet):
 
 
 class UnknownView(View):
-    """Says that there is no such address, for every path that is no other view's."""
+    """The view of every path that no other view has: it answers 404 and hints at an address."""
 
     schema = None
     known = ()
@@ -154,14 +154,14 @@ class UnknownView(View):
 
 
 def valid(serializer, problem):
-    """Return what a serializer has read. Raises ProblemError."""
+    """Return the validated data of a serializer. Raise ``problem`` as a ProblemError if invalid."""
     if not serializer.is_valid():
         raise wrong(problem, list(placed(serializer.errors)))
     return serializer.validated_data
 
 
 class Body(Strict):
-    # It has a field for each of ``parameters``, those of a verb.
+    # The body of a verb: one field for each of its ``parameters``.
 
     parameters = ()
     nullable = False
@@ -180,9 +180,9 @@ class Body(Strict):
 
 
 def body_of(verb, noun=""):
-    """Return the serializer of the body that a verb takes; None if it takes none.
+    """Return the class of serializers for the body of a verb; None if the verb takes no body.
 
-    ``noun`` tells verbs of one name apart.
+    ``noun`` distinguishes verbs that have the same name.
     """
     name, parameters = f"{verb.name.title().replace('-', '')}{noun}", verb.parameters
     is_needed = verb.method != "POST" or any(each.is_required for each in parameters)
@@ -195,11 +195,11 @@ def _has_address(verb):
 
 
 def with_verbs(kind, view_permission, declared, *, fits=_has_address, **more):
-    """Give a viewset an extra action for each verb that has an address of its own.
+    """Return a decorator that adds an action to a viewset for each verb with its own address.
 
-    ``declared(verb)`` is its operation id, its summary and its description;
-    ``answer(subject, outcome)`` of the viewset makes the response. ``fits(verb)`` tells
-    whether there is an address for it; ``more`` is what its operation says besides.
+    ``declared(verb)`` returns the operation id, the summary and the description. ``fits(verb)``
+    tells whether the verb has an address. ``more`` are further arguments of :func:`operation`.
+    The viewset's method ``answer(subject, outcome)`` makes the response.
     """
 
     def decorate(viewset):

@@ -1,4 +1,4 @@
-"""Bodies: checked in full before anything is written (G13), each error with its place."""
+"""The body of an enqueue: checked in full before any write (G13); errors name their place."""
 
 import json
 from collections import Counter
@@ -27,7 +27,7 @@ from ..words.options import EXISTING, OF_UNIQUE, Options, check_text
 from .fields import TAGGED, Strict, TypeIdentifier, Value, checked
 from .problems import MOST, ProblemError, detail_of, joined
 
-# Items of one request.
+# The most items in one request.
 MAX_ITEMS = 1000
 _TIMES = ("run_after", "start_before")
 _OPTIONS = (
@@ -58,7 +58,7 @@ class Arguments(Kind):
 
 
 class Items(rest.ListSerializer):
-    """An array; once enough is wrong the rest is not looked at."""
+    """An array of calls. Validation stops after ``MOST`` errors."""
 
     def run_validation(self, data=rest.empty):
         if not 1 <= len(data) <= MAX_ITEMS:
@@ -79,7 +79,7 @@ class Items(rest.ListSerializer):
 
 
 class EnqueueSerializer(Strict):
-    # It reads a call for the queue. Each Type is looked up once, and the clock is read once.
+    # Its validated data is a Call. Each Type is looked up once, and the clock is read once.
 
     type = Value(TypeIdentifier(), "Identifier of a Type that is declared.", required=True)
     inputs = Value(
@@ -155,12 +155,12 @@ class EnqueueSerializer(Strict):
         return queue.Call(task_type=task_type, args=args, kwargs=kwargs)
 
 
-# The option that such an error is about.
+# The option that an error of this class is about.
 _NAMES = {DuplicateIdentifier: "identifier", UniqueTaken: "unique"}
 
 
 def enqueue(calls, *, many):
-    """Enqueue calls, all or none; returns the Instances. Raises ProblemError."""
+    """Enqueue calls, all or none, and return the Instances. Raises ProblemError."""
     _check_contracts(calls, many=many)
     try:
         return queue.enqueue_calls(calls)
@@ -181,7 +181,7 @@ def enqueue(calls, *, many):
 
 
 def _check_contracts(calls, *, many):
-    """Refuse calls whose inputs do not fit, with all that is wrong in any. Raises ProblemError."""
+    """Raise a ProblemError with the errors of all calls whose inputs break their contract."""
     errors, details = [], []
     for number, call in enumerate(calls):
         try:
@@ -200,9 +200,9 @@ def _check_contracts(calls, *, many):
 
 
 def _taken(calls, error):
-    """Return the number of the first call whose identifier or key ``error.instance`` has taken.
+    """Return the index of the first call whose identifier or unique key is taken.
 
-    There is none if another call of the same request took it.
+    ``error.instance`` has it, or an earlier call of the same request if that is None.
     """
     seen, name = Counter(), _NAMES[type(error)]
     for number, call in enumerate(calls):
@@ -218,7 +218,7 @@ def _taken(calls, error):
 
 
 def arrivals(calls, instances):
-    """Return for each call whether its Instance is new, and whether other inputs were found."""
+    """Return the keys ``is_new`` and ``inputs_differ`` of each call's document."""
     seen, arrived = set(), []
     for instance in instances:
         arrived.append(instance.is_new and instance.pk not in seen)
@@ -235,7 +235,7 @@ def arrivals(calls, instances):
 
 
 def _differ(call, stored):
-    """Whether inputs differ from the stored ones; None if it cannot be told (G14)."""
+    """Return whether a call's inputs differ from the stored ones; None for a pickle (G14)."""
     sent = payload_of(call.task_type, call.args, call.kwargs)
     if stored is None or {sent.format, stored.format} != {codec.JSON}:
         return None
@@ -246,5 +246,5 @@ def _differ(call, stored):
 
 
 def _canonical(text):
-    """JSON text that is the same for the same value, however its names are ordered."""
+    """Return JSON text with sorted names, so that equal values have equal texts."""
     return json.dumps(json.loads(text), sort_keys=True)

@@ -1,4 +1,4 @@
-"""The kinds of fields that documents, bodies and queries have."""
+"""Serializer fields for documents, bodies and queries."""
 
 from rest_framework import serializers as rest
 
@@ -67,14 +67,14 @@ class TypeIdentifier(Kind):
 
 
 class Value(rest.Field):
-    """A value that a kind of :mod:`atp.words.kinds` reads."""
+    """A field whose values a Kind of :mod:`atp.words.kinds` reads."""
 
     def __init__(self, kind, help_text="", *, required=False, **kwargs):
         super().__init__(required=required, help_text=help_text, **kwargs)
         self.kind = kind
 
     def __deepcopy__(self, memo):
-        # For each serializer; a kind is never changed.
+        # Each serializer copies its fields. The copies share the kind, which never changes.
         return type(self)(*self._args, **self._kwargs)
 
     @property
@@ -84,7 +84,7 @@ class Value(rest.Field):
     def validate_empty_values(self, data):
         if data is rest.empty and self.required:
             raise rest.ValidationError("It is required.")
-        # What is null where it must not be, the kind refuses with its own sentence.
+        # Leave a null that is not allowed to the kind: it refuses that with its own sentence.
         if data is None and not self.allow_null:
             return False, None
         return super().validate_empty_values(data)
@@ -96,16 +96,16 @@ class Value(rest.Field):
         return value
 
 
-# Comments, since the docstrings of serializers are shown to clients.
+# Strict has comments, no docstring: clients are shown the docstrings of serializers.
 
 
 class Strict(rest.Serializer):
-    # It refuses what is not among its fields, with all else that is wrong.
+    # It reports unknown fields together with all other errors.
 
     unknown = "There is no field {!r}."
-    # Whether a request has to have such a body.
+    # Whether a request must have this body.
     is_needed = True
-    # The limit of items in an array; 0 if one item comes alone.
+    # The most items in an array; 0 if the body is one item, not an array.
     max_items = 0
 
     def run_validation(self, data=rest.empty):
@@ -129,7 +129,7 @@ class Strict(rest.Serializer):
 
 
 def checked(check, *args):
-    """Return what ``check`` does; what it says is wrong is a ValidationError."""
+    """Return the value of ``check``. Turn its ATPError or ValueError into a ValidationError."""
     try:
         return check(*args)
     except (ATPError, ValueError) as error:

@@ -1,4 +1,4 @@
-"""Graphs: the list of them, one of them, its nodes, and its picture as text."""
+"""Graphs in the API: a list, a single graph, its nodes, and its picture as text."""
 
 from django.http import Http404, HttpResponse
 from drf_spectacular.types import OpenApiTypes
@@ -34,7 +34,7 @@ class StateCountsSerializer(rest.Serializer):
 
 
 class GraphsSerializer(rest.ListSerializer):
-    """Graphs, whose nodes are counted all at once."""
+    """A list of graphs. The nodes of all of them are counted at once."""
 
     def to_representation(self, data):
         urls = self.child.context["view"]
@@ -78,7 +78,7 @@ def _document(view, document):
 
 
 class NodesSerializer(rest.ListSerializer):
-    """Nodes, whose Tasks are read all at once."""
+    """A list of nodes. One query reads the Tasks of all of them."""
 
     def to_representation(self, data):
         return reports.node_documents(data)
@@ -112,7 +112,7 @@ class GraphViewSet(ViewSet):
     named = (named("uuid", "The graph's uuid.", type="string", format="uuid"),)
 
     def get_object(self):
-        """Return the graph of a uuid as it stands in the URL. Raises UnknownGraph."""
+        """Return the graph whose uuid is in the URL. Raises UnknownGraph."""
         uuid = self.kwargs["uuid"]
         if not is_uuid(uuid):
             raise UnknownGraph(f"{uuid!r} is not a uuid, so there is no such graph.")

@@ -1,4 +1,4 @@
-"""For probes: whether this web process answers, and whether the queue is being worked on."""
+"""Probes: does this web process answer, do daemons work on the queue, does the code fit it?"""
 
 from django.contrib.auth.models import AnonymousUser
 from django.db import Error
@@ -72,7 +72,7 @@ class PendingSerializer(rest.Serializer):
 
 
 class LivenessView(View):
-    """Says ok, and asks nobody: neither the database nor who it is."""
+    """Answer ok, without a query to the database and without a login."""
 
     authentication_classes = ()
     permission_classes = (AllowAny,)
@@ -92,19 +92,19 @@ class LivenessView(View):
 
 
 class HealthView(View):
-    """Says ok or failing to anybody, and more to who may look at daemons (G14)."""
+    """Answer ok or failing to anybody, with details for users who may view daemons (G14)."""
 
     permission_classes = (AllowAny,)
     throttle_classes = ()
     tag = "health"
     action = "get"
-    # Whether the database could be asked who it is.
+    # False if the database failed during the login, so that the user is not known.
     is_known = True
 
     def perform_authentication(self, request):
         try:
             super().perform_authentication(request)
-        except Error:  # the very thing that is asked about
+        except Error:  # the probe reports this failure
             request.user = AnonymousUser()
             self.is_known = False
 
@@ -148,7 +148,7 @@ class HealthView(View):
 
 
 class PendingView(View):
-    """Says what waits and does not fit the code of the process that answers."""
+    """Answer with the live Instances that do not fit the code of this process."""
 
     throttle_classes = ()
     tag = "health"

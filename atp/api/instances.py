@@ -1,4 +1,4 @@
-"""Instances: the list of them, one of them with its parts, enqueueing, and the verbs."""
+"""Instances in the API: a list, a single one with its parts, enqueueing, and the verbs."""
 
 import math
 
@@ -50,7 +50,7 @@ class InstanceViewSet(Parts, ViewSet):
             maximum=2**31 - 1,
         ),
     )
-    # False if too many threads have requests with ``?wait=`` already.
+    # False if requests with ``?wait=`` take too many threads already.
     is_admitted = True
 
     def get_queryset(self):
@@ -58,14 +58,14 @@ class InstanceViewSet(Parts, ViewSet):
         return rows.select_related("type").order_by("-id")
 
     def get_object(self):
-        """Return the Instance of a uuid as it stands in the URL. Raises UnknownInstance."""
+        """Return the Instance whose uuid is in the URL. Raises UnknownInstance."""
         uuid = self.kwargs["uuid"]
         if not is_uuid(uuid):
             raise UnknownInstance(f"{uuid!r} is not a uuid, so there is no such Instance.")
         return queue.get(uuid)
 
     def detail_of(self, instance, **more):
-        """Answer with the document of one Instance in full."""
+        """Answer with the full document of an Instance."""
         context = self.get_serializer_context()
         return Response(InstanceDetailSerializer(instance, context=context).data, **more)
 
@@ -110,13 +110,13 @@ class InstanceViewSet(Parts, ViewSet):
         return Response(made[0], status=status, headers={"Location": made[0]["url"]})
 
     def dispatch(self, request, *args, **kwargs):
-        # As text: whether the query can be read is found out within.
+        # Search the raw query string: ``initial`` parses and validates the query later.
         asks = "wait" in request.META.get("QUERY_STRING", "")
         if not asks or "retrieve" not in self.action_map.values():
             return super().dispatch(request, *args, **kwargs)
         most = math.inf if isinstance(request, ASGIRequest) else most_threads()
         with THREADS.one(most) as self.is_admitted:
-            if not self.is_admitted:  # and is told so without the database
+            if not self.is_admitted:  # ``initial`` refuses it before any query to the database
                 return super().dispatch(request, *args, **kwargs)
             with look():
                 return super().dispatch(request, *args, **kwargs)
@@ -145,7 +145,7 @@ class InstanceViewSet(Parts, ViewSet):
         return later
 
     def _after_wait(self):
-        """Answer with the Instance as it is by then, made as :meth:`dispatch` makes answers."""
+        """Answer with the Instance as it is after the wait, or with a problem, as a view would."""
         with look():
             try:
                 response = self.detail_of(self.get_object())
@@ -189,9 +189,9 @@ class InstanceViewSet(Parts, ViewSet):
         document = self.detail_of(instance)
         if self.perform(_DELETE, instance).value:
             return document
-        return self.detail_of(self.get_object(), status=202)  # it may be gone by now
+        return self.detail_of(self.get_object(), status=202)  # raises if it is gone by now
 
 
 def _is_in_transaction():
-    """Whether a transaction is open, which would never see the Instance end."""
+    """Return whether a transaction is open: a wait in it might never see the Instance end."""
     return connections[settings.DATABASE].in_atomic_block

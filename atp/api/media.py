@@ -1,4 +1,4 @@
-"""JSON in and JSON out, whatever the project's settings say of either."""
+"""Parsers and the renderer of the API: JSON only, whatever the project's settings say."""
 
 import json
 from types import SimpleNamespace
@@ -28,19 +28,19 @@ class JSONRenderer(BaseRenderer):
     charset = None
 
     def render(self, data, accepted_media_type=None, renderer_context=None):
-        """Return the document as a line of UTF-8."""
+        """Return the document as one line of JSON in UTF-8."""
         text = json.dumps(data, default=documents.plain, ensure_ascii=False, allow_nan=False) + "\n"
-        # Half of a surrogate pair, which UTF-8 cannot say, becomes the escape that JSON has for it.
+        # UTF-8 cannot encode half of a surrogate pair: write its JSON escape instead.
         return text.encode(errors="backslashreplace")
 
 
 class JSONParser(BaseParser):
-    """Strict JSON in UTF-8, no more of it than Django takes into memory."""
+    """A parser of strict JSON in UTF-8, up to DATA_UPLOAD_MAX_MEMORY_SIZE bytes."""
 
     media_type = JSON
 
     def parse(self, stream, media_type=None, parser_context=None):
-        """Return what the body says. Raises ParseError, or RequestDataTooBig."""
+        """Return the parsed body. Raises ParseError, or RequestDataTooBig."""
         try:
             return tagged_json.parse(_read(stream, parser_context["request"]).decode())
         except UnicodeDecodeError as error:
@@ -53,7 +53,7 @@ class JSONParser(BaseParser):
 
 
 class MergePatchParser(JSONParser):
-    """RFC 7396, for ``PATCH``: to these fields, what it leaves out stays as it is."""
+    """A parser of JSON Merge Patch (RFC 7396) for ``PATCH``: absent fields stay unchanged."""
 
     media_type = MERGE_PATCH
 
@@ -64,7 +64,7 @@ def _read(stream, request):
         return stream.read()
     told = request.META.get("CONTENT_LENGTH", "")
     is_too_large = told.isdecimal() and int(told) > limit
-    # What a client tells of the length need not be true, or may be missing.
+    # Content-Length may be wrong or missing: read at most one byte above the limit.
     data = b"" if is_too_large else stream.read(limit + 1)
     if is_too_large or len(data) > limit:
         raise RequestDataTooBig(f"The body may have {limit} bytes at most.")
@@ -72,12 +72,12 @@ def _read(stream, request):
 
 
 class Negotiation(DefaultContentNegotiation):
-    """By the headers only: no parameter of the query stands for a format."""
+    """Content negotiation by headers only: no query parameter selects a format."""
 
     settings = SimpleNamespace(URL_FORMAT_OVERRIDE=None)
 
     def select_renderer(self, request, renderers, format_suffix=None):
-        """Return the one renderer; who accepts problem documents gets these, and JSON."""
+        """Return the only renderer, also for clients that accept problem documents alone."""
         try:
             return super().select_renderer(request, renderers, format_suffix)
         except NotAcceptable:
@@ -86,7 +86,7 @@ class Negotiation(DefaultContentNegotiation):
             return renderers[0], renderers[0].media_type
 
     def select_parser(self, request, parsers):
-        """Return the parser of exactly this type, in UTF-8; None if there is none."""
+        """Return the parser for exactly this content type in UTF-8; None if there is none."""
         if len(request.content_type) > _LONGEST_TYPE:
             return None
         name, parameters = parse_header_parameters(request.content_type)
@@ -102,7 +102,7 @@ def _is_problem(accepted):
 
 
 class AnyAccept(Negotiation):
-    """For bodies that are what they are: nobody can tell in advance whether they fit."""
+    """Content negotiation for raw bodies: their type is not known before, so accept any."""
 
     def select_renderer(self, request, renderers, format_suffix=None):
         return renderers[0], renderers[0].media_type

@@ -1,4 +1,4 @@
-"""The parts of an Instance: its log, its inputs, its response and its files."""
+"""The parts of an Instance in the API: explanation, log, steps, inputs, response and files."""
 
 import re
 
@@ -96,13 +96,13 @@ class ExplanationSerializer(Document):
 
 
 def explained(view, subject):
-    """Answer with the explanation of an Instance, a Type or a lane, as the user may see it."""
+    """Answer with the explanation of an Instance, a Type or a lane, as far as the user may see."""
     found = explain(subject, **told_to(view.request.user))
     return Response(view.get_serializer(found).data)
 
 
 class Parts:
-    """Addresses below that of an Instance, in its viewset."""
+    """A mixin of InstanceViewSet: the addresses below that of an Instance."""
 
     @operation(
         "explain_instance",
@@ -158,7 +158,7 @@ class Parts:
         description=_AS_IT_IS,
         answer=RAW,
     )
-    # A view has a ``response`` of its own.
+    # Not named ``response``: REST framework's views have an attribute of that name.
     @action(detail=True, url_path="response", content_negotiation_class=AnyAccept)
     def output(self, request, uuid):
         instance = self.get_object()

@@ -1,7 +1,7 @@
-"""Whatever goes wrong, as RFC 9457 has it: ``application/problem+json``.
+"""Errors of the API as problem documents of RFC 9457: ``application/problem+json``.
 
-What an exception of ATP or Django means is said in :mod:`atp.web.problems`;
-here stands what those of REST framework mean, and how a problem is answered.
+:mod:`atp.web.problems` maps the exceptions of ATP and Django to problems. This module maps
+those of REST framework, and makes the responses.
 """
 
 import logging
@@ -20,11 +20,11 @@ from ..web.problems import Problem, problem_of
 from .media import PROBLEM
 
 URN = "urn:atp:problem:"
-# Errors of one body that are told at most.
+# The most errors that are reported of one body.
 MOST = 20
 
-# The first class that fits decides. Who they are of a login without a
-# challenge, REST framework changes from 401 to 403.
+# The first class that fits decides. REST framework changes 401 to 403 where no
+# authenticator has a challenge.
 MEANINGS = (
     (rest.NotAuthenticated, 401, "not-authenticated", "A login is needed"),
     (rest.AuthenticationFailed, 401, "authentication-failed", "The login is not valid"),
@@ -41,7 +41,7 @@ MEANINGS = (
         "The request cannot be understood",
     ),
 )
-# What the API raises itself, with the fields that are wrong.
+# The problems that the API itself raises. PARAMETER and BODY name the wrong fields.
 PARAMETER = Problem(status=400, name="invalid-parameter", title="A parameter is not possible")
 BODY = Problem(status=422, name="invalid-body", title="The body does not fit")
 PRECONDITION = Problem(
@@ -53,7 +53,7 @@ _log = logging.getLogger("django.request")
 
 
 class ProblemError(Exception):
-    """A problem that is known as such where it is raised."""
+    """An exception that carries a ready :class:`Problem`."""
 
     def __init__(self, problem):
         super().__init__(problem.detail)
@@ -61,7 +61,7 @@ class ProblemError(Exception):
 
 
 def placed(detail, place=""):
-    """Yield what the errors of a serializer say, each with its place: ``[3].inputs``."""
+    """Yield pairs of place and sentence from a serializer's errors; a place is ``[3].inputs``."""
     if isinstance(detail, dict):
         for name, inner in detail.items():
             yield from placed(inner, joined(place, f"[{name}]" if isinstance(name, int) else name))
@@ -74,14 +74,14 @@ def joined(place, field):
 
 
 def wrong(problem, errors):
-    """Return the ProblemError about ``errors``, pairs of a field and what is wrong with it."""
+    """Return ``problem`` as a ProblemError with ``errors``, pairs of a field and a sentence."""
     errors = errors[:MOST]
     named = tuple((field, text) for field, text in errors if field)
     return ProblemError(replace(problem, detail=detail_of(errors), errors=named))
 
 
 def detail_of(errors):
-    """Return what is wrong in sentences, those about an item of an array with its place."""
+    """Return the sentences of errors as one text; those about array items name their places."""
     places = {}
     for field, text in errors:
         places.setdefault(text, []).append(field)
@@ -92,7 +92,7 @@ def detail_of(errors):
 
 
 def without_etag():
-    """Return the ProblemError about an If-Match, which nothing here can fit."""
+    """Return the ProblemError for an If-Match header: the API has no ETags to match."""
     detail = (
         "Nothing here has an ETag, so no If-Match fits but '*'. A change is refused by itself "
         "where the state does not allow it; a gate takes `expected`."
@@ -101,7 +101,7 @@ def without_etag():
 
 
 def handler(error, context):
-    """Return the response to an exception: REST framework's EXCEPTION_HANDLER."""
+    """Return the response to an exception, as REST framework's EXCEPTION_HANDLER."""
     set_rollback()
     problem = _problem(error, context)
     headers = {}
@@ -157,7 +157,7 @@ def _detail(error, context):
 
 
 def _fault(error, context):
-    """Tell those who run the site all, and the client nothing."""
+    """Log an unexpected exception, and return a problem that tells the client nothing of it."""
     request = context["request"]._request
     _log.error("Fault of the API at %s", request.path, exc_info=error, extra={"request": request})
     got_request_exception.send(sender=type(context["view"]), request=request)

@@ -1,4 +1,4 @@
-"""Parameters of the query: read strictly, for filters and for pages of lists."""
+"""Query parameters of the API, strictly validated; filters and pages of lists."""
 
 import math
 from functools import cache
@@ -21,7 +21,7 @@ LONGEST_WAIT = 60
 
 
 class Plain(Kind):
-    """Text as its schema says, of which its length is checked here."""
+    """A text with a schema of its own. ``from_text`` checks its ``maxLength`` only."""
 
     def __init__(self, **schema):
         self.schema = {"type": "string", **schema}
@@ -34,7 +34,7 @@ class Plain(Kind):
 
 
 class Parameter(Value):
-    """The texts of a parameter, which is to be given once."""
+    """A query parameter. It reads the list of given texts, and refuses all but a single one."""
 
     def to_internal_value(self, data):
         if len(data) > 1:
@@ -45,7 +45,7 @@ class Parameter(Value):
 
 
 class Query(Strict):
-    """The parameters of an operation: none but these."""
+    """The query parameters of an operation. Unknown ones are refused."""
 
     unknown = "There is no parameter {!r} here."
 
@@ -82,7 +82,7 @@ class LaneQuery(Query):
 
 
 def query_of(filterset):
-    """Return the Query of a list that is selected by a filter set."""
+    """Return the class of Query for a list with a filter set: a parameter for each filter."""
     filters = {
         name: Parameter(_kind(filter), _description(filter))
         for name, filter in filterset.base_filters.items()
@@ -107,10 +107,10 @@ def _kind(filter):
 
 
 class Filters(DjangoFilterBackend):
-    """The filter sets that pages and API share.
+    """The filter backend: it applies the filter sets that pages and API share.
 
-    A form of the pages sends an empty collection where none is chosen, so the filter itself
-    cannot mean those without one: that is only here.
+    In the API an empty collection selects the rows without a collection. On a page it
+    selects all rows, because a form sends it where nothing was chosen.
     """
 
     def filter_queryset(self, request, queryset, view):
@@ -120,7 +120,7 @@ class Filters(DjangoFilterBackend):
 
 
 class Whole(BasePagination):
-    """A list that is never long enough for pages, in the same form as one that is."""
+    """A pagination of short lists: all rows on one page, in the same form as :class:`Pages`."""
 
     found = paging.Page(rows=[])
 
@@ -149,7 +149,7 @@ class Whole(BasePagination):
 
 
 class Pages(Whole):
-    """Pages by key, of rows in the order of their QuerySet."""
+    """A pagination by key, in the order of the QuerySet."""
 
     def paginate_queryset(self, queryset, request, view=None):
         self.request = request
@@ -160,7 +160,7 @@ class Pages(Whole):
 
 @cache
 def page_of(serializer):
-    """Return the serializer of a page of a list, as paginations make it."""
+    """Return the class of serializers for a page, whose rows ``serializer`` renders."""
     name = serializer.__name__.removesuffix("Serializer")
     named = {
         "next": rest.URLField(help_text="The page after this, if any.", allow_null=True),

@@ -1,4 +1,4 @@
-"""Types, Tasks and daemons."""
+"""Types, Tasks and daemons in the API."""
 
 from django.http import Http404
 from rest_framework.decorators import action
@@ -82,7 +82,7 @@ class TypeViewSet(ViewSet):
         return Response(types[identifier] | contracts.document_of(declared))
 
     def get_object(self):
-        """Return the scope that is the whole Type. Raises UnknownType."""
+        """Return the scope of the whole Type: ``(identifier, None)``. Raises UnknownType."""
         return queue.get_type(self.kwargs["identifier"]).identifier, None
 
     def answer(self, scope, outcome):
@@ -131,7 +131,7 @@ class TaskViewSet(ViewSet):
     ),
 )
 class DaemonViewSet(ViewSet):
-    """The daemons: who works, and what each worker has in hand."""
+    """The daemons, and the attempt that each of their workers runs."""
 
     tag = "daemons"
     lookup_field = "uuid"
@@ -140,13 +140,13 @@ class DaemonViewSet(ViewSet):
 
     def get_serializer_context(self):
         context = super().get_serializer_context()
-        # drf-spectacular marks so the views that it makes to read their fields alone.
+        # drf-spectacular marks the views that it makes for the schema. They ask no database.
         if not getattr(self, "swagger_fake_view", False):
             context["now"] = overview.now()
         return context
 
     def get_object(self):
-        """Return the daemon of a uuid as it stands in the URL. Raises UnknownDaemon."""
+        """Return the daemon whose uuid is in the URL. Raises UnknownDaemon."""
         uuid = self.kwargs["uuid"]
         if not is_uuid(uuid):
             raise UnknownDaemon(f"{uuid!r} is not a uuid, so there is no such daemon.")

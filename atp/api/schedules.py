@@ -1,4 +1,4 @@
-"""Schedules: the list of them, one of them with its next runs, its slots, and the verbs."""
+"""Schedules in the API: a list, a single one with its next runs and slots, and the verbs."""
 
 from drf_spectacular.utils import OpenApiResponse
 from rest_framework import serializers as rest
@@ -94,7 +94,7 @@ def _actions(row):
 
 
 def _enqueued(value):
-    """Return the Instances that a verb has enqueued; nothing of one that enqueues none."""
+    """Return ``enqueued`` and ``instances`` of a verb's value; {} if the verb enqueues nothing."""
     uuids = [value.uuid] if isinstance(value, Instance) else getattr(value, "instances", None)
     return {} if uuids is None else {"enqueued": len(uuids), "instances": list(uuids)}
 

@@ -1,4 +1,4 @@
-"""The OpenAPI document: what :func:`operation` says of a method of a view, and how it may fail."""
+"""The OpenAPI document: the operations that views declare, with the errors of each."""
 
 from copy import deepcopy
 from http import HTTPStatus
@@ -15,8 +15,8 @@ from .fields import Strict, Value
 from .media import BYTES, JSON, PROBLEM
 from .queries import Query, page_of
 
-# How any operation may fail; one that writes; one at an address that names something; one with
-# a body.
+# The error statuses of any operation; of one that writes; of one with a parameter in its path; of
+# one with a body.
 _ALWAYS, _WRITING, _NAMED, _BODY = (400, 401, 403, 406, 429, 503), (412, 413, 415), (404,), (422,)
 
 
@@ -26,7 +26,7 @@ class ProblemErrorSerializer(serializers.Serializer):
 
 
 class ProblemSerializer(serializers.Serializer):
-    """RFC 9457."""
+    """A problem document of RFC 9457."""
 
     type = fields.text("Which kind of problem, `urn:atp:problem:…`.")
     title = fields.text("The kind in words.")
@@ -47,16 +47,16 @@ def operation(
     problems=(),
     headers=(),
 ):
-    """Say of a method of a view which permissions it needs, and what it takes and gives.
+    """Declare a method of a view as an operation, with the permissions that it ``needs``.
 
-    ``answer`` is what it answers with by status, unless that is a list of what the view's
-    serializer renders, or one of them. ``problems`` are the statuses with which it may fail,
-    beside those that go without saying.
+    ``answer`` is the serializer of the response, or a dict of them by status. By default it
+    is that of the view, in pages for ``list``. ``problems`` are the error statuses beside
+    those that any operation of this form has.
     """
     responses = answer if answer is empty or isinstance(answer, dict) else {200: answer}
 
     def decorate(method):
-        # On which ``extend_schema`` builds, whatever the project has as its default.
+        # ``extend_schema`` derives from this class, not from the project's default.
         method.schema = Schema
         method.needs, method.query, method.body, method.problems = needs, query, body, problems
         return extend_schema(
@@ -73,14 +73,14 @@ def operation(
 
 
 def named(name, description, **schema):
-    """Return a parameter of the path."""
+    """Declare a parameter of the path."""
     return OpenApiParameter(
         name, schema, OpenApiParameter.PATH, description=description, required=True
     )
 
 
 def header(name, description, status):
-    """Return a header of the answers with a status."""
+    """Declare a header of the responses with this status."""
     where = OpenApiParameter.HEADER
     return OpenApiParameter(name, str, where, description=description, response=[status])
 
@@ -89,8 +89,8 @@ def one_or_many(item, **more):
     return {"oneOf": [item, {"type": "array", "items": item, **more}]}
 
 
-# A body that is what it is. Clients that are generated read the first of these that they know,
-# as bytes.
+# A raw body of any type. A generated client takes the first of these types that it knows, and
+# reads bytes.
 RAW = {
     (200, BYTES): OpenApiTypes.BINARY,
     (200, JSON): {"description": "Any JSON."},

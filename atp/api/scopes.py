@@ -1,4 +1,4 @@
-"""The gates and limits that operators set, and the downstreams."""
+"""Gates, limits and downstreams in the API."""
 
 from rest_framework import serializers as rest
 from rest_framework.response import Response
@@ -34,7 +34,7 @@ class GateSerializer(Document):
 
 
 class GatesSetSerializer(page_of(GateSerializer)):
-    """All gates that are shut, and what has become of the one that was set."""
+    """All gates that are shut, and the outcome for the gate that was set."""
 
     told = fields.text("What was done, what it replaced, and what shuts the place besides.")
     was = GateSerializer(help_text="What was shut there before.", allow_null=True)
@@ -66,7 +66,7 @@ class LimitSerializer(Document):
 
 
 class LimitsSetSerializer(page_of(LimitSerializer)):
-    """All limits that there are, and with `default` what was left to the code."""
+    """All limits, and with `default` a sentence about the limits in force."""
 
     told = fields.text("What is in force with `default`; otherwise empty.")
 
@@ -76,7 +76,7 @@ class SetGateSerializer(Body):
     collection = Value(Text(), "This lane of the Type only; printable.", allow_null=True)
     mode = Value(Choice(tuple(_GATES)), required=True)
     parameters = _GATES["hold"].parameters
-    # Null is not given.
+    # A null value counts as not given.
     nullable = True
 
 

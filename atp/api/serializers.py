@@ -1,6 +1,6 @@
-"""Serializers of documents: a row is rendered as :mod:`atp.reports.documents` has it.
+"""Serializers of documents. :mod:`atp.reports.documents` renders the rows.
 
-The fields say which keys a document has, and of what kind their values are.
+The fields only declare, for the schema, the keys of a document and the types of their values.
 """
 
 from rest_framework import serializers as rest
@@ -18,12 +18,12 @@ from ..words.options import MAX_PRIORITY, MIN_PRIORITY
 from ..words.orders import Mode
 from . import fields
 
-# The verbs that have an address of their own.
+# The names of the verbs with their own address: ``POST instances/UUID/NAME``.
 POSTED = [verb.name for verb in VERBS[INSTANCE].values() if verb.method == "POST"]
 
 
 class Document(rest.Serializer):
-    # ``render`` makes a document of a row; here it is one already.
+    # ``render`` returns the document of a row. By default the row is a document already.
     @staticmethod
     def render(row):
         return row
@@ -33,7 +33,7 @@ class Document(rest.Serializer):
 
 
 class InstancesSerializer(rest.ListSerializer):
-    """Instances, whose errors are read all at once."""
+    """A list of Instances. The errors of all are read at once."""
 
     def to_representation(self, data):
         self.child.read_errors(data)
@@ -117,7 +117,7 @@ class InstanceSerializer(Document):
     class Meta:
         list_serializer_class = InstancesSerializer
 
-    # By primary key; None if the user is not told why Instances FAILED.
+    # Headlines of errors by primary key; None if the user may not see errors.
     errors_of = None
 
     def read_errors(self, instances):
@@ -137,7 +137,7 @@ class InstanceSerializer(Document):
 
 
 class InstanceDetailSerializer(InstanceSerializer):
-    """The document in full: also why the Instance waits, if it does."""
+    """The full document of an Instance, with the reasons for which it waits."""
 
     def to_representation(self, instance):
         task = queue.task(instance)
@@ -157,7 +157,7 @@ class InstanceDetailSerializer(InstanceSerializer):
 
 
 def _may_see_daemons(serializer):
-    """Whether the user is told which daemon holds what."""
+    """Return whether the user may see which daemon holds a Task."""
     return serializer.context["request"].user.has_perm(permissions.VIEW_DAEMON)
 
 

@@ -1,4 +1,4 @@
-"""The API: ``path("atp/api/", include("atp.api.urls"))``, before the pages."""
+"""The URLs of the API: ``path("atp/api/", include("atp.api.urls"))``, before the pages."""
 
 from django.core.exceptions import ImproperlyConfigured
 
@@ -47,7 +47,7 @@ _resources = [
     path("health/pending", PendingView.as_view(), name="pending"),
     path("health", HealthView.as_view(), name="health"),
 ]
-# No transaction is put around these: they wait, have to survive a failing query, or read for long.
+# ATOMIC_REQUESTS does not apply: they wait, survive a failing query, or read for long.
 for _route in _resources:
     if _route.name in ("instances-detail", "liveness", "health", "pending"):
         for _alias in {DEFAULT_DB_ALIAS, settings.DATABASE}:

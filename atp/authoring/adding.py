@@ -1,4 +1,4 @@
-"""Adding nodes: what the writer of a graph and a handler that adds to its own have in common."""
+"""Adding nodes: the base of Graph, and of Growth, by which a handler adds to its own graph."""
 
 from __future__ import annotations
 
@@ -20,37 +20,37 @@ from .nodes import GraphNode, GraphNodes, NodeLike, UndoLike, planned_undo
 if TYPE_CHECKING:
     from .task_type import TaskType
 
-# What is done with a node when one that it waits for fails.
+# The values of ``on_failure``, each with the end of the upstream node that the edge waits for.
 ON_FAILURE = {"stop": FINISHED, "run": ENDED}
 _RESERVED = ("after", "before", "on_failure", "undo", "name", "inputs")
 
 
 class Adding:
-    """Nodes and edges that are to be written."""
+    """The nodes and edges that a ``with`` block collects; its end writes them."""
 
-    # Before the names of nodes that are given none.
+    # Put before the generated names of nodes.
     _prefix = ""
 
     def __init__(self, by: str) -> None:
         self.by = by
         self._nodes: dict[str, PlannedNode] = {}
         self._edges: list[PlannedEdge] = []
-        # The new nodes, each with the name of one that is to wait for it.
+        # Pairs: a new node, and an existing node that is to wait for it.
         self._before: list[tuple[str, str]] = []
         self._numbers: dict[str, Any] = {}
 
     def _check_open(self) -> None:
-        """Raise InvalidGraph if it is written already."""
+        """Raise InvalidGraph if these nodes are written already."""
 
     def _is_own(self, graph: Adding) -> bool:
-        """Whether nodes of ``graph`` are of this one too."""
+        """Whether nodes of ``graph`` belong to this graph too."""
         return graph is self
 
     def _is_taken(self, name: str) -> bool:
         return name in self._nodes
 
     def _check_before(self, names: list[str]) -> None:
-        """Raise InvalidGraph if none of these can be told to wait for a new node."""
+        """Raise InvalidGraph if these nodes cannot be told to wait for a new node."""
         if names:
             raise InvalidGraph(
                 "before= is for handlers that add to their graph: give the other node after=.",
@@ -70,15 +70,16 @@ class Adding:
         inputs: Mapping[str, Any] | Sequence[Any] | None = None,
         **kwargs: Any,
     ) -> GraphNode:
-        """Add an Instance that starts when all that it comes ``after`` has finished.
+        """Add an Instance that starts when all nodes in ``after`` have FINISHED.
 
-        Its arguments are those of ``enqueue()``; or they are given as ``inputs``, as where the
-        handler has a parameter that is called as one of these. With ``on_failure="run"`` it
-        runs however they end, with "stop" it fails if one fails. If the graph fails after it has
-        FINISHED, ``undo`` runs: a Type, which is given the same arguments, or a Type and its
-        arguments. ``name`` is its name in the graph, by default that of the handler. Where a
-        handler adds to its own graph, the nodes ``before`` which it comes wait for it too.
-        Raises InvalidGraph, and what ``enqueue()`` does.
+        The arguments are those of ``enqueue()``. Give them as ``inputs`` if a parameter of the
+        handler has the name of a parameter of this method. With ``on_failure="run"`` the
+        Instance runs however the nodes in ``after`` end; with "stop" it fails if one of them
+        fails. ``undo`` runs if the graph fails after this node has FINISHED: it is a Type, which
+        gets the same arguments, or a tuple of a Type and its arguments. ``name`` is the name of
+        the node in the graph, by default that of the handler. A handler that adds to its own
+        graph may name nodes in ``before``: these then wait for the new node too.
+        Raises InvalidGraph, and whatever ``enqueue()`` raises.
         """
         given = {"after": after != (), "before": before != (), "on_failure": on_failure != "stop"}
         given |= {"undo": undo is not None, "name": name is not None, "inputs": inputs is not None}
@@ -105,9 +106,10 @@ class Adding:
         undo: UndoLike = None,
         names: Iterable[str] | None = None,
     ) -> GraphNodes:
-        """Add an Instance for each of the rows: mappings of arguments, or tuples.
+        """Add an Instance for each row: a mapping of arguments, or a tuple of them.
 
-        They are called after the handler, with a number, or by ``names``. See :meth:`add`.
+        ``names`` names the nodes; else each has the handler's name and a number. The other
+        parameters are those of :meth:`add`.
         """
         edges, waiting = self._edges_to(after, on_failure), self._waiting(before)
         given = list(rows)
@@ -133,7 +135,7 @@ class Adding:
         base = self._prefix + type.handler.__name__
         numbers = self._numbers.setdefault(base, count(1))
         for number in numbers:
-            # The first that is added alone has no number.
+            # The first node that is added by itself, without map(), has no number.
             name = base if number == 1 and not always else f"{base}-{number}"
             if not self._is_taken(name):
                 check_text("name", name)
@@ -143,7 +145,7 @@ class Adding:
     def _edges_to(
         self, after: NodeLike | Iterable[NodeLike], on_failure: str
     ) -> list[tuple[str, str]]:
-        """Return the nodes to wait for, each with the end that is waited for."""
+        """Return the names of the nodes to wait for, each with the end to wait for."""
         if on_failure not in ON_FAILURE:
             raise InvalidGraph(
                 f"on_failure={on_failure!r}: must be one of {', '.join(ON_FAILURE)}.",
@@ -156,7 +158,7 @@ class Adding:
         return [(name, ON_FAILURE[on_failure]) for name in names]
 
     def _waiting(self, before: str | Iterable[str]) -> list[str]:
-        """Return the names of the nodes that are to wait for new ones."""
+        """Return the names of the existing nodes that are to wait for the new ones."""
         names = [before] if isinstance(before, str) else list(before)
         for name in names:
             if not isinstance(name, str):
@@ -204,7 +206,7 @@ class Adding:
 
 
 class _Added(NamedTuple):
-    """What nodes of a Type have in common that are added together."""
+    """The values that all nodes of one call of ``add()`` or ``map()`` share."""
 
     type: TaskType
     options: Options

@@ -20,14 +20,14 @@ class Chain:
     steps: tuple[tuple[TaskType, Mapping[str, Any]], ...]
 
     def then(self, type: TaskType, /, **inputs: Any) -> Chain:
-        """Return this with another Type at its end, and the arguments of that.
+        """Return this chain with another Type at its end; ``inputs`` are its arguments.
 
-        ``result("fetch")`` stands for the output of a step, which is called as its handler.
+        In ``inputs``, ``result("fetch")`` stands for the output of the step with handler ``fetch``.
         """
         return replace(self, steps=(*self.steps, (type, inputs)))
 
     def enqueue(self, /, *args: Any, **kwargs: Any) -> Graph:
-        """Enqueue the chain, with the arguments of its first step; returns its graph."""
+        """Enqueue the chain and return its graph. The arguments are those of the first step."""
         with Graph() as graph:
             after: tuple[GraphNode, ...] = ()
             for number, (type, inputs) in enumerate(self.steps):

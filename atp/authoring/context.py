@@ -1,4 +1,4 @@
-"""Context: the first argument of a handler, by which it speaks to the daemon while it runs."""
+"""Context: the first argument of a handler, through which it talks to the daemon."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ MAX_LEVEL = 1000
 
 
 class Halting(Protocol):
-    """The pauses of an attempt: where its handler looks, or asks for one."""
+    """The pauses of an attempt: ``look()`` obeys an operator, ``own()`` is the handler's own."""
 
     def look(self) -> None: ...
 
@@ -46,14 +46,14 @@ class Halting(Protocol):
 
 
 class Context(Stepping, Growing):
-    """Passed to a handler as its first argument.
+    """The first argument of a handler.
 
     ``uuid``, ``identifier``, ``type``, ``collection``, ``priority`` and
     ``attempt`` are those of the Instance. ``report(kind, …)`` sends a message
     to the daemon; ``interruption()`` returns the reason to stop, or None.
     """
 
-    # Class attributes until the handler uses them, since each attempt makes a Context.
+    # Class attributes, which the first use replaces: so each attempt makes a Context cheaply.
     _scratch: Path | None = None
     _progress_sent = 0.0
     _unsent_progress: tuple[float | None, str] | None = None
@@ -74,7 +74,7 @@ class Context(Stepping, Growing):
         grower: Grower | None = None,
         worker: str = "",
     ) -> None:
-        #: The name with which its worker signs, as "host:pid worker 2".
+        #: The name with which the worker signs, as "host:pid worker 2".
         self.worker = worker
         self._claimed = claimed
         self._report = report
@@ -115,7 +115,7 @@ class Context(Stepping, Growing):
 
     @property
     def results(self) -> Results:
-        """The outputs of other nodes of its graph, by name: ``context.results["scene"]``."""
+        """The outputs of other nodes of the graph, by name: ``context.results["scene"]``."""
         if self._results is None:
             self._results = Results(self._claimed.instance)
         return self._results
@@ -123,7 +123,7 @@ class Context(Stepping, Growing):
     def progress(self, done: float, total: float | None = None, message: object = "") -> None:
         """Report the progress: ``done`` of ``total``, or a fraction if no total is given.
 
-        It is cheap enough to be called often: ten messages a second are sent at most.
+        It is cheap, so call it often: at most ten messages a second are sent.
         """
         fraction: Any = done / total if total else (done if total is None else 0.0)
         fraction = min(max(float(fraction), 0.0), 1.0)
@@ -135,7 +135,7 @@ class Context(Stepping, Growing):
             self.flush()
 
     def flush(self) -> None:
-        """Send the progress that was held back."""
+        """Send the last progress, if it is not sent yet."""
         if self._unsent_progress is not None:
             self._report("progress", *self._unsent_progress)
             self._unsent_progress = None
@@ -144,7 +144,7 @@ class Context(Stepping, Growing):
                 self._halting.look()
 
     def log(self, message: object, level: int | str = logging.INFO) -> None:
-        """Write a line to the Instance's log. ``level`` is one of the logging module's."""
+        """Write a line to the Instance's log. ``level`` is a level of ``logging``."""
         if isinstance(level, str):
             names = logging.getLevelNamesMapping()
             if level.upper() not in names:
@@ -172,10 +172,10 @@ class Context(Stepping, Growing):
 
     @contextmanager
     def paused(self, message: object = "") -> Iterator[None]:
-        """Be PAUSED in the block, in which the handler waits for work that is not its own.
+        """Be PAUSED in the block, while the handler waits for work that others do.
 
-        Meanwhile another task has its place in the pool, and the time does not count for
-        the time-out. At the end of the block it waits for a place. Raises
+        Meanwhile another task takes its place in the pool, and the time does not count for
+        the time-out. At the end of the block the handler waits for a place. Raises
         PausedInTransaction, and Interrupted if the attempt has to end.
         """
         if self._halting is None:
@@ -187,7 +187,7 @@ class Context(Stepping, Growing):
 
     @property
     def scratch(self) -> Path:
-        """A directory of this attempt's own, as a Path, removed when it ends."""
+        """A directory for this attempt alone, as a Path; it is removed when the attempt ends."""
         if self._scratch is None:
             # The folder may have been removed by a program that tidies temporary files.
             self._scratch_root.mkdir(parents=True, exist_ok=True)
@@ -195,7 +195,7 @@ class Context(Stepping, Growing):
         return self._scratch
 
     def end(self) -> None:
-        """Send the messages that were held back, and pause no more: the handler has ended."""
+        """Send all messages that are not sent yet, and pause no more: the handler has ended."""
         self._is_over = True
         if self._messages is not None:
             self._messages.end()
@@ -212,7 +212,7 @@ class Context(Stepping, Growing):
         name: str | None = None,
         content_type: str | None = None,
     ) -> dict[str, Any]:
-        """Store a result file and put its link into the Response; returns its description.
+        """Store a result file, put its link into the Response, and return its description.
 
         ``file`` is a path, bytes, or a binary file object. The description is
         a dict with ``name``, ``path`` (in Django's storage), ``content_type``,

@@ -47,7 +47,10 @@ class Graph(Adding):
             self.submit()
 
     def submit(self) -> None:
-        """Write it: what the end of the block does. Raises InvalidGraph or DuplicateIdentifier."""
+        """Write the graph, as the end of the block does.
+
+        Raises InvalidGraph or DuplicateIdentifier.
+        """
         self._check_open()
         plan = GraphPlan(
             uuid=self.uuid,
@@ -65,16 +68,16 @@ class Graph(Adding):
         return rows.get(node__graph=self._written(), node__name=name)
 
     def wait(self, timeout: float | None = None) -> Self:
-        """Wait until all its nodes have ended. Raises WaitTimeout or WaitInTransaction."""
+        """Wait until all nodes have ended. Raises WaitTimeout or WaitInTransaction."""
         wait_for_graph(self._written(), timeout)
         return self
 
     def cancel(self, by: str = "") -> int:
-        """Cancel all live nodes; returns how many. Raises IllegalTransition if none lives."""
+        """Cancel all live nodes and return their number. Raises IllegalTransition if none is."""
         return cancel_graph(self._written(), by)
 
     def redrive(self, by: str = "") -> int:
-        """Run all FAILED nodes again; returns how many. Raises IllegalTransition if none is."""
+        """Redrive all FAILED nodes and return their number. Raises IllegalTransition if none is."""
         return redrive_graph(self._written(), by)
 
     def _written(self) -> GraphRow:

@@ -16,16 +16,16 @@ if TYPE_CHECKING:
 
 
 class Grower(Protocol):
-    """Who writes what an attempt adds. Raises Interrupted if the attempt is over."""
+    """Writes the nodes that an attempt adds. Raises Interrupted if the attempt is over."""
 
     def extend(self, context: Context, addition: GraphAddition) -> None: ...
 
 
 class Growth(Adding):
-    """Nodes that a handler adds to its graph, at the end of the block, in one transaction.
+    """The nodes that a handler adds to its graph: written in one transaction as the block ends.
 
-    A node of a name that exists is found and not added again, so a later attempt adds what
-    is missing. Nothing is written if the block raises. ``row`` is the row of the graph.
+    A node whose name exists already is not added again, so a later attempt adds only the
+    missing ones. Nothing is written if the block raises. ``row`` is the row of the graph.
     """
 
     def __init__(
@@ -34,7 +34,7 @@ class Growth(Adding):
         super().__init__(graph.created_by)
         self.row = graph
         self._context, self._grower, self._taken = context, grower, taken
-        # Two handlers of one graph are not to find each other's nodes.
+        # With a prefix, two handlers of one graph never generate the same name.
         self._own, self._prefix = node.name, f"{node.name}/"
         self._is_written = False
 
@@ -77,28 +77,29 @@ class Growth(Adding):
         return name in self._nodes or name in self._taken
 
     def _check_before(self, names: list[str]) -> None:
-        """The store knows which there are."""
+        """Accept all names: the store checks that these nodes exist."""
 
 
 class Growing:
-    """The graph of a Context. An attempt that adds nothing has nothing made for it."""
+    """The part of Context that adds nodes to its graph; it costs nothing until it is used."""
 
     _grower: Grower | None = None
-    # The names of the nodes that this attempt has added, or found.
+    # The names of the nodes that this attempt has added, or found there.
     _taken: set[str] | None = None
 
     @property
     def undoes(self) -> NodeResult | None:
-        """The node that this Instance undoes: its ``name`` and ``output``; None for all others."""
+        """The node that this Instance undoes, with ``name`` and ``output``; else None."""
         return undone_by(self.key[0])  # type: ignore[attr-defined]
 
     def graph(self) -> Growth:
-        """Add nodes to the graph of this Instance: they are written at the end of a block.
+        """Add nodes to the graph of this Instance; the end of the ``with`` block writes them.
 
-        ``g.add()`` and ``g.map()`` are as in :class:`Graph`, with ``before=``: the names of nodes
-        that wait for this one, and then for the new ones too. A new node that comes ``after``
-        nothing is due at once. Of a transactional Type they are written with its end.
-        Raises InvalidGraph, GraphClosed, and what ``enqueue()`` does.
+        ``g.add()`` and ``g.map()`` are as in :class:`Graph`, and also take ``before=``: the names
+        of nodes that wait for this Instance, and from then on for the new nodes too. A new node
+        without ``after`` is due at once. If the Type is transactional, the nodes are written
+        together with the end of the attempt.
+        Raises InvalidGraph, GraphClosed, and whatever ``enqueue()`` raises.
         """
         context: Context = self  # type: ignore[assignment]
         node = node_of(context.key[0])

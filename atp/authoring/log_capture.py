@@ -7,16 +7,16 @@ from ..conf import settings
 from .context import Context
 from .log_text import describe
 
-# Beside ATP's own: what django.tasks and its backport log of each attempt is in the log as events.
+# Ignored, as ATP's own loggers are: what these log of each attempt is in its log as events.
 _KNOWN = ("django.tasks", "django_tasks")
 
 
 class LogCapture(logging.Handler):
-    """Writes the records that a handler logs into its Instance's log.
+    """A logging handler that writes what a task's handler logs into the log of its Instance.
 
     ``context`` is the Context of the attempt that runs, None between two attempts.
-    ``is_of_attempt()`` tells whether the thread that logs is one of it, and ``on_stray(level,
-    text)`` takes the records of threads that an earlier attempt has left behind.
+    ``is_of_attempt()`` tells whether the current thread belongs to that attempt.
+    ``on_stray(level, text)`` takes the records of threads that an earlier attempt left behind.
     """
 
     def __init__(

@@ -12,7 +12,7 @@ def clean(text: str) -> str:
 
 
 def shorten(text: str) -> str:
-    """Cut text that is too long for the log in its middle, which matters least."""
+    """Cut out the middle of text that is too long for the log: the middle matters least."""
     limit = settings.MAX_LOG_MESSAGE
     if len(text) <= limit:
         return text
@@ -21,13 +21,13 @@ def shorten(text: str) -> str:
 
 
 def words(error: BaseException) -> str:
-    """Return the message of an exception, "" if it is empty; its class if it gives none."""
+    """Return the message of an exception, which may be ""; its class if it cannot be read."""
     text = facts.text(error)
     return clean(shorten(facts.name(error) if text is None else text))
 
 
 def describe(error: BaseException) -> str:
-    """Return an exception with its traceback as text for the log; the last line names it."""
+    """Return an exception with its traceback for the log; the last line names the exception."""
     named = f"{facts.name(error)}: {words(error)}".removesuffix(": ")
     try:
         lines = traceback.format_exception(type(error), error, facts.trace(error))

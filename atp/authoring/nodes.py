@@ -1,4 +1,4 @@
-"""The nodes of a graph that is being written, their results, and what undoes them."""
+"""The nodes of a graph that is being written, their results, and their undos."""
 
 from __future__ import annotations
 
@@ -46,19 +46,19 @@ class GraphNodes(Sequence[GraphNode]):
         return GraphNode(self.graph, self.names[index])
 
 
-# A Type, which is called with the arguments of the node; or a Type and its own arguments.
+# A Type, which gets the arguments of the node; or a tuple of a Type and its own arguments.
 UndoLike = Any
-# Options that say when it is due, or that it is the only one: it is due when the graph failed.
+# Options that an undo cannot have: it runs once, when the graph has failed.
 _REFUSED = ("identifier", "run_after", "start_before", "unique", "on_finished", "on_failed")
 # A node, or the name of one.
 NodeLike = GraphNode | GraphNodes | str
 
 
 def result(node: NodeLike) -> Result:
-    """Return what stands for the output of a node in the inputs of others.
+    """Return a placeholder for the output of a node, to be used in the inputs of other nodes.
 
-    ``result(scene)["tiles"][0]`` is a part of it. Of the nodes of ``map()`` it is the list of
-    their outputs, in order. The handler is given the output itself.
+    Their handlers get the output itself. ``result(scene)["tiles"][0]`` stands for a part of it.
+    For the nodes of ``map()`` the placeholder stands for the list of their outputs, in order.
     """
     if isinstance(node, GraphNodes):
         return Result(node.names, is_list=True)
@@ -68,7 +68,10 @@ def result(node: NodeLike) -> Result:
 def planned_undo(
     undo: UndoLike, args: Sequence[Any], kwargs: Mapping[str, Any], by: str
 ) -> PlannedUndo | None:
-    """Return what undoes a node that has these arguments. Raises InvalidGraph, InvalidInputs."""
+    """Return the planned undo of a node with these arguments; None if it has none.
+
+    Raises InvalidGraph or InvalidInputs.
+    """
     if undo is None:
         return None
     type: TaskType = undo

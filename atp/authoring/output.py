@@ -1,4 +1,4 @@
-"""Output: an answer of a handler with a content type of its own."""
+"""Output: text or bytes that a handler returns with a content type."""
 
 import re
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ _CONTENT_TYPE = re.compile(r"(?=.{3,127}\Z)[\w!#$&^.+-]+/[\w!#$&^.+-]+(;[ -~]*)?
 
 @dataclass(frozen=True)
 class Output:
-    """The return value of a handler that answers with text or bytes of a content type.
+    """The return value of a handler that returns text or bytes with a content type.
 
     ``content`` is str or bytes. Without ``content_type`` text is
     ``text/plain`` and bytes are ``application/octet-stream``.

@@ -25,7 +25,7 @@ from . import retrying
 
 @dataclass(frozen=True)
 class Setting:
-    """Stands for "whatever the settings say when it is used"."""
+    """A default that is read from ``settings.ATP`` when it is used."""
 
     name: str
 
@@ -90,7 +90,7 @@ _MOST, _MOST_STEPS = 1_000_000, 100
 
 
 def check_handler(identifier: str, handler: Any) -> None:
-    """Refuse what cannot be run as a handler, before every attempt of it fails."""
+    """Refuse a handler that could never run. Raises InvalidType or InvalidInputs."""
     if not inspect.isfunction(handler):
         raise InvalidType(f"task_type({identifier!r}): a handler is a function, not {handler!r}.")
     for is_kind, kind, advice in _NO_HANDLERS:
@@ -104,7 +104,7 @@ def check_handler(identifier: str, handler: Any) -> None:
 
 _COLLECT = "Return a list of all that it yields, or loop over the generator in a handler."
 
-# What calls without running a line: how to tell, its name, and what to do instead.
+# Functions whose call runs none of their lines: the test, the name of the kind, and advice.
 _NO_HANDLERS = (
     (inspect.isasyncgenfunction, "an asynchronous generator", _COLLECT),
     (inspect.isgeneratorfunction, "a generator", _COLLECT),
@@ -133,7 +133,7 @@ def _check_formerly(told: str, identifier: str, names: Any) -> None:
 
 
 def check_values(told: str, parameters: Mapping[str, Any]) -> None:
-    """Check parameters by name; ``told`` names where they are said. Raises InvalidType."""
+    """Check parameters by name; messages begin with ``told``. Raises InvalidType."""
     for name, value in parameters.items():
         if name not in KNOWN:
             raise InvalidType(f"{told} has no parameter {name!r}.{did_you_mean(name, KNOWN)}")
@@ -218,14 +218,14 @@ def _check_count(told: str, name: str, value: Any) -> None:
 
 @cache
 def registration_of(identifier: str, handler: str, serializer: str, *values: Any) -> Registration:
-    """Return parameters as they are to be registered; the last of ``values`` are the hooks."""
+    """Return a Type's Registration. ``values`` are those of PARAMETERS, and last the hooks."""
     *values, hooks = values
     given = {
         name: getattr(settings, value.name) if isinstance(value, Setting) else value
         for name, value in zip(PARAMETERS, values, strict=True)
     }
     if isinstance(given["backoff"], tuple):
-        # In steps only daemons know them: the row tells the first and the longest.
+        # Only daemons know the steps: the row has the first delay and the longest.
         given["backoff"], given["backoff_max"] = given["backoff"][0], max(given["backoff"])
     for name in DURATIONS:
         given[name] = seconds(given[name])
@@ -242,7 +242,7 @@ def registration_of(identifier: str, handler: str, serializer: str, *values: Any
 
 
 def _forget_settings(*, setting: str, **kwargs: Any) -> None:
-    """Tests change settings."""
+    """Forget all Registrations: a test has changed a setting."""
     registration_of.cache_clear()
 
 

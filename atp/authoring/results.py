@@ -9,7 +9,7 @@ from ..verbs.graphs import NodeResult, results_of
 
 
 class Results:
-    """What other nodes of the same graph have returned, by their names."""
+    """The outputs of other nodes of the same graph, by the names of the nodes."""
 
     def __init__(self, instance: int) -> None:
         self._instance = instance
@@ -20,12 +20,12 @@ class Results:
         return self.node(name).value
 
     def node(self, name: str) -> NodeResult:
-        """Return the state of a node, its reason, and its output. Raises NoResult."""
+        """Return a node's state, its reason and its output. Raises NoResult if there is no node."""
         self.read([name])
         return self._found[name]
 
     def read(self, names: list[str]) -> None:
-        """Read the results of these nodes in one query. Raises NoResult if one is no node."""
+        """Read the results of these nodes in one query. Raises NoResult if one does not exist."""
         missing = [name for name in names if name not in self._found]
         if not missing:
             return
@@ -35,7 +35,7 @@ class Results:
                 raise NoResult(f"There is no node {name!r} in a graph with this Instance.")
 
     def resolved(self, inputs: Any) -> Any:
-        """Return inputs with each Result replaced by what it stands for. Raises NoResult."""
+        """Return inputs with each Result replaced by its output. Raises NoResult."""
         found = results_in(inputs)
         if not found:
             return inputs

@@ -1,7 +1,7 @@
-"""What exceptions of a handler stand for: ``retry_on``, ``fatal_on`` and ``downstream_errors``.
+"""The meaning of a handler's exceptions: ``retry_on``, ``fatal_on`` and ``downstream_errors``.
 
-As ``autoretry_for`` and ``dont_autoretry_for`` of Celery, ``retry_on`` and ``discard_on`` of
-Rails' Active Job.
+Celery has ``autoretry_for`` and ``dont_autoretry_for`` for this, and Rails' Active Job has
+``retry_on`` and ``discard_on``.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _DOTTED = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*")
 
 
 def check_downstream(told: str, name: Any) -> None:
-    """Raise InvalidType unless it is the name of a downstream."""
+    """Raise InvalidType unless ``name`` may be the name of a downstream."""
     if not is_identifier(name):
         raise InvalidType(
             f"{told}: downstream={name!r}: the name of a downstream is 1 to 200 letters, digits, "
@@ -41,12 +41,12 @@ def check_downstream(told: str, name: Any) -> None:
 
 
 def entries(given: Any) -> tuple[Named, ...]:
-    """Return what a parameter names, one or several, as a tuple."""
+    """Return the exceptions that a parameter names as a tuple: it may name one or several."""
     return tuple(given) if isinstance(given, (list, tuple, set, frozenset)) else (given,)
 
 
 def plain(parameters: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a Type's parameters with their lists as tuples, and steps of backoff in seconds."""
+    """Return a Type's parameters with lists as tuples, and the steps of backoff as timedeltas."""
     given = dict(parameters)
     given |= {name: entries(given[name]) for name in NAMES if name in given}
     given["formerly"] = tuple(given.get("formerly", ()))
@@ -56,7 +56,10 @@ def plain(parameters: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def check(told: str, parameters: Mapping[str, Any]) -> None:
-    """Check what is declared. What a dotted name names is looked up later. Raises InvalidType."""
+    """Check the exceptions that a Type declares. Raises InvalidType.
+
+    Dotted names are not imported here: a handler's error and the system check look them up.
+    """
     given = {name: entries(parameters[name]) for name in NAMES if name in parameters}
     for name, named in given.items():
         if not named:
@@ -107,13 +110,13 @@ def why_not(task_type: TaskType, error: BaseException) -> str:
 
 
 def is_downstreams(task_type: TaskType, error: BaseException) -> bool:
-    """Whether an exception is one by which the Type's downstream fails."""
+    """Whether an exception means that the Type's downstream has failed."""
     named = (Unavailable, *task_type.downstream_errors)
     return any(_is_of(error, each) for each in named)
 
 
 def problems(task_type: TaskType) -> Iterator[str]:
-    """Yield what is wrong with the names that a Type declares: those that name no exception."""
+    """Yield a sentence about each dotted name of a Type that names no exception."""
     for name in NAMES:
         for named in getattr(task_type, name):
             if _class_of(named) is None:
@@ -121,7 +124,7 @@ def problems(task_type: TaskType) -> Iterator[str]:
 
 
 def name_of(named: Named) -> str:
-    """Return the name of an exception as it is told: without a module if it is Python's own."""
+    """Return the name of an exception for messages; one of Python's own gets no module."""
     if isinstance(named, str):
         return named
     module = named.__module__
@@ -129,7 +132,7 @@ def name_of(named: Named) -> str:
 
 
 def _is_of(error: BaseException, named: Named) -> bool:
-    """Whether an exception, or the one that is alone in it as in a group, is of that class."""
+    """Whether an exception, or the only one in an exception group, is of the named class."""
     found = _class_of(named)
     return found is not None and any(
         facts.is_a(each, found) for each in (error, facts.alone(error))
@@ -137,7 +140,7 @@ def _is_of(error: BaseException, named: Named) -> bool:
 
 
 def _class_of(named: Named) -> type[BaseException] | None:
-    """Return the class; None if there is none."""
+    """Return the class of a named exception; None if it cannot be found."""
     return _found(named) if isinstance(named, str) else named
 
 

@@ -8,18 +8,19 @@ from .task_type import TaskType
 
 
 def schedule(identifier: str, type: TaskType, **given: Any) -> ScheduleSpec:
-    """Declare that Instances of a Type are enqueued at certain times.
+    """Declare a schedule: daemons enqueue Instances of a Type at certain times.
 
-    Either ``cron``, five fields or a nickname as "@daily", or ``every``, a timedelta or
+    Give either ``cron``, five fields or a nickname as "@daily", or ``every``, a timedelta or
     seconds, aligned to the Unix epoch. ``timezone`` is that of the cron expression, by
-    default the project's. ``inputs`` are keyword arguments of the handler; a parameter
-    ``slot`` of the handler gets the time of the slot.
+    default the project's. ``inputs`` are keyword arguments of the handler. If the handler has
+    a parameter ``slot``, it gets the time of the slot.
 
-    ``missed`` is what is done about slots that nobody planned within ``late_after`` (60 s), as
-    when all daemons were down: "skip" runs none of them, "one" the newest, "all" the newest
-    ``most`` (100) that are not older than ``window`` (a day). ``overlap`` is what is done while
-    the last Instance has not ended: "allow" runs another beside it, "skip" skips the slot.
-    ``jitter`` delays each slot by up to that, by a hash of the slot. ``priority`` and
+    ``missed`` decides about slots that nobody planned within ``late_after`` (60 s), for example
+    because all daemons were down: "skip" runs none of them, "one" the newest, "all" the newest
+    ``most`` (100) that are not older than ``window`` (a day). ``overlap`` decides about a slot
+    while the last Instance has not ended: "allow" runs another beside it, "skip" skips the slot,
+    "queue" waits for its end, "cancel" cancels it and waits for its end. ``jitter`` is the
+    longest delay of a slot; a hash of the slot determines the delay. ``priority`` and
     ``collection`` are those of the Instances.
 
     Raises InvalidSchedule, or InvalidInputs.

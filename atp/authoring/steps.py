@@ -34,7 +34,7 @@ R = TypeVar("R")
 
 
 class Keeper(Protocol):
-    """Where the checkpoints of an attempt are kept. Raises Interrupted if the attempt is over."""
+    """Keeps the checkpoints of an attempt. Raises Interrupted if the attempt is over."""
 
     def find(self, context: Context, name: str) -> Checkpoint | None: ...
 
@@ -52,7 +52,7 @@ class Keeper(Protocol):
 
 
 class Asleep(Interrupted):
-    """Raised by ``context.sleep()``: the attempt ends here, and the next goes on from here.
+    """Raised by ``context.sleep()``: the attempt ends, and the next one goes on from there.
 
     ``after`` is the rest of the sleep, in seconds.
     """
@@ -63,7 +63,7 @@ class Asleep(Interrupted):
 
 
 class TransactionalStep:
-    """A step in its block: whether it ``is_done``, and its ``result``, which the block may set."""
+    """The step of a ``step_in_transaction()`` block, which asks ``is_done`` and sets ``result``."""
 
     def __init__(self, found: Checkpoint | None) -> None:
         self._is_done = found is not None and found.is_done
@@ -72,13 +72,13 @@ class TransactionalStep:
 
     @property
     def is_done(self) -> bool:
-        """Whether an earlier attempt has done it: then its writes and ``result`` are there."""
+        """Whether an earlier attempt has committed this step, with its writes and ``result``."""
         self.is_checked = True
         return self._is_done
 
 
 class Stepping:
-    """The steps of a Context. An attempt that uses none has nothing made for it."""
+    """The part of Context that runs steps; it costs nothing until it is used."""
 
     _keeper: Keeper | None = None
     _steps: set[str] | None = None
@@ -86,13 +86,13 @@ class Stepping:
     def step(
         self, name: str, function: Callable[..., R], *args: Any, key: object = None, **kwargs: Any
     ) -> R:
-        """Call ``function(*args, **kwargs)`` and keep its result, under this name.
+        """Call ``function(*args, **kwargs)`` and keep its result under this name.
 
-        A later attempt is given the result, and does not call the function. Names count, not
-        order; ``key`` tells the rounds of a loop apart. A crash between the end of the
-        function and the commit of its result makes a later attempt repeat it, and the log
-        says so. Raises DoubledStep, StepInTransaction, and UnusableResult if the result
-        cannot be serialized or is larger than ``ATP["MAX_STEP_SIZE"]`` (bytes).
+        A later attempt gets that result and does not call the function. A step is found by its
+        name, in any order; ``key`` tells the rounds of a loop apart. After a crash between the
+        end of the function and the commit of its result, a later attempt calls the function
+        again, and the log says so. Raises DoubledStep, StepInTransaction, and UnusableResult if
+        the result cannot be serialized or is larger than ``ATP["MAX_STEP_SIZE"]`` (bytes).
         """
         name, keeper, context = self._begin(name, key)
         found = keeper.begin(context, name)
@@ -120,10 +120,10 @@ class Stepping:
     ) -> Any:
         """Commit what ``function(*args, **kwargs)`` writes together with its checkpoint (G17).
 
-        What it writes to the queue's database is there exactly once, or not at all. Without
-        a function it is a context manager of a block that has to ask ``if not
-        step.is_done:`` and may set ``step.result``. Raises as :meth:`step` does, and
-        UncheckedStep if a block has not asked; then nothing is written.
+        Its writes to the queue's database happen exactly once, or not at all. Without a
+        function this returns a context manager. Its block has to ask ``if not step.is_done:``
+        and may set ``step.result``. Raises as :meth:`step` does, and UncheckedStep if the block
+        did not ask; then nothing is written.
         """
         name, keeper, context = self._begin(name, key)
         block = _block(keeper, context, name)
@@ -137,11 +137,12 @@ class Stepping:
     def sleep(
         self, duration: timedelta | float, *, name: str = "sleep", key: object = None
     ) -> None:
-        """End this attempt, and go on from here in another when ``duration`` (seconds) is over.
+        """End this attempt; another goes on from here when ``duration`` (seconds) is over.
 
-        No worker is held meanwhile, and no budget is spent. Steps are kept, so the next
-        attempt comes here again, and returns. The time counts from the first call, also
-        after a crash or a redrive. A second sleep needs another ``name``, or a ``key``.
+        Meanwhile this takes no worker, and it spends no budget. Steps keep their results, so
+        the next attempt comes to this call again, which then returns. The time counts from the
+        first call, even after a crash or a redrive. A second sleep needs another ``name``, or a
+        ``key``.
         """
         seconds = duration.total_seconds() if isinstance(duration, timedelta) else float(duration)
         if not 0 < seconds <= LONGEST_DELAY:
@@ -153,7 +154,7 @@ class Stepping:
             raise Asleep(attempt_messages.asleep(name), after=found.left)
 
     def _begin(self, name: str, key: object) -> tuple[str, Keeper, Context]:
-        """Return the whole name of a step, which is new in this attempt, and who keeps it."""
+        """Return the full name of a new step, its keeper, and this Context."""
         if key is not None:
             name = f"{name}[{key}]"
         try:
@@ -174,7 +175,7 @@ class Stepping:
 def _kept(
     keeper: Keeper, context: Context, name: str, value: Any, took: timedelta | None = None
 ) -> Any:
-    """Keep a result; returns it as later attempts will be given it."""
+    """Keep a result, and return it as later attempts will get it. Raises UnusableResult."""
     try:
         payload = codec.encode(
             value,
@@ -213,7 +214,7 @@ def _see_that_it_is_checked(step: TransactionalStep, name: str) -> None:
 
 
 class _Unkept:
-    """Where no daemon runs the handler: nothing is kept, every step is new, and a sleep is over."""
+    """The Keeper without a daemon: it keeps nothing, every step is new, a sleep returns at once."""
 
     def find(self, context: Context, name: str) -> None:
         return None

@@ -15,9 +15,9 @@ from ..conf import settings
 def open_file(
     file: str | Path | bytes | bytearray | memoryview | IO[bytes], name: str | None = None
 ) -> tuple[str, File]:
-    """Return the name of a path, bytes or a binary file object, and Django's File of it.
+    """Return a name, and Django's File of a path, of bytes or of a binary file object.
 
-    A given ``name`` goes before the file's own. Raises ValueError if there is none.
+    ``name``, if given, replaces the file's own. Raises ValueError if there is no name.
     """
     if isinstance(file, (bytes, bytearray, memoryview)):
         opened: File = ContentFile(bytes(file))

@@ -44,7 +44,7 @@ A = TypeVar("A", bound=adapting.Adapter)
 
 @dataclass(frozen=True, kw_only=True)
 class TaskType(Generic[P, R]):
-    """A Type as it is declared: a handler, its parameters, and how to enqueue it.
+    """A declared Type: a handler, its parameters, and the methods that enqueue it.
 
     Calling it calls the handler, for tests and for handlers that share code.
     """
@@ -83,7 +83,7 @@ class TaskType(Generic[P, R]):
     do_not_call_in_templates = True
 
     if TYPE_CHECKING:
-        # Any context will do: that of a test is its own.
+        # Any context will do: a test may make its own.
         def __call__(self, context: Any, /, *args: P.args, **kwargs: P.kwargs) -> R: ...
 
     else:
@@ -101,7 +101,7 @@ class TaskType(Generic[P, R]):
 
     @property
     def signatures(self) -> binding.Signatures:
-        """The same, and what is plain about it: see :func:`.binding.plain_of`."""
+        """The same signature, and the result of :func:`.binding.plain_of` for it."""
         return binding.signatures_of(self.handler)
 
     @property
@@ -111,15 +111,15 @@ class TaskType(Generic[P, R]):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Its identifier, and those that it had formerly."""
+        """The identifier of this Type, and its former identifiers."""
         return self.identifier, *self.formerly
 
     def adapt(self, function: A) -> A:
-        """Declare how inputs that do not fit the handler any more are made to fit: a decorator.
+        """Declare a function that adapts inputs which no longer fit the handler: a decorator.
 
-        The function is given the stored inputs, a dict of arguments, and returns those for the
-        handler of today. Several are called in the order of their declaration, each with what
-        the one before has returned, until the inputs fit. Raises InvalidType.
+        The function gets the stored inputs, a dict of arguments, and returns inputs for the
+        current handler. Several functions are called in the order of their declaration, each
+        with the result of the one before, until the inputs fit. Raises InvalidType.
         """
         adapting.check_adapter(self.identifier, function)
         self.adapters.append(function)
@@ -127,7 +127,7 @@ class TaskType(Generic[P, R]):
 
     @property
     def as_called(self) -> bool:
-        """Whether the inputs keep which arguments were given by position: its handler says so."""
+        """Whether stored inputs keep which arguments came by position; the handler decides."""
         return getattr(self.handler, "as_called", False)
 
     @property
@@ -142,18 +142,18 @@ class TaskType(Generic[P, R]):
 
     @property
     def backoff_steps(self) -> tuple[timedelta, ...]:
-        """The delays before its retries, of which the last repeats; empty where they double."""
+        """The delays before retries, where the last repeats; empty if the delay doubles instead."""
         return self.backoff if isinstance(self.backoff, tuple) else ()
 
     def using(self, **changes: Unpack[OptionValues]) -> TaskType[P, R]:
-        """Return this Type with other :class:`Options` for what is enqueued through it."""
+        """Return this Type with other :class:`Options`, for Instances enqueued through it."""
         given: OptionValues = hooking.of_options(changes)  # type: ignore[assignment]
         return replace(self, options=self.options.using(**given))
 
     def enqueue(self, /, *args: P.args, **kwargs: P.kwargs) -> Instance:
         """Enqueue one Instance with these inputs and return it, ACCEPTED.
 
-        It is part of the caller's transaction. Raises InvalidInputs, NotSerializable,
+        The enqueue is part of the caller's transaction. Raises InvalidInputs, NotSerializable,
         TooLarge, InvalidOption, DuplicateIdentifier or QueueFull.
         """
         return enqueueing.enqueue(self, *args, **kwargs)
@@ -181,14 +181,14 @@ class TaskType(Generic[P, R]):
         *,
         identifiers: Iterable[str | None] | None = None,
     ) -> Sequence[Instance]:
-        """Enqueue one Instance for each of ``inputs``, all or none; returns them in order.
+        """Enqueue one Instance for each of ``inputs``, all or none; return them in order.
 
-        Each is a mapping of arguments, or a tuple of them. ``identifiers`` gives each its own.
+        Each input is a mapping or a tuple of arguments. ``identifiers`` has one for each Instance.
         """
         return enqueueing.enqueue_many(self, inputs, identifiers=identifiers)
 
     def registration(self) -> Registration:
-        """Return the parameters as they are to be registered, settings filled in."""
+        """Return the parameters to register, with the values of the settings filled in."""
         found = registration_of(*self._said, declared_hooks.of(self))
         own = self.options.hooks
         if not own:
@@ -209,28 +209,28 @@ def task_type(
     """Declare the decorated function as the handler of a Type.
 
     Parameters (RFC 14's, and the retries of Dropbox ATF): ``timeout``, ``max_restarts``,
-    ``max_retries``, ``backoff``, ``backoff_max``, ``retention`` and ``serializer``; times in
-    seconds or as timedeltas, ``timeout`` and ``retention`` may be None, for never and for ever.
-    With ``retention=0`` nothing is kept of what FINISHED. ``max_memory`` is for an attempt, as
-    "512MiB" or in bytes, None for no limit. The default of each is in ``settings.ATP``.
-    ``backoff`` may be a list of delays, the last repeats. With ``retry_on`` only these exceptions
-    are worth a retry, with ``fatal_on`` these are not. ``downstream`` names the service that it
-    calls, which fails with ``downstream_errors``. With ``keep_processes`` what an attempt
-    leaves running lives on until its worker ends; ``cancel_grace`` is the time between asking to
-    cancel a running attempt and killing it.
+    ``max_retries``, ``backoff``, ``backoff_max``, ``retention`` and ``serializer``. Times are
+    seconds or timedeltas; ``timeout`` and ``retention`` may be None, for never and for ever.
+    With ``retention=0`` no FINISHED Instance is kept. ``max_memory`` limits one attempt, as
+    "512MiB" or in bytes; None is no limit. The default of each is in ``settings.ATP``.
+    ``backoff`` may be a list of delays; the last repeats. ``retry_on`` lists the only exceptions
+    worth a retry, ``fatal_on`` those that are not. ``downstream`` names the service that the
+    handler calls; ``downstream_errors`` are the exceptions by which it fails. With
+    ``keep_processes`` processes that an attempt leaves behind live until its worker ends.
+    ``cancel_grace`` is the time between asking to cancel a running attempt and killing it.
     ``priority``, ``collection`` and ``exact`` become the defaults of :class:`Options`.
-    ``on_finished`` and ``on_failed`` are hooks: a Type, or several in a list, of which an Instance
-    is enqueued with each such end; a tuple of a Type and a mapping gives it inputs of its own.
+    ``on_finished`` and ``on_failed`` are hooks: a Type, or a list of Types. Each such end enqueues
+    an Instance of each. A tuple of a Type and a mapping gives that Type inputs of its own.
 
     ``max_running``, ``rate``, ``burst`` and ``weight`` are limits over all daemons, until an
     operator sets others: see :func:`atp.queue.limit`; ``max_running_per_collection`` limits each
-    of its lanes. An enqueue raises QueueFull if ``max_waiting`` wait and the oldest due one has
-    waited longer than ``max_wait``; with ``exact`` not one more is let in. ``formerly`` names the
-    Types that this one was called before: the handler runs what waits under those names, too.
+    lane. An enqueue raises QueueFull if ``max_waiting`` Tasks wait and the oldest due one has
+    waited longer than ``max_wait``; with ``exact`` it never lets in one more. ``formerly`` lists
+    former identifiers of the Type: the handler also runs Tasks that wait under those.
 
-    With ``transactional=True`` the handler runs in a transaction on the default database, and
-    what it writes there is committed together with its Response and FINISHED, or not at all
-    (G7); so the queue has to be there. Where both have another: ``transactional="alias"``.
+    With ``transactional=True`` the handler runs in a transaction on the default database. Its
+    writes there are committed together with its Response and FINISHED, or not at all (G7), so
+    the queue has to be there. If both are on another database: ``transactional="alias"``.
 
     Raises InvalidType.
     """

@@ -1,4 +1,4 @@
-"""ATPBackend: what ``django.tasks`` asks of a backend."""
+"""ATPBackend: the backend by which ``django.tasks`` uses ATP."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 
 
 class ATPBackend(BaseTaskBackend):
-    """Runs tasks of ``django.tasks`` by atpd: each function is a Type, each enqueue an Instance.
+    """Lets atpd run tasks of ``django.tasks``: a function is a Type, an enqueue an Instance.
 
-    ``OPTIONS`` are parameters of Types, for tasks that state none; ``types``, the same by
-    pattern of the tasks' paths; and ``modules``, whose tasks daemons are to know beside those
-    in ``tasks.py`` of installed apps.
+    ``OPTIONS`` has the parameters of Types for tasks that state none. Its key ``types`` has
+    parameters by patterns of the tasks' paths. Its key ``modules`` names modules with tasks:
+    daemons import these beside ``tasks.py`` of installed apps.
     """
 
     task_class = ATPTask
@@ -51,12 +51,12 @@ class ATPBackend(BaseTaskBackend):
         return declaring.declare(task, self.given)
 
     def enqueue(self, task: Any, args: Any, kwargs: Any) -> Any:
-        """Enqueue a call, in the caller's transaction; returns its result, READY.
+        """Enqueue a call in the caller's transaction, and return its result: READY if it is new.
 
-        Raises InvalidTask; a TypeError for arguments that JSON has no types for, or that do not
-        fit the function (InvalidInputs); TooLarge, and DuplicateIdentifier.
+        Raises InvalidTask, TooLarge and DuplicateIdentifier. Raises a TypeError for arguments
+        that JSON has no types for, or that do not fit the function (InvalidInputs).
         """
-        # Late: models cannot be imported before there are apps.
+        # Imported here: models cannot be imported before the apps are loaded.
         from .. import queue
         from . import results
 
@@ -73,16 +73,16 @@ class ATPBackend(BaseTaskBackend):
         return result
 
     def get_result(self, result_id: Any) -> Any:
-        """Return the result of this id, from any process. Raises TaskResultDoesNotExist.
+        """Return the result with this id, from any process. Raises TaskResultDoesNotExist.
 
-        It is told from the queue; the task is the one that this process declares.
+        The result is read from the queue; its task is the one that this process declares.
         """
         from . import results
 
         return results.find(result_id, self.alias)
 
     def check(self, **kwargs: Any) -> Iterator[CheckMessage]:
-        """Yield what is wrong with the entry in TASKS."""
+        """Yield the problems with this backend's entry in TASKS."""
         return checks.messages(self.alias, self.queues, self.given)
 
     def _refuse_wrong_options(self) -> None:
@@ -91,5 +91,5 @@ class ATPBackend(BaseTaskBackend):
 
 
 def _with(task_type: TaskType, options: Any) -> TaskType:
-    # That is a parameter of the Type, which a task does not say anew.
+    # ``exact`` is a parameter of the Type, which the options of a task do not have.
     return replace(task_type, options=replace(options, exact=task_type.options.exact))

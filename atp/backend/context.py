@@ -1,4 +1,4 @@
-"""ATPTaskContext: the context of a task that takes one, with ATP's own."""
+"""ATPTaskContext: the context of ``django.tasks`` for a task, with ATP's own context in it."""
 
 from __future__ import annotations
 

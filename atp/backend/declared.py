@@ -21,7 +21,7 @@ class Declared(NamedTuple):
     task_type: TaskType
 
 
-# By the identifier of the Type, which is the path of the task's function.
+# The key is the identifier of the Type, which is the path of the task's function.
 _declared: dict[str, Declared] = {}
 
 
@@ -36,14 +36,14 @@ def paths() -> list[str]:
 
 
 def add(path: str, task: Any, task_type: TaskType) -> None:
-    """Note a task, and the Type that has been made of it."""
+    """Keep a task, and the Type that was made of it."""
     _declared[path] = Declared(task, task_type)
 
 
 def as_enqueued(task: Any, **facts: Any) -> Any:
-    """Return a task as it was declared, but with these values, for a result.
+    """Return a copy of a declared task with these values, for a result.
 
-    It is not validated again: what was enqueued is there, whatever the settings say today.
+    The copy is not validated: its Instance exists, whatever the settings say today.
     """
     made = object.__new__(type(task))
     for each in fields(task):

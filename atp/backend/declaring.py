@@ -1,4 +1,4 @@
-"""Declaring tasks: each becomes a Type, which is named by the path of its function."""
+"""Declaring tasks: each becomes a Type, whose identifier is the path of the task's function."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def declare(task: Any, options: BackendOptions) -> TaskType:
-    """Return the Type of a task; declares it, if its function has none yet.
+    """Return the Type of a task; declare the Type if the task's function has none yet.
 
     Raises the InvalidTask of ``django.tasks``, or ImproperlyConfigured.
     """
@@ -45,7 +45,7 @@ def declare(task: Any, options: BackendOptions) -> TaskType:
 
 
 def _type(task: Any, path: str, parameters: dict[str, Any]) -> TaskType:
-    # Late: models cannot be imported before there are apps, and this module can.
+    # Imported here: unlike this module, models cannot be imported before the apps are loaded.
     from ..authoring.task_type import task_type
     from .running import Attempt
 
@@ -56,7 +56,7 @@ def _type(task: Any, path: str, parameters: dict[str, Any]) -> TaskType:
 
 
 def _handler(task: Any, attempt_of: Callable[..., Any]) -> Callable[..., Any]:
-    """Return the handler of a task: a function with the signature of the task's, and a context."""
+    """Return a handler that calls a task's function: a context, and then the same parameters."""
     function = task.func
 
     if inspect.iscoroutinefunction(function):
@@ -79,7 +79,7 @@ def _handler(task: Any, attempt_of: Callable[..., Any]) -> Callable[..., Any]:
     parameters = list(signature.parameters.values())[int(task.takes_context) :]
     first = inspect.Parameter("_atp_context", inspect.Parameter.POSITIONAL_ONLY)
     handler.__signature__ = signature.replace(parameters=[first, *parameters])  # type: ignore[attr-defined]
-    # django.tasks tells arguments by position from those by name.
+    # The results of django.tasks keep arguments by position apart from those by name.
     handler.as_called = True  # type: ignore[attr-defined]
     return handler
 

@@ -9,9 +9,9 @@ from django.utils.module_loading import import_string
 
 
 def import_modules(entries: dict[str, Any]) -> None:
-    """Import the modules that entries of TASKS name for this backend.
+    """Import the modules that ``OPTIONS["modules"]`` names in each entry of TASKS for ATPBackend.
 
-    One that is not there is left to the system check.
+    A module that does not exist is skipped: the system check reports it.
     """
     from .backend import ATPBackend
     from .options import BackendOptions

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from ..models import Instance, LogRecord
 
-# The ends that are no exception's of the handler.
+# The classes that stand for ends which no exception of the handler caused.
 CLASSES = {
     Reason.STALE: exceptions.Stale,
     Reason.CANCELLED: exceptions.Cancelled,
@@ -23,16 +23,16 @@ CLASSES = {
     Reason.MISSED: exceptions.Missed,
     Reason.UPSTREAM: exceptions.Upstream,
 }
-# Of an attempt that was recorded before the log named classes.
+# The class for an attempt that was recorded before the log named classes.
 _UNKNOWN = "builtins.Exception"
 
 EVENTS = (Event.RETRY, Event.FAIL)
 
 
 def errors_of(instance: Instance, records: Iterable[LogRecord]) -> list[Any]:
-    """Return a TaskError for each attempt that raised, and one for another reason of its end.
+    """Return a TaskError for each attempt that raised, and one if it FAILED for another reason.
 
-    ``records`` are its RETRY and FAIL records, in order.
+    ``records`` are the RETRY and FAIL records of the Instance, in order.
     """
     records = list(records)
     found = raised(records)
@@ -57,14 +57,15 @@ def raised(records: Iterable[LogRecord]) -> list[Any]:
 
 
 def error_of(path: str, message: str) -> Any:
-    """Return a TaskError; what was logged ends like a traceback of Python's, with a new line."""
+    """Return a TaskError; its traceback ends with a newline, as Python's tracebacks do."""
     return TaskError(exception_class_path=path, traceback=f"{message}\n")
 
 
 def _path(record: LogRecord) -> str:
-    """Return the path of the exception's class: the log has its first characters as data.
+    """Return the dotted path of the exception's class.
 
-    The rest of a longer one is in the traceback, at the beginning of the line that names it.
+    ``detail`` has only the first characters of the path. The whole of a longer path is in the
+    traceback, at the beginning of the line that names the exception.
     """
     if len(record.detail) < MAX_DETAIL:
         return record.detail or _UNKNOWN

@@ -1,8 +1,8 @@
 """The packages that define the interface: ``django.tasks`` of Django 6, and its backport.
 
-Both may be in use in one process, as where Wagtail uses the backport on Django 6: they read one
-setting. What is here is Django's own where there is one, and else the backport's; exceptions and
-signals are those of both.
+One process may use both, for example if Wagtail uses the backport on Django 6. Both read the
+setting TASKS. The classes here are Django's own if Django has them, else the backport's.
+Exceptions and signals are those of both.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ normalize_json: Any = (
 
 
 def error(name: str) -> Any:
-    """Return the exception of this name of Django, which is one of the backport's too, if loaded.
+    """Return Django's exception of this name; if the backport is loaded, a subclass of both.
 
     The backport adds "Error" to some of the names.
     """
@@ -65,13 +65,13 @@ def _joined(classes: tuple[type[Exception], ...]) -> type[Exception]:
 
 
 def signals(name: str) -> list[Any]:
-    """Return the signal of this name, of each package that is loaded."""
+    """Return the signals of this name, one of each package that is loaded."""
     return [getattr(module, name) for module in _loaded("signals")]
 
 
 def _loaded(name: str) -> list[ModuleType]:
     modules = [_module(name)]
-    # To import the backport changes classes of Django: only if the project has done that.
+    # Importing the backport changes classes of Django, so only the project may do it first.
     if PACKAGE == OWN and BACKPORT in sys.modules:
         modules.append(import_module(f"{BACKPORT}.{name}"))
     return modules

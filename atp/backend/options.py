@@ -1,4 +1,4 @@
-"""``OPTIONS`` of an entry in the setting TASKS: what they say, and what is wrong with them."""
+"""``OPTIONS`` of an entry in the setting TASKS: their values and their problems."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ KEYS = (*PARAMETERS, "types", "modules")
 
 
 class BackendOptions:
-    """The parameters for tasks that state none: for all, and by pattern of their paths.
+    """The parameters for tasks that state none: for all tasks, and by patterns of their paths.
 
-    ``told`` names the setting. ``problems`` are in words; what is wrong is left out.
+    ``told`` names the setting in messages. ``problems`` are sentences; wrong values are left out.
     """
 
     def __init__(self, told: str, given: Any) -> None:
@@ -38,7 +38,7 @@ class BackendOptions:
         self._read_modules(given.get("modules", ()))
 
     def of(self, path: str) -> dict[str, Any]:
-        """Return the parameters for the task of this path; of two patterns the later one holds."""
+        """Return the parameters for the task with this path; a later pattern overrides others."""
         found = dict(self.defaults)
         for pattern, values in self.patterns.items():
             if fnmatchcase(path, pattern):
@@ -46,7 +46,7 @@ class BackendOptions:
         return found
 
     def unmatched(self, paths: list[str]) -> Iterator[tuple[str, str]]:
-        """Yield each pattern that none of the paths matches, with the closest one as a hint."""
+        """Yield each pattern that matches none of the paths, with a hint at the closest path."""
         for pattern in self.patterns:
             if not any(fnmatchcase(path, pattern) for path in paths):
                 stem = pattern.rstrip("*").rstrip(".")
@@ -66,7 +66,7 @@ class BackendOptions:
         self.patterns[pattern] = self._checked(told, known)
 
     def _checked(self, told: str, values: dict[str, Any]) -> dict[str, Any]:
-        """Return what is right of it."""
+        """Return the valid values, and add the problems with the others to ``problems``."""
         right = {}
         for name, value in values.items():
             try:
@@ -101,7 +101,7 @@ class BackendOptions:
 
 
 def queue_problems(told: str, queues: Any) -> Iterator[str]:
-    """Yield what is wrong with names of queues: each is the name of a collection."""
+    """Yield the problems with names of queues: each has to be valid as a collection."""
     for name in sorted(queues, key=str):
         try:
             check_text("a queue", name, empty=False)

@@ -43,8 +43,8 @@ def find(result_id: Any, backend: str) -> Any:
 def result_of(instance: Instance, backend: str) -> Any:
     """Return the TaskResult of an Instance. Raises TaskResultDoesNotExist.
 
-    That is also raised if this process declares no task for its Type: nothing that the
-    database holds is imported (G14).
+    It is also raised if this process declares no task for the Type: no module that the
+    database names is imported (G14).
     """
     missing = error("TaskResultDoesNotExist")
     found = declared.find(instance.type.identifier)
@@ -80,7 +80,7 @@ def result_of(instance: Instance, backend: str) -> Any:
 
 
 def ready(task: Any, instance: Instance, args: Any, kwargs: Any) -> Any:
-    """Return the TaskResult of an Instance that was enqueued a moment ago."""
+    """Return the TaskResult of a new Instance, without reading the database."""
     return TaskResult(
         task=task,
         id=str(instance.uuid),
@@ -98,14 +98,14 @@ def ready(task: Any, instance: Instance, args: Any, kwargs: Any) -> Any:
 
 
 def local(time: datetime | None) -> datetime | None:
-    """Return a time as Django's ``timezone.now()`` would be: aware only if USE_TZ says so."""
+    """Return a time in the form of Django's ``timezone.now()``: naive if USE_TZ is off."""
     if time is None or project.USE_TZ:
         return time
     return timezone.make_naive(time)
 
 
 def history(instance: int, before: int) -> tuple[Any, list[Any]]:
-    """Return when an Instance was enqueued, and its records of the attempts before this one."""
+    """Return the time when an Instance was enqueued, and its records of earlier attempts."""
     from ..models import Instance
 
     rows = Instance.objects.using(settings.DATABASE)
@@ -135,7 +135,7 @@ def _task(task: Any, instance: Instance, backend: str) -> Any:
 
 
 def _run_after(instance: Instance) -> datetime | None:
-    """Return the time that was asked for, as long as nothing has been tried: later it is gone."""
+    """Return the ``run_after`` of the enqueue; None from the first attempt on, which erases it."""
     if instance.state != State.ACCEPTED or instance.attempt:
         return None
     row = queue.task(instance)

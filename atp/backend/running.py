@@ -25,25 +25,28 @@ if TYPE_CHECKING:
 # The result of each attempt that runs in this process.
 _running: WeakKeyDictionary[Any, RunningResult] = WeakKeyDictionary()
 
-# What the worker does not decide alone, or cannot know.
+# The outcomes that the worker does not decide alone, or cannot know.
 _OPEN = frozenset({Kind.INTERRUPTED, Kind.GONE, Kind.CUT, Kind.SHUT_OUT})
 
 
 class Attempt:
-    """An attempt of a task: what its function is called with, and what it returned."""
+    """An attempt of a task: the arguments and the return value of the task's function."""
 
     def __init__(self, context: Context, args: Any, kwargs: Any) -> None:
         self._context = context
         self._result = _running.get(context) or RunningResult.of(context, args, kwargs)
 
     def arguments(self, args: Any, *, takes_context: bool) -> Any:
-        """Return the arguments by position: the task's context is the first, if it takes one."""
+        """Return the positional arguments: the task's context comes first, if it takes one."""
         if not takes_context:
             return args
         return ATPTaskContext(task_result=self._result, atp=self._context), *args
 
     def returned(self, value: Any) -> Any:
-        """Return the value as ``django.tasks`` normalizes it."""
+        """Note the return value as ``django.tasks`` normalizes it, and return it.
+
+        Raises Unusable if it cannot be normalized.
+        """
         try:
             value = normalize_json(value)
         except (TypeError, ValueError) as error:
@@ -53,7 +56,7 @@ class Attempt:
 
 
 def _started(context: Context, claimed: Claimed, **_: Any) -> None:
-    """A handler is about to be entered."""
+    """Send ``task_started`` for a task: its handler is about to be entered."""
     if declared.find(context.type) is None:
         return
     args, kwargs = binding.unbind(codec.decode(claimed.inputs))
@@ -64,7 +67,7 @@ def _started(context: Context, claimed: Claimed, **_: Any) -> None:
 def _ended(
     context: Context, claimed: Claimed, exception: Any, outcome: outcomes.Outcome, **_: Any
 ) -> None:
-    """A handler has ended: tell it, unless it is tried again, or others decide what it was."""
+    """Send ``task_finished`` for a task that has ended: no retry, and the worker decides alone."""
     result = _running.pop(context, None)
     if result is None or outcome.kind in _OPEN:
         return
@@ -85,7 +88,7 @@ def _ended(
 
 
 def _send(name: str, result: RunningResult) -> None:
-    """Send a signal of each package; a receiver that fails harms no task."""
+    """Send this signal of each package; a receiver that raises does not harm the task."""
     for signal in frameworks.signals(name):
         signal.send_robust(sender=result.sender, task_result=result)
 

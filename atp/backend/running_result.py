@@ -32,10 +32,10 @@ def _late(name: str) -> Any:
 
 
 class RunningResult(TaskResult):
-    """A TaskResult that asks the database only for what nobody knows without.
+    """A TaskResult that reads from the database only the values that the worker does not know.
 
-    Of a first attempt that is the time of its enqueue. An attempt costs no query so, and
-    needs no connection, unless somebody looks.
+    In a first attempt that is the time of the enqueue alone. It is read when somebody asks for
+    it, so an attempt usually costs no query and needs no connection.
     """
 
     enqueued_at = _late("enqueued_at")
@@ -44,14 +44,14 @@ class RunningResult(TaskResult):
     errors = _late("errors")
 
     def __new__(cls, **facts: Any) -> Self:
-        """Its properties need a place from the beginning."""
+        """Make the dict of known values, which the properties need before ``__init__``."""
         result = super().__new__(cls)
         object.__setattr__(result, "known", {})
         return result
 
     @classmethod
     def of(cls, context: Context, args: Any, kwargs: Any) -> Self:
-        """Return the result of the attempt that begins now. ``args`` are without a context."""
+        """Return the result of the attempt that begins now. ``args`` do not have the context."""
         found = declared.find(context.type)
         assert found is not None
         now = timezone.now()
@@ -87,12 +87,12 @@ class RunningResult(TaskResult):
         return type(self.task.get_backend())
 
     def end(self, status: Any, time: datetime) -> None:
-        """Note the end of the task."""
+        """Note the status and the time of the task's end."""
         object.__setattr__(self, "status", status)
         object.__setattr__(self, "finished_at", time)
 
     def look(self) -> None:
-        """Read what is not known yet."""
+        """Read the values that are not known yet from the queue."""
         instance, attempt = self.context_key
         worker, now = self.current
         enqueued_at, before = results.history(instance, attempt)

@@ -13,7 +13,7 @@ from .frameworks import DEFAULT_QUEUE_NAME, Task
 
 
 class Unset(Enum):
-    """Stands for "not given", where None means something."""
+    """The value of a parameter that is not given, since None has a meaning of its own."""
 
     UNSET = "not given"
 
@@ -23,7 +23,7 @@ class Unset(Enum):
 
 UNSET = Unset.UNSET
 
-# What a task has of its own, by other names: queue_name is the collection.
+# What a task of django.tasks has already, with its name there: queue_name is the collection.
 STANDARD = {"priority": "priority", "collection": "queue_name", "run_after": "run_after"}
 # The parameters of a Type that a task may be declared with.
 PARAMETERS = tuple(name for name in KNOWN if name not in STANDARD)
@@ -32,7 +32,7 @@ OPTIONS = tuple(
     name for name in OptionValues.__annotations__ if name not in (*STANDARD, *PARAMETERS)
 )
 
-# Django 6.0 leaves them to its decorator.
+# Django 6.0 has these defaults in its decorator only.
 _DEFAULTS = {
     "priority": 0,
     "backend": "default",
@@ -59,15 +59,15 @@ class ATPTask(_Base):
     """A task that ATP runs.
 
     ``@task(timeout=60, max_retries=3)`` takes the parameters of a Type; :meth:`using` takes the
-    options of an enqueue. What is not given is UNSET.
+    options of an enqueue. A value that is not given is UNSET.
     """
 
     def using(self, **changes: Any) -> Any:
         """Return this task with other values.
 
-        They are those of ``django.tasks``, and ``identifier``, ``existing``, ``unique``,
+        Their names are those of ``django.tasks``, and ``identifier``, ``existing``, ``unique``,
         ``start_before`` and ``created_by`` of :class:`~atp.words.options.Options`. Raises
-        TypeError for others.
+        TypeError for other names.
         """
         own = {name: changes.pop(name) for name in OPTIONS if name in changes}
         for name in changes:

@@ -1,4 +1,4 @@
-"""Annotations of handlers of which no schema can be made."""
+"""The check for annotations of handlers from which no schema can be made."""
 
 from django.core import checks
 from django.core.checks import Tags, register
@@ -9,10 +9,10 @@ from ..verbs.registry import registry
 
 @register(Tags.compatibility, deploy=True)
 def check_contracts(app_configs, **kwargs):
-    """Check that the annotation of each parameter says what JSON it takes.
+    """Report the annotations of handlers from which no JSON Schema can be made.
 
-    It is a hint: such a parameter takes any JSON. With ``--deploy`` only, since a contract of
-    each Type takes a while.
+    The report is a hint: such a parameter takes any JSON. The check runs with ``--deploy``
+    only, since making a contract for each Type takes a while.
     """
     found = []
     for declared in sorted(registry, key=str):

@@ -1,4 +1,4 @@
-"""The folders of published files and of scratch directories."""
+"""The checks of the folders for published files and for scratch directories."""
 
 from django.core import checks
 from django.core.checks import Tags, register
@@ -12,7 +12,7 @@ from .settings import with_valid_settings
 @register(Tags.compatibility)
 @with_valid_settings
 def check_storage(app_configs, **kwargs):
-    """Check that published files and large responses have a place of their own."""
+    """Check that published files and large responses have a folder that can be written."""
     storage = storages[settings.STORAGE]
     if not isinstance(storage, FileSystemStorage):
         return []
@@ -38,7 +38,7 @@ def check_storage(app_configs, **kwargs):
 @register(Tags.compatibility)
 @with_valid_settings
 def check_scratch(app_configs, **kwargs):
-    """Check that SCRATCH_DIR can be written; the daemon may run as another user than the check."""
+    """Check that SCRATCH_DIR can be written by the user of this check; a daemon's may differ."""
     return _check_writable(
         "ATP['SCRATCH_DIR']",
         settings.SCRATCH_DIR,

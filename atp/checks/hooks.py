@@ -1,4 +1,4 @@
-"""Hooks that are declared for Types by pattern."""
+"""The check of hooks that are declared for patterns of Types."""
 
 from django.core import checks
 from django.core.checks import Tags, register

@@ -1,4 +1,4 @@
-"""The middleware and the login page that the pages of ATP need."""
+"""The checks of the middleware and the login page that the pages of ATP need."""
 
 from urllib.parse import urlsplit
 
@@ -32,7 +32,7 @@ def _is_authenticating(name):
         found = import_string(name)
     except ImportError:
         return False
-    # By name: a project need not have Django's users. A function may do anything.
+    # Compared by name: a project need not have Django's users. A function may do anything.
     kinds = getattr(found, "__mro__", ())
     return not kinds or any(f"{k.__module__}.{k.__qualname__}" == _AUTHENTICATION for k in kinds)
 

@@ -1,4 +1,4 @@
-"""The queue's database, and what the declared Types ask of it."""
+"""The checks of the queue's database, and of the declared Types."""
 
 from django.apps import apps
 from django.core import checks
@@ -14,7 +14,7 @@ from .settings import with_valid_settings
 
 # A message names this many Types at most.
 NAMED = 10
-# A daemon claims, records and purges on connections of their own.
+# A daemon's dispatcher has three connections: to claim, to record and to purge.
 FROM_A_POOL = 3
 # The psycopg pool's own.
 _POOL_SIZE = 4
@@ -61,7 +61,7 @@ def check_transactional(app_configs, **kwargs):
 @register(Tags.compatibility)
 @with_valid_settings
 def check_exceptions(app_configs, **kwargs):
-    """Check that the dotted names of ``retry_on`` and ``fatal_on`` name exceptions."""
+    """Check the dotted names in ``retry_on``, ``fatal_on`` and ``downstream_errors``."""
     return [
         Error(f"Type {task_type.identifier!r}: {problem}", id="atp.E008")
         for task_type in registry
@@ -91,7 +91,7 @@ def check_retention(app_configs, **kwargs):
 
 
 def _check_routing():
-    """Check that plain queries find a queue that has a database alias of its own."""
+    """Check that DATABASE_ROUTERS sends queries for ATP's models to the queue's database."""
     found = router.db_for_read(apps.get_model("atp", "Instance"))
     if found == settings.DATABASE:
         return []
@@ -108,7 +108,10 @@ def _check_routing():
 @register(Tags.database)
 @with_valid_settings
 def check_server(app_configs, databases=None, **kwargs):
-    """Check what the queue's database on PostgreSQL is set to, which takes a connection to it."""
+    """Check the encoding and ``array_nulls`` of the queue's database, if that is PostgreSQL.
+
+    This takes a connection to the database.
+    """
     if settings.DATABASE not in (databases or ()):
         return []
     connection = connections[settings.DATABASE]

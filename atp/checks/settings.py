@@ -1,4 +1,4 @@
-"""ATP's own settings. All other checks that read them wait until they are valid."""
+"""The check of ATP's own settings. Other checks that read them are skipped until they are valid."""
 
 from functools import wraps
 

@@ -35,7 +35,7 @@ class Settings:
             problem = kind_problem(name, value)
             if problem:
                 raise InvalidSetting(problem)
-        # The value is found without this method from now on: most are used all the time.
+        # From now on Python finds the value without this method: most are used all the time.
         setattr(self, name, value)
         return value
 

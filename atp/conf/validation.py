@@ -11,13 +11,13 @@ from ..words.wording import read_memory
 from . import settings, webhooks
 from .kinds import HINTS, kind_problem
 
-# From the decision to kill until the last worker is dead.
+# From the decision to kill until the last worker is dead, in seconds.
 KILL_MARGIN = 1.0
-# The size of inputs that are none: {}.
+# The size of empty inputs, {}, in bytes.
 LEAST_INPUTS = 2
-# Longer than this no daemon may rest between two looks, in seconds.
+# The longest time between two looks of a daemon, in seconds.
 LONGEST_REST = 86400.0
-# Of the name of a release, in characters.
+# The longest name of a release, in characters.
 MAX_RELEASE = 64
 
 
@@ -90,7 +90,7 @@ def _value_problems() -> list[str]:
 def _lease_problems() -> list[str]:
     """Return the breaches of the rule behind G3.
 
-    Workers are killed before their Tasks may be taken away.
+    The rule: workers are killed before another daemon may take their Tasks.
     """
     found = []
     if settings.KILL_AFTER + KILL_MARGIN > settings.LEASE:

@@ -1,6 +1,6 @@
-"""The targets of webhooks: what ``ATP["WEBHOOKS"]`` says, and what is wrong with it.
+"""The targets of webhooks in ``ATP["WEBHOOKS"]``, and the problems with this setting.
 
-Nothing else names where to connect: in the database stands the name of a target (G14).
+Only this setting has addresses to connect to: the database has just names of targets (G14).
 """
 
 import base64
@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 from ..words.hints import did_you_mean
 from ..words.options import check_text, is_pattern
 
-# The states of whose ends a target is told, by the key that lists patterns of Types.
+# The keys of a target that list patterns of Types, each with the hooks that it stands for.
 ENDS = {
     "on": ("on_finished", "on_failed"),
     "on_finished": ("on_finished",),
@@ -21,13 +21,13 @@ ENDS = {
 }
 _KEYS = ("url", "secret", *ENDS, "allow_http")
 _PREFIX = "whsec_"
-# Of the key within a secret, in bytes: as the Standard Webhooks have it.
+# The length of the key in a secret, in bytes, as the Standard Webhooks require.
 _SHORTEST, _LONGEST = 24, 64
 
 
 @dataclass(frozen=True)
 class Target:
-    """Where the ends of Types are told. The newest of the ``keys`` is the first."""
+    """A system that webhooks tell of ends. The newest of its ``keys`` comes first."""
 
     name: str
     url: str
@@ -41,7 +41,7 @@ class Target:
 
 
 def target_of(name: str, given: Mapping[str, Any]) -> Target:
-    """Return a target, of which there are no :func:`problems`."""
+    """Return the Target for an entry of the setting that has no :func:`problems`."""
     return Target(
         name,
         given["url"],
@@ -53,7 +53,7 @@ def target_of(name: str, given: Mapping[str, Any]) -> Target:
 
 
 def problems(given: Mapping[Any, Any]) -> Iterator[str]:
-    """Yield what is wrong with the setting, in sentences."""
+    """Yield the problems with the setting, as sentences."""
     for name, target in given.items():
         told = f"ATP['WEBHOOKS'][{name!r}]"
         problem = _name_problem(name)
@@ -123,7 +123,7 @@ def _listed(secret: Any) -> list[Any]:
 
 
 def _key(secret: Any) -> bytes | None:
-    """Return the key within a secret; None if it is none."""
+    """Return the key in a secret; None if the secret is not valid."""
     if not isinstance(secret, str) or not secret.startswith(_PREFIX):
         return None
     try:

@@ -1,4 +1,4 @@
-"""The annotations of a handler, without its context: each resolved by itself."""
+"""The annotations of a handler, except its context: each is resolved by itself."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ RETURNED = "return"
 def annotations_of(
     handler: Callable[..., Any], signature: inspect.Signature
 ) -> Iterator[tuple[str, Any]]:
-    """Yield each name that has an annotation, and that; ``return`` for the outputs.
+    """Yield pairs of name and annotation; the name of the outputs is ``return``.
 
-    An annotation that is text and that cannot be read, as its name is only imported for type
-    checkers, is yielded as the exception.
+    If an annotation is text that cannot be evaluated, as a name imported only for type checkers,
+    the exception is yielded in its place.
     """
     named = {name: each.annotation for name, each in signature.parameters.items()}
     named[RETURNED] = signature.return_annotation
@@ -31,7 +31,7 @@ def _resolved(annotation: Any, names: dict[str, Any]) -> Any:
     holder = SimpleNamespace(__annotations__={"it": annotation})
     try:
         found = typing.get_type_hints(holder, globalns=names, include_extras=True)["it"]
-    # What stands in the text may raise anything.
+    # Code in the text of an annotation may raise anything.
     except Exception as error:
         return error
     return found

@@ -1,4 +1,4 @@
-"""The check of inputs against a contract: every problem by its path. Only surfaces call it."""
+"""The check of inputs against a contract: each problem by its path. enqueue() does not check."""
 
 from __future__ import annotations
 
@@ -16,25 +16,25 @@ from .contract import Contract, schema_of
 if TYPE_CHECKING:
     from ..authoring.task_type import TaskType
 
-# Problems that are told at most.
+# The maximum number of problems that are returned.
 MOST = 20
 _P = inspect.Parameter
 
 
 class Problem(NamedTuple):
-    """A part of inputs that does not fit: ``path`` is as ``order.lines[2].sku``."""
+    """A part of the inputs that does not fit; ``path`` looks like ``order.lines[2].sku``."""
 
     path: str
     text: str
 
 
 def check(task_type: TaskType, inputs: Mapping[str, Any] | Sequence[Any]) -> list[Problem]:
-    """Return every problem of inputs, 20 at most; an empty list if they fit.
+    """Return all problems of the inputs, 20 at most; an empty list if they fit.
 
     ``inputs`` are values as ``enqueue()`` takes them: a mapping of arguments by name, with those
     by position under ``"*"``, or a sequence of arguments by position. Names and numbers of
-    arguments are compared with the signature, values with the contract. The list is empty where
-    the Type has no contract. Nothing is changed and nothing written.
+    arguments are checked against the signature, values against the contract. A Type without a
+    contract has no problems. Nothing is changed or written.
     """
     contract = schema_of(task_type)
     if contract is None:
@@ -51,7 +51,7 @@ def check(task_type: TaskType, inputs: Mapping[str, Any] | Sequence[Any]) -> lis
 
 
 def require(task_type: TaskType, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
-    """Raise InvalidInputs, with all ``problems``, if arguments do not fit the contract."""
+    """Raise InvalidInputs, with all ``problems``, if the arguments do not fit the contract."""
     found = check(task_type, {**kwargs, binding.POSITIONAL: list(args)})
     if not found:
         return
@@ -78,7 +78,7 @@ def _problems(
 def _misfits(
     name: str, signature: inspect.Signature, args: Sequence[Any], kwargs: Mapping[str, Any]
 ) -> Iterator[Problem]:
-    """Yield what is wrong with names and numbers; the first in the words of enqueue()."""
+    """Yield the problems of names and numbers of arguments; the first has the text of enqueue()."""
     try:
         binding.bind(name, signature, args, kwargs)
     except InvalidInputs as error:
@@ -107,7 +107,7 @@ def _misfits(
 def _given(
     signature: inspect.Signature, args: Sequence[Any], kwargs: Mapping[str, Any]
 ) -> Iterator[tuple[str, tuple[str | int, ...], Any]]:
-    """Yield the parameter, the path and the value of each argument that has a parameter."""
+    """Yield parameter, path and value of each argument that has a parameter."""
     parameters = signature.parameters.values()
     positional = [each for each in parameters if each.kind not in (_P.KEYWORD_ONLY, _P.VAR_KEYWORD)]
     for number, value in enumerate(args):
@@ -147,9 +147,9 @@ def _of_value(
 
 
 def _of_validators(adapter: Any, path: tuple[str | int, ...], value: Any) -> Iterator[Problem]:
-    """Yield what a schema cannot say: bounds of dates and decimals, the project's validators.
+    """Yield the problems that a schema cannot express: bounds of dates and decimals, validators.
 
-    The value that pydantic makes of it is thrown away.
+    Pydantic validates the value; its converted value is not used.
     """
     from pydantic import ValidationError
 

@@ -28,11 +28,11 @@ _P = inspect.Parameter
 
 @dataclass(frozen=True, kw_only=True)
 class Contract:
-    """JSON Schema of the inputs and outputs of a Type, as they are stored.
+    """JSON Schema of the inputs and outputs of a Type, in their stored form.
 
-    ``parameters`` are the schemas of single arguments by name, of ``*more`` and ``**more`` that
-    of each value; ``defs`` are the definitions that they refer to. ``adapters`` are pydantic's,
-    by name. ``hints`` say, by name, why an annotation is taken for any JSON.
+    ``parameters`` are the schemas of single arguments by name; for ``*more`` and ``**more`` the
+    schema of each value. ``defs`` are the definitions that they refer to. ``adapters`` are
+    pydantic's, by name. ``hints`` say, by name, why an annotation accepts any JSON.
     """
 
     inputs: Schema
@@ -45,7 +45,7 @@ class Contract:
 
 @cache
 def is_available() -> bool:
-    """Whether there are pydantic and jsonschema."""
+    """Whether pydantic and jsonschema are installed."""
     try:
         return all(find_spec(name) is not None for name in ("pydantic", "jsonschema"))
     except ValueError:  # sys.modules says that there is none
@@ -53,16 +53,16 @@ def is_available() -> bool:
 
 
 def schema_of(task_type: TaskType) -> Contract | None:
-    """Return the contract of a Type; None if it stores pickles, or without pydantic."""
+    """Return the contract of a Type; None if the Type stores pickles, or pydantic is missing."""
     if task_type.serializer != codec.JSON or not is_available():
         return None
     return _contract_of(task_type.handler)
 
 
 def document_of(task_type: TaskType | None) -> dict[str, Schema | None]:
-    """Return both schemas as documents have them, None where there is no contract.
+    """Return both schemas as a document, with None where there is no contract.
 
-    There is none of a Type that this process does not declare, which is given as None.
+    ``task_type`` is None for a Type that this process does not declare: it has no contract.
     """
     found = None if task_type is None else schema_of(task_type)
     return {
@@ -96,7 +96,7 @@ def _contract_of(handler: Callable[..., Any]) -> Contract:
 def _adapters(
     handler: Callable[..., Any], signature: inspect.Signature
 ) -> tuple[dict[str, Any], dict[str, str]]:
-    """Return pydantic's adapters by name, and why there is none for an annotation."""
+    """Return pydantic's adapters by name, and by name the reason why an annotation has none."""
     from pydantic import TypeAdapter
 
     from .tagged_schema import TaggedSchema
@@ -111,7 +111,7 @@ def _adapters(
                 warnings.simplefilter("ignore")
                 adapter: Any = TypeAdapter(annotation)
                 adapter.json_schema(schema_generator=TaggedSchema)
-        # The classes of a project say themselves what their schema is: they may raise anything.
+        # The classes of a project may define their own schema: that code may raise anything.
         except Exception as error:
             [reason, *_] = str(error).splitlines() or [""]
             hints[name] = f"{type(error).__name__}: {reason.partition('. ')[0]}"
@@ -135,7 +135,7 @@ def _schemas(adapters: dict[str, Any]) -> tuple[dict[str, Schema], dict[str, Sch
 
 
 def _with_default(schema: Schema, default: Any, defs: dict[str, Schema]) -> Schema:
-    """Return a schema with the default, which fits in any case: as None for an int."""
+    """Return the schema with a default. The default always fits, even None for an int."""
     if default is _P.empty:
         return schema
     try:
@@ -150,7 +150,7 @@ def _with_default(schema: Schema, default: Any, defs: dict[str, Schema]) -> Sche
 
 
 def _inputs(signature: inspect.Signature, parameters: dict[str, Schema], doc: str | None) -> Schema:
-    """Return the schema of inputs as they are stored: by name, those by position under "*"."""
+    """Return the schema of stored inputs: arguments by name, positional ones under "*"."""
     kinds = {name: each.kind for name, each in signature.parameters.items()}
     takes_more = _P.VAR_POSITIONAL in kinds.values()
     properties, required, first = {}, [], []
@@ -184,7 +184,7 @@ def _inputs(signature: inspect.Signature, parameters: dict[str, Schema], doc: st
 
 
 def _document(schema: Schema, defs: dict[str, Schema]) -> Schema:
-    """Return a schema that stands by itself, with the definitions that it needs."""
+    """Return a self-contained schema, with the definitions that it uses."""
     used: dict[str, Schema] = {}
     waiting: list[Any] = [schema]
     while waiting:

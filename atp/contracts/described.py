@@ -20,7 +20,7 @@ _NUMPY = re.compile(r"\*{0,2}(\w+)(?:\s*:.*)?$")
 
 @dataclass(frozen=True, kw_only=True)
 class Parameter:
-    """A parameter as people read it; ``default`` is JSON, None if it is required."""
+    """A parameter in words for people; ``default`` is JSON, None if it is required."""
 
     name: str
     type: str
@@ -30,7 +30,7 @@ class Parameter:
 
 
 def described(contract: Contract | None, signature: inspect.Signature) -> list[Parameter]:
-    """Return the parameters of a Type, as a table shows them; an empty list without a contract."""
+    """Return the parameters of a Type as rows of a table; an empty list without a contract."""
     if contract is None:
         return []
     stars: dict[Any, str] = {
@@ -87,7 +87,7 @@ def words_of(schema: Any, defs: dict[str, Any]) -> str:
 
 
 def is_tagged(schema: Any) -> bool:
-    """Whether it is the schema of a value with a tag."""
+    """Whether a schema is that of a tagged value."""
     names = schema.get("properties", {}) if isinstance(schema, dict) else {}
     return len(names) == 1 and next(iter(names)).startswith("$") and "title" in schema
 
@@ -119,7 +119,7 @@ def _or(words: Iterable[str]) -> str:
 
 
 def texts_of(handler: Callable[..., Any]) -> dict[str, str]:
-    """Return what the docstring says of each parameter: as Sphinx, Google or NumPy write it."""
+    """Return the text of each parameter in the docstring, in Sphinx, Google or NumPy style."""
     lines = (inspect.getdoc(handler) or "").splitlines()
     found: dict[str, list[str]] = {}
     form, base, name, indent = "", 0, "", 0

@@ -1,4 +1,4 @@
-"""The problems that a JSON Schema has with a value, each with its path. It needs jsonschema."""
+"""The problems of a value with a JSON Schema, each with its path. It needs jsonschema."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ from .described import is_tagged, words_of
 
 Path = tuple[str | int, ...]
 
-# Keywords that say of a value as a whole that it is another.
+# Keywords whose failure means that the value as a whole is of another kind.
 _WHOLE = ("anyOf", "oneOf", "type", "enum", "const")
-# Those that need no other package: what is checked depends on none.
+# The formats whose check needs no other package, so that checks are the same everywhere.
 _FORMATS = FormatChecker(formats=["date", "uuid", "ipv4", "ipv6"])
 
 
 def validator_of(schema: dict[str, Any], defs: dict[str, Any]) -> Draft202012Validator:
-    """Return the validator of a schema that refers to definitions."""
+    """Return the validator of a schema, which may refer to definitions."""
     return Draft202012Validator({**schema, "$defs": defs}, format_checker=_FORMATS)
 
 
 def problems(
     schema: dict[str, Any], defs: dict[str, Any], value: Any
 ) -> Iterator[tuple[Path, str]]:
-    """Yield the path of each part of a JSON value that does not fit, and why, in order."""
+    """Yield path and text of each part of a JSON value that does not fit, in order."""
     seen = set()
     for error in validator_of(schema, defs).iter_errors(value):
         for found in _told(error, defs):
@@ -60,7 +60,7 @@ def _told(error: ValidationError, defs: dict[str, Any]) -> Iterator[tuple[Path, 
 
 
 def _branches(error: ValidationError) -> list[Sequence[ValidationError]]:
-    """Return the errors of each alternative of which the value has the type at least."""
+    """Return the errors of each alternative that at least has the type of the value."""
     groups: dict[Any, list[ValidationError]] = defaultdict(list)
     for inner in error.context or ():
         groups[inner.schema_path[0]].append(inner)
@@ -68,7 +68,7 @@ def _branches(error: ValidationError) -> list[Sequence[ValidationError]]:
 
 
 def _is_other(error: ValidationError) -> bool:
-    """Whether a value is of another kind altogether."""
+    """Whether the value is of another type than this alternative."""
     at_top = not error.path
     return (at_top and error.validator in ("type", "enum", "const")) or (
         is_tagged(error.schema) and at_top
@@ -85,7 +85,7 @@ def _is_not(value: Any, schema: dict[str, Any], defs: dict[str, Any]) -> str:
 
 
 def _tags(schema: dict[str, Any]) -> list[str]:
-    """Return the tag of a schema that is of a tagged value and no number's."""
+    """Return the tag of a schema in a list; without a tag, and for ``$float``, an empty list."""
     tags = list(schema["properties"]) if is_tagged(schema) else []
     return [tag for tag in tags if tag != "$float"]
 

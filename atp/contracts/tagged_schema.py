@@ -1,4 +1,4 @@
-"""JSON Schema of the JSON that ATP writes: what JSON lacks is tagged. It needs pydantic."""
+"""JSON Schema of the JSON that ATP stores: types that JSON lacks have tags. It needs pydantic."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _BOUNDS = ("ge", "gt", "le", "lt", "multiple_of")
 
 
 def tagged(tag: str) -> JsonSchemaValue:
-    """Return the schema of a value with a tag: an object with this one key."""
+    """Return the schema of a tagged value: an object with this one key."""
     inner: dict[str, Any] = {"type": "string"}
     if tag in _FORMATS:
         inner["format"] = _FORMATS[tag]
@@ -44,10 +44,10 @@ def tagged(tag: str) -> JsonSchemaValue:
 
 
 class TaggedSchema(GenerateJsonSchema):
-    """The schema of values as they are stored, and so of the arguments that a handler is given.
+    """The schema of stored values, which are the arguments that a handler receives.
 
-    A date as text would reach the handler as text: where a date is said, only a tagged one fits.
-    The fields of pydantic's models take both, since such a model makes dates of text.
+    A date as plain text would reach the handler as text, so only a tagged value fits a date. The
+    fields of pydantic models accept both, because a model converts text to dates.
     """
 
     _models = 0
@@ -93,7 +93,7 @@ class TaggedSchema(GenerateJsonSchema):
         return {"anyOf": [number, tagged("$float")]}
 
     def encode_default(self, dft: Any) -> Any:
-        """Return a default as it is stored; a set has an order that does not change."""
+        """Return a default in its stored form; a set is sorted, so that the schema is stable."""
         if isinstance(dft, (set, frozenset)):
             dft = sorted(dft, key=repr)
         try:

@@ -1,7 +1,7 @@
 """The daemon's log: facts, turned into text or JSON in one place.
 
-Code says ``journal.worker_died(worker=2, pid=77, how="was ended by SIGKILL")``;
-the table below has the level and the words of each fact.
+Code calls ``journal.worker_died(worker=2, pid=77, how="was ended by SIGKILL")``. The table
+below has the level and the words of each fact.
 """
 
 import json
@@ -22,36 +22,46 @@ FACTS = {
     "daemon_stopping": (_I, "stopping: {why}; running tasks get {grace:g} s"),
     "daemon_stopping_now": (_W, "stopping at once: {why}"),
     "daemon_stopped": (_I, "stopped after {seconds:.0f} s: {finished} finished, {failed} failed"),
-    "went_quiet": (_I, "told to go quiet: it claims nothing more, and goes on with what runs"),
-    "resumed": (_I, "told to resume: it claims again"),
-    "nothing_to_serve": (_W, "no declared Type matches: this daemon will claim nothing"),
+    "went_quiet": (_I, "told to go quiet: the daemon claims no more Tasks, running tasks go on"),
+    "resumed": (_I, "told to resume: the daemon claims Tasks again"),
+    "nothing_to_serve": (
+        _W,
+        "no declared Type matches the options of this daemon: it will claim no Tasks",
+    ),
     "joined": (_I, "joined the queue as daemon {daemon}"),
     "rejoined": (_W, "took a new identity, {daemon}: {kept} Tasks kept, {expired} expired"),
-    "channel_lost": (_W, "the connection that hears what is handed over was lost"),
+    "channel_lost": (
+        _W,
+        "a Task that an enqueue handed to this daemon may not have arrived: taking a new identity",
+    ),
     "lease_lost": (_W, "the lease was lost: {why}"),
     "lease_over": (_E, "no renewal for {seconds:.0f} s: killing all workers before the lease ends"),
     "database_failed": (_E, "the database failed while {doing}: {error}"),
     "database_slow": (_W, "{doing} took over {seconds:g} s: the connection was cut"),
-    "lock_met": (_W, "{doing} met a lock of another session: the rest goes on without it"),
-    "results_locked": (_W, "ends wait for locks of other sessions: {count} Instances"),
+    "lock_met": (_W, "{doing} met a lock of another session: locked rows are left for later"),
+    "results_locked": (
+        _W,
+        "the ends of {count} Instances are not recorded yet: other sessions have locked their rows",
+    ),
     "results_unlocked": (
         _I,
         "all ends that waited for locks of other sessions are recorded, after {seconds:.1f} s",
     ),
     "database_silent": (
         _W,
-        "the database has not answered within {seconds:g} s: starting, and asking again",
+        "the database did not answer within {seconds:g} s: the daemon starts, and tries again",
     ),
     "database_back": (_I, "the database is back after {seconds:.1f} s"),
     "delivering": (
         _W,
-        "the grace is over, still {doing}: {count} changes wait, {seconds:.0f} s more",
+        "the grace is over, still busy with {doing}: {count} changes unrecorded, "
+        "{seconds:.0f} s left",
     ),
     "undelivered": (
         _E,
-        "gave up: the database has not taken {count} changes; the lease will run out",
+        "gave up: {count} changes are not recorded in the database; the lease will run out",
     ),
-    "storage_refused": (_W, "files cannot be stored, large responses and published ones: {why}"),
+    "storage_refused": (_W, "large responses and published files cannot be stored: {why}"),
     "claimed": (_D, "claimed {count} Tasks"),
     "started": (_D, "{type} {instance} started: attempt {attempt}, worker {worker}"),
     "finished": (_D, "{type} {instance} finished after {seconds:.3f} s"),
@@ -72,11 +82,14 @@ FACTS = {
     "worker_retired": (_I, "worker {worker}, pid {pid}, retired: {why}"),
     "worker_killed": (_W, "worker {worker}, pid {pid}, was killed: {why}"),
     "worker_failing": (_E, "worker {worker} dies as soon as it starts: next try in {seconds:g} s"),
-    "listening_ended": (_W, "no more notices of what waits, the queue is polled: {error}"),
-    "pooled": (_I, "a pooler stands before the server: no notices of what waits, it is polled"),
-    "left_behind": (_W, "processes that worker {worker} had left behind, killed: {count}"),
-    "prints_dropped": (_W, "worker {worker} printed too much: {size} of it were dropped"),
-    "abandoned": (_W, "processes that a daemon of this host had left behind, killed: {count}"),
+    "listening_ended": (_W, "no wakeups from the database, the daemon polls the queue: {error}"),
+    "pooled": (
+        _I,
+        "a pooler is in front of the database: no wakeups from it, the daemon polls the queue",
+    ),
+    "left_behind": (_W, "killed processes that worker {worker} had left behind: {count}"),
+    "prints_dropped": (_W, "worker {worker} printed too much: {size} of its output was dropped"),
+    "abandoned": (_W, "killed processes that a dead daemon of this host had left behind: {count}"),
     "cannot_fork": (_E, "a process cannot be started: {error}; next try in {seconds:g} s"),
     "dispatcher_died": (_E, "the dispatcher, pid {pid}, {how}: starting another in {seconds:g} s"),
     "dispatcher_hung": (_E, "the dispatcher, pid {pid}, gave no sign of life for {seconds:.0f} s"),
@@ -85,24 +98,25 @@ FACTS = {
     "found": (_E, "a scan found, and did not mend: {what}"),
     "mended": (_W, "a scan found and mended: {what}"),
     "scan_failed": (_E, "the scan failed: {error}"),
-    "missed": (_W, "{count} Instances were not started before their start_before"),
+    "missed": (_W, "{count} Instances failed: they were not started before their start_before"),
     "dropped": (_W, "{count} Instances were dropped by a gate"),
-    "dependants_failed": (_W, "{count} Instances failed, as what they waited for had failed"),
-    "graphs_failed": (_E, "the upkeep of graphs was not done: {error}"),
-    "count_failed": (_E, "the upkeep of the statistics was not done: {error}"),
+    "dependants_failed": (_W, "{count} Instances failed, as Instances that they waited for failed"),
+    "graphs_failed": (_E, "the upkeep of graphs failed: {error}"),
+    "count_failed": (_E, "the upkeep of the statistics failed: {error}"),
     "planned": (_D, "planned {slots} slots of schedules: {enqueued} Instances enqueued"),
     "purged": (_I, "{count} Instances removed after their retention"),
-    "purge_failed": (_W, "what retention allows to remove was not removed: {error}"),
+    "failures_not_counted": (_W, "new failures were not counted in their error groups: {error}"),
+    "purge_failed": (_W, "rows past their retention were not removed: {error}"),
     "handlers_failed": (_E, "the project's log handlers: {what}"),
-    "lines_dropped": (_W, "lines of the log dropped, as the project's handlers stood: {count}"),
+    "lines_dropped": (_W, "log lines dropped, as the project's log handlers were slow: {count}"),
     "receiver_failed": (_E, "a receiver of process_started failed in the {role}: {error!r}"),
-    "reloading": (_I, "{file} changed: starting anew"),
+    "reloading": (_I, "{file} changed: the daemon restarts"),
     "not_reloading": (_W, "{file} changed, but cannot be loaded: {error}"),
 }
 
 
 def __getattr__(name):
-    """Return the function that emits a fact."""
+    """Return the function that logs the fact of this name."""
     if name not in FACTS:
         raise AttributeError(name)
     level, words = FACTS[name]
@@ -116,12 +130,12 @@ def __getattr__(name):
 
 
 def tells(name):
-    """Whether this fact is told at all: what happens often should ask before it collects facts."""
+    """Tell whether this fact is logged at all. Frequent callers ask before they collect values."""
     return records.is_enabled(logger, FACTS[name][0])
 
 
 def _text(name, words, values):
-    """Return the words of a fact. An exception may raise when it is asked for its own."""
+    """Return the words of a fact; its name and keys if a value cannot be formatted."""
     try:
         return words.format_map(values)
     except Exception:
@@ -129,13 +143,13 @@ def _text(name, words, values):
 
 
 class Style:
-    """The style of the log, as :func:`configure` was told."""
+    """The style of the log, which :func:`configure` sets."""
 
     is_json = False
 
 
 class TextFormatter(logging.Formatter):
-    """One line for people: local time, level, process, words."""
+    """A formatter of lines for people: local time, level, process, words."""
 
     is_of_atp = True
 
@@ -144,7 +158,7 @@ class TextFormatter(logging.Formatter):
 
 
 class JSONFormatter(logging.Formatter):
-    """One JSON object a line: time, level, pid, fact, message, and the fact's values."""
+    """A formatter of JSON lines: time, level, pid, fact, message, and the fact's values."""
 
     is_of_atp = True
 
@@ -165,8 +179,8 @@ class JSONFormatter(logging.Formatter):
 def configure(style, verbosity=1):
     """Send the daemon's log to standard error, as "text" or "json".
 
-    Without a style a project's own handlers for the ``atp`` logger, or the
-    root, are left to it.
+    If ``style`` is None and the project has handlers for the ``atp`` or the root logger, these
+    get the log instead.
     """
     Style.is_json = style == "json"
     complaints.formatter = JSONFormatter() if style == "json" else TextFormatter()

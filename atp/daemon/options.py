@@ -14,8 +14,8 @@ NAMED = 10
 class Options:
     """The options of ``manage.py atpd``. ``grace`` is in seconds.
 
-    ``max_memory_per_worker`` is in bytes: what a worker may have before it is replaced.
-    It limits no attempt: that is what a Type's ``max_memory`` does.
+    A worker is replaced when it uses more than ``max_memory_per_worker`` bytes. That limits no
+    attempt; a Type's ``max_memory`` does.
     """
 
     processes: int = field(default_factory=lambda: os.cpu_count() or 1)
@@ -28,9 +28,10 @@ class Options:
     reload: bool = False
 
     def served(self, registry):
-        """Return the names that this daemon claims Tasks of: of declared Types, now or formerly.
+        """Return the current and former names of the Types whose Tasks this daemon claims.
 
-        A Type that is served under one of its names is served under all but those excluded.
+        If one name of a Type matches, the Type is served under all its names that are not
+        excluded.
         """
         wanted = set()
         for declared in registry:
@@ -45,15 +46,15 @@ def _matches(name, patterns):
 
 @lru_cache
 def hostname():
-    """Return the name by which this host's daemons are known.
+    """Return the name of this host.
 
-    With a colon and a pid behind it, it is the ``who`` of a log record.
+    Followed by a colon and a pid, it is the ``who`` of a log record.
     """
     return socket.gethostname()[:190]
 
 
 def named(types):
-    """Return the Types in words, the first of them if there are many."""
+    """Return the names of the Types as text; only the first NAMED of them if there are more."""
     if len(types) > NAMED:
         return f"{', '.join(types[:NAMED])} and {len(types) - NAMED} more"
     return ", ".join(types) or "none"

@@ -1,11 +1,11 @@
-"""Telling the project that a process of a daemon has begun: the signal process_started."""
+"""Sending the signal process_started, which tells the project that a daemon's process began."""
 
 from .. import signals
 from . import journal
 
 
 def tell_started(role):
-    """Call the receivers. One that fails is logged, and costs nothing more."""
+    """Send process_started to its receivers, and log those that fail."""
     try:
         told = signals.process_started.send_robust(sender=None, role=role)
     except BaseException as error:

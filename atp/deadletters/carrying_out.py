@@ -1,4 +1,4 @@
-"""Carrying a verb out on all that a selection has: in portions, at a rate, from anew if killed."""
+"""Apply a verb to all Instances of a selection: in portions, at a rate, from anew after a kill."""
 
 from __future__ import annotations
 
@@ -17,15 +17,16 @@ from ..verbs.matching.selection import CANCEL, DELETE, REDRIVE, Selection
 from ..words import rates
 
 PORTION = 100
-# Two portions are so many seconds apart, at least; it waits for longer without a worker.
+# In seconds: the shortest wait for the rate, and the longest for which it keeps its worker.
 SHORTEST, LONGEST = 0.1, 5.0
 _MAX_WHO = 200
 
 
 class CarryingOut:
-    """One attempt at it. What was done is no longer in the selection, so it needs no cursor.
+    """One attempt to apply a verb to a selection.
 
-    To what it cannot be done is passed by, until the next attempt begins again.
+    It needs no cursor that outlives it: an Instance that is done is no longer in the selection. One
+    that the verb cannot be applied to is passed over; the next attempt tries it again.
     """
 
     def __init__(
@@ -43,7 +44,7 @@ class CarryingOut:
         self._since, self._sent = time.monotonic(), 0
 
     def run(self) -> dict[str, Any]:
-        """Do it to all; returns the Response."""
+        """Apply the verb to all Instances of the selection; return the Response."""
         while True:
             self.look()
             portion = self._next(self._wait())
@@ -54,7 +55,7 @@ class CarryingOut:
         return {"done": self._done, "left": dict(self._left)}
 
     def look(self) -> None:
-        """Look whether the attempt is to end, or to pause; a pause is made up for by nobody."""
+        """Check whether the attempt must end or pause. A pause does not count for the rate."""
         before = time.monotonic()
         self.context.check()
         self._since += time.monotonic() - before
@@ -67,7 +68,7 @@ class CarryingOut:
         return portion
 
     def _wait(self) -> int:
-        """Wait until the rate allows some more; returns how many."""
+        """Wait until the rate allows more; return how many. Raises Defer for a long wait."""
         if self._per_second is None:
             return PORTION
         while True:
@@ -80,14 +81,14 @@ class CarryingOut:
             self.idle(max(SHORTEST, min(pause, 1.0)))
 
     def idle(self, seconds: float) -> None:
-        """Wait a moment; a pause, or an end, that is asked for meanwhile is heeded."""
+        """Wait for some seconds, then check whether the attempt must end or pause."""
         time.sleep(seconds)
         self.look()
 
     def do(self, portion: Sequence[Instance]) -> list[int]:
-        """Do it to a portion, in a transaction of its own; returns the keys of what it did it to.
+        """Apply the verb to a portion, in a transaction of its own; return the keys of those done.
 
-        The log of each names this Instance.
+        The log of each Instance names the Instance of this attempt.
         """
         cannot = self._judge.cannot(portion)
         self._left.update(cannot.values())

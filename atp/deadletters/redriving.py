@@ -1,4 +1,4 @@
-"""Redriving: a canary first, then the others, watched while they are redriven."""
+"""Redrive a selection: a canary first, then the others, while watching how the redriven end."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ..states import State
 from ..verbs.matching.selection import Selection
 from .carrying_out import CarryingOut
 
-# The last ends that are watched; with fewer than a fifth of them nothing is judged.
+# The number of last ends that are watched, and the number below which they are not judged.
 WATCHED, FEWEST = 100, 20
 # In seconds: between two looks, and until it gives up its worker to what it has redriven.
 LOOK_EVERY, PATIENCE = 1.0, 3.0
@@ -25,10 +25,10 @@ SHORTEST_WAIT, LONGEST_WAIT = 1.0, 15.0
 
 
 class Redriving(CarryingOut):
-    """With a canary it goes on when all of that have ended, and enough have FINISHED.
+    """An attempt to redrive a selection, which goes on after its canary if enough of it FINISHED.
 
-    If too few do, it stops, here and later: it fails, and names the errors. What it has not
-    redriven is as it was, and can be redriven by another.
+    If too few of the canary, or later of the last ends, FINISHED, it stops: it fails and names the
+    errors. The dead letters that it has not redriven stay as they are; another can redrive them.
     """
 
     def __init__(
@@ -43,7 +43,7 @@ class Redriving(CarryingOut):
     ) -> None:
         super().__init__(context, selection, count, rate, by)
         self._canary, self._threshold = canary, threshold
-        # What was redriven last, and when, in order.
+        # The keys of those redriven last, in order, with the time of each.
         self._last: dict[int, float] = {}
         self._looked = time.monotonic()
 
@@ -55,7 +55,7 @@ class Redriving(CarryingOut):
         return super().run()
 
     def _chosen(self) -> list[int]:
-        """Return the keys of the canary: of all Types and collections in turn."""
+        """Return the keys of the canary, chosen from all pairs of Type and collection in turn."""
         lane = Window(RowNumber(), partition_by=[F("type"), F("collection")], order_by="pk")
         rows = self.selection.rows().annotate(turn=lane).order_by("turn", "pk")
         chosen: list[int] = []
@@ -76,7 +76,7 @@ class Redriving(CarryingOut):
             self.context.log(f"canary: {len(left)} redriven")
 
     def _wait_for(self, keys: Sequence[int]) -> None:
-        """Wait for the end of the canary, without a worker if it takes long."""
+        """Wait until the canary has ended. Raises Defer if that takes long, to free the worker."""
         began = time.monotonic()
         while True:
             ends = _Ends(keys)
@@ -92,7 +92,7 @@ class Redriving(CarryingOut):
         self.context.log(f"canary: {ends.finished} of {len(keys)} FINISHED")
 
     def _judge_ends(self, ends: _Ends, what: str) -> None:
-        """Raise Fatal if too few have FINISHED."""
+        """Raise Fatal if too few of these ended Instances FINISHED."""
         ended = ends.finished + len(ends.failed)
         if ended and ends.finished < self._threshold * ended:
             left = self.selection.rows().count()
@@ -114,7 +114,7 @@ class Redriving(CarryingOut):
         self._watch(time.monotonic())
 
     def _watch(self, now: float) -> None:
-        """Stop if too few of the last ends are FINISHED; give way to what waits for a worker."""
+        """Raise Fatal if too few of the last ends FINISHED, Defer if no redriven one starts."""
         if now - self._looked < LOOK_EVERY or not self._last:
             return
         self._looked = now
@@ -129,14 +129,14 @@ class Redriving(CarryingOut):
 
 
 class _Ends:
-    """The ends of Instances that were redriven; ``last`` so many of them count."""
+    """The ends of redriven Instances; with ``last``, only that many of the latest ends count."""
 
     def __init__(self, keys: Sequence[int], last: int | None = None) -> None:
         rows = Instance.objects.using(settings.DATABASE).filter(pk__in=keys)
         found = {row[0]: row[1:] for row in rows.values_list("pk", "state", "finished", "error_id")}
         times = {key: finished for key, (_, finished, _) in found.items() if finished is not None}
         self.live = [key for key in found if key not in times]
-        # What its Type does not keep has FINISHED when it is gone.
+        # An Instance that is gone has FINISHED: its Type does not keep such Instances.
         gone = [key for key in keys if key not in found]
         self.ended = gone + sorted(times, key=times.__getitem__)
         counted = self.ended if last is None else self.ended[-last:]
@@ -147,7 +147,7 @@ class _Ends:
         self._errors = Counter(found[key][2] for key in self.failed)
 
     def told(self) -> str:
-        """Return which errors came, the most frequent first."""
+        """Return the errors in words, the most frequent first."""
         keys = [key for key in self._errors if key is not None]
         groups = ErrorGroup.objects.using(settings.DATABASE).in_bulk(keys)
         told: dict[int | None, str] = defaultdict(lambda: "without an error")

@@ -9,7 +9,7 @@ from ..verbs.matching.selection import Selection
 from .carrying_out import CarryingOut
 from .redriving import Redriving
 
-# However often its daemon is killed it goes on; a database that is away is waited for.
+# It goes on however often its daemon is killed, and waits for a database that is away.
 _MANY = 1_000
 _PARAMETERS: dict[str, Any] = {
     "timeout": None,
@@ -31,7 +31,7 @@ def redrive(
     threshold: float = 0.95,
     by: str = "",
 ) -> dict[str, Any]:
-    """Redrive all that a selection has, after its canary, at a rate."""
+    """Redrive all Instances of a selection, the canary first, at a rate."""
     chosen = Selection(**selection)
     return Redriving(context, chosen, count, rate, by, canary, threshold).run()
 
@@ -40,7 +40,7 @@ def redrive(
 def cancel(
     context: Any, *, selection: dict[str, Any], count: int, rate: str | None = None, by: str = ""
 ) -> dict[str, Any]:
-    """Cancel all that a selection has, at a rate."""
+    """Cancel all Instances of a selection, at a rate."""
     return CarryingOut(context, Selection(**selection), count, rate, by).run()
 
 
@@ -48,5 +48,5 @@ def cancel(
 def delete(
     context: Any, *, selection: dict[str, Any], count: int, rate: str | None = None, by: str = ""
 ) -> dict[str, Any]:
-    """Remove all that a selection has, at a rate."""
+    """Remove all Instances of a selection, at a rate."""
     return CarryingOut(context, Selection(**selection), count, rate, by).run()

@@ -1,4 +1,4 @@
-"""What a handler adds to its own graph, and what can be wrong with it by itself."""
+"""The nodes that a handler adds to its own graph, and the checks that need no database."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from .plan import MOST_NODES, PlannedEdge, PlannedNode, check_order, given_resul
 
 @dataclass(frozen=True, kw_only=True)
 class GraphAddition:
-    """Nodes that the attempt of an Instance, whose node is called ``name``, adds to its graph.
+    """Nodes that an attempt adds to the graph of its Instance, whose own node is called ``name``.
 
-    ``edges`` end at these nodes, and begin at them or at others of the graph. ``before`` are
-    pairs of one of these nodes and of another that is to wait for it.
+    ``edges`` lead to added nodes, from added or existing ones. ``before`` are pairs: an added node,
+    and an existing node that is to wait for it.
     """
 
     instance: int
@@ -26,7 +26,7 @@ class GraphAddition:
     before: Sequence[tuple[str, str]] = field(default=())
 
     def checked(self) -> GraphAddition:
-        """Return it if nothing is wrong with it by itself. Raises InvalidGraph."""
+        """Return the addition if it is consistent in itself. Raises InvalidGraph."""
         if (count := size_of(self.nodes)) > MOST_NODES:
             raise InvalidGraph(f"{count} nodes: a graph has {MOST_NODES} at most.")
         own = {node.name for node in self.nodes}
@@ -43,7 +43,7 @@ class GraphAddition:
 
     @property
     def names(self) -> set[str]:
-        """The names of all nodes that it speaks of."""
+        """The names of all nodes that the addition mentions."""
         found = {node.name for node in self.nodes}
         found.update(edge.upstream for edge in self.edges)
         found.update(name for _, name in self.before)

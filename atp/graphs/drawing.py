@@ -1,4 +1,4 @@
-"""The picture of a graph in numbers: where boxes stand, and how lines lead from one to another.
+"""The picture of a graph as numbers: the positions of boxes and the paths of lines.
 
 Layers stand side by side, the first to the left. All lengths are in pixels.
 """
@@ -17,9 +17,9 @@ from .ordering import Ordered, ordered
 from .vertex import ORDER, Link, Vertex
 
 WIDTH, HEIGHT = 180, 48
-# Between layers, between boxes, the height of the point where a line passes a layer, the edge.
+# The gaps between layers and between boxes, the height of a line that passes a layer, the margin.
 BESIDE, BELOW, POINT, EDGE = 44, 12, 10, 8
-# Letters that fit into a box, of the larger and of the smaller kind.
+# The number of letters that fit into a box, in the larger and in the smaller font.
 LARGE, SMALL = 20, 27
 # Rounds in which boxes move to where their neighbours are.
 ROUNDS = 3
@@ -27,7 +27,7 @@ ROUNDS = 3
 
 @dataclass(frozen=True, kw_only=True)
 class DrawnBox:
-    """A box at its place; ``bars`` are the shares of the states of several nodes, as lengths."""
+    """A Box with its position; ``bars`` show the states of several nodes: state, begin, length."""
 
     box: Box
     x: float
@@ -40,30 +40,30 @@ class DrawnBox:
 
     @property
     def title(self) -> str:
-        """All of what the box has room for a part of."""
+        """The full text, of which the box shows a part."""
         type = f" ({self.box.type})" if self.box.vertex else ""
         return f"{self.box.label}{type}: {self.box.told}"
 
     @property
     def texts(self) -> dict[str, float]:
-        """Where its texts begin, and their lines: ``x``, ``name`` and ``told``."""
+        """The positions of the texts: ``x``, and the base lines of ``name`` and ``told``."""
         lift = 3 if self.bars else 0
         return {"x": self.x + 10, "name": self.y + 21 - lift, "told": self.y + 38 - lift}
 
     @property
     def behind(self) -> tuple[float, float]:
-        """Where the box behind stands that says that there are several."""
+        """The position of the box drawn behind it, which shows that there are several nodes."""
         return self.x + 4, self.y - 4
 
     @property
     def foot(self) -> float:
-        """Where the bars begin."""
+        """The y position of the bars."""
         return round(self.y + self.height - 6, 1)
 
 
 @dataclass(frozen=True, kw_only=True)
 class DrawnLine:
-    """A line with its ``path`` as SVG has it; ``state`` is that of the box where it begins."""
+    """A line with its ``path`` in SVG, between two boxes."""
 
     line: Line
     path: str
@@ -72,20 +72,20 @@ class DrawnLine:
 
     @property
     def title(self) -> str:
-        """The boxes that it joins, and its edges."""
+        """The labels of the two boxes, and the number of edges."""
         count = f", {self.line.count:,} edges" if self.line.count > 1 else ""
         anyway = ", however that ends" if self.line.always else ""
         return f"{self.upstream.label} → {self.downstream.label}{anyway}{count}"
 
     @property
     def is_open(self) -> bool:
-        """Whether something at its end still waits for something at its beginning."""
+        """Whether a node at its end may still wait for a node at its beginning."""
         return self.downstream.waiting > 0 and self.upstream.state != State.FINISHED
 
 
 @dataclass(frozen=True, kw_only=True)
 class Drawing:
-    """A picture: ``found`` are its boxes and lines before they had a place."""
+    """A picture; ``found`` are its boxes and lines without positions."""
 
     found: Boxes
     boxes: tuple[DrawnBox, ...]
@@ -95,7 +95,7 @@ class Drawing:
 
     @property
     def words(self) -> str:
-        """The picture in a sentence, for those who do not see it."""
+        """The picture in a sentence, for people who do not see it."""
         counts: Counter[str] = Counter()
         for box in self.found.boxes:
             counts += box.counts
@@ -105,7 +105,7 @@ class Drawing:
 
 
 def drawn(vertices: Collection[Vertex], links: Collection[Link]) -> Drawing:
-    """Return the picture of a graph. Of 10,000 nodes it takes a tenth of a second."""
+    """Return the picture of a graph. It takes a tenth of a second for 10,000 nodes."""
     found = grouped(vertices, links)
     order = ordered(found)
     centres = _centres(found, order)
@@ -144,9 +144,9 @@ def _drawn_box(box: Box, x: float, y: float) -> DrawnBox:
 
 
 def _bars(box: Box, x: float) -> tuple[tuple[str, float, float], ...]:
-    """Return the states of a box with the beginning and the length of their share of its width.
+    """Return a bar for each state of a box: state, begin and length; the lengths show the numbers.
 
-    The share of what is there is never too small to be seen.
+    No bar is too short to be seen.
     """
     counts = list(box.by_state())
     least, whole = 3, WIDTH - 20
@@ -164,7 +164,7 @@ def _height(found: Boxes, number: int) -> int:
 
 
 def _centres(found: Boxes, order: Ordered) -> dict[int, float]:
-    """Return how far down the centre of each box is, near its neighbours and apart from others."""
+    """Return the y position of each box's centre: near its neighbours, apart from other boxes."""
     offsets: dict[int, float] = {}
     for row in order.layers:
         end = 0.0
@@ -194,9 +194,9 @@ def _mean(numbers: list[float], own: float) -> float:
 
 
 def _apart(wanted: list[float], offsets: list[float]) -> list[float]:
-    """Return places as near to those wanted as they can be in this order, with their offsets.
+    """Return positions as near to the wanted ones as possible, in this order and at these offsets.
 
-    Those that would come too near to each other are moved together, by the mean of what is wanted.
+    Positions that would overlap are moved as one group, to the mean of their wanted positions.
     """
     runs: list[list[float]] = []  # sums of what is wanted less the offset, and numbers of places
     for place, offset in zip(wanted, offsets, strict=True):
@@ -210,7 +210,10 @@ def _apart(wanted: list[float], offsets: list[float]) -> list[float]:
 
 
 def _path(points: list[tuple[float, float]]) -> str:
-    """Return a line from the right of the first to the left of the last, level at each end."""
+    """Return an SVG path from the right of the first point to the left of the last.
+
+    The path is level at each point.
+    """
     (x, y), *rest = points
     x += WIDTH
     parts = [f"M{x:g} {y:g}"]

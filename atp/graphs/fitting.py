@@ -1,4 +1,4 @@
-"""Texts that fit into their boxes."""
+"""Cut texts so that they fit into their boxes."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from unicodedata import east_asian_width
 
 
 def fitted(text: str, room: int) -> str:
-    """Cut text in its middle to what has room, as the ends of names tell them apart.
+    """Cut text in its middle to ``room`` letters: the ends of names tell them apart.
 
-    Letters of East Asia take the room of two.
+    A wide letter of East Asia takes the room of two.
     """
     if _room(text) <= room:
         return text
@@ -18,7 +18,7 @@ def fitted(text: str, room: int) -> str:
 
 
 def begun(text: str, room: int) -> str:
-    """Cut text that lists something after one of its entries: the first say most."""
+    """Cut a list as text after one of its entries: the first entries matter most."""
     entries = text.split(", ")
     while len(entries) > 1 and _room(text) > room:
         entries.pop()

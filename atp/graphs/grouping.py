@@ -1,8 +1,8 @@
-"""Boxes: nodes of one Type and layer share one where there are many of them.
+"""Boxes: many nodes of one Type and layer share one box.
 
-A picture of thousands of boxes helps nobody. So nodes that are alike are grouped; if that
-leaves too many boxes or lines, smaller groups are made of what is left, and layers that follow
-each other are folded into one.
+A picture of thousands of boxes is of no use, so nodes of one Type and layer are grouped. If that
+leaves too many boxes or lines, smaller groups are formed too, and successive layers are folded
+into one.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ from ..states import State
 from .layering import layers
 from .vertex import ORDER, Link, Vertex
 
-# Nodes alike that stand by themselves; boxes and pieces of lines in a picture; layers of it.
+# The maxima of a picture: nodes of one kind with own boxes, boxes, pieces of lines, layers.
 ALIKE, MOST_BOXES, MOST_PIECES, MOST_LAYERS = 20, 250, 1500, 60
-# Of a box that holds several, the first of these that one of them is in.
+# The state of a box with several nodes is the first of these that one of its nodes has.
 _FIRST = (State.FAILED, State.RUNNING, State.PAUSED, State.SCHEDULED, State.ACCEPTED)
 
 
 @dataclass(kw_only=True)
 class Box:
-    """One node, or several of one layer: then ``vertex`` is None.
+    """One node, or several of one layer; for several ``vertex`` is None.
 
-    ``type`` is the Type of all of them, empty if they have several. ``counts`` are their numbers
-    by state. ``waiting`` of them wait for others of the graph.
+    ``type`` is the Type of all its nodes, empty if they have several. ``counts`` are the numbers of
+    nodes by state. ``waiting`` is how many of them wait for other nodes.
     """
 
     layer: int
@@ -41,12 +41,12 @@ class Box:
 
     @property
     def state(self) -> str:
-        """The state that says most of the whole: FAILED if one has, FINISHED only if all have."""
+        """The state that stands for all: FAILED if a node has FAILED, FINISHED only if all have."""
         return next((state for state in _FIRST if self.counts[state]), State.FINISHED)
 
     @property
     def is_blocked(self) -> bool:
-        """Whether nothing in it can start before others of the graph have ended."""
+        """Whether all its nodes wait for other nodes."""
         return bool(self.waiting) and self.waiting == self.count
 
     @property
@@ -57,7 +57,7 @@ class Box:
 
     @property
     def told(self) -> str:
-        """The state of a node, or the numbers of several by state."""
+        """The state of the node in words; for several nodes, the number in each state."""
         if self.vertex is not None:
             waits = f", waits for {self.vertex.waits:,}" if self.vertex.waits else ""
             reason = f" ({self.vertex.reason.lower()})" if self.vertex.reason else ""
@@ -65,15 +65,15 @@ class Box:
         return ", ".join(f"{count:,} {state.lower()}" for state, count in self.by_state())
 
     def by_state(self) -> Iterator[tuple[str, int]]:
-        """The numbers of nodes by state, without those that are none."""
+        """Yield the states that its nodes have, with their numbers."""
         return ((state, self.counts[state]) for state in ORDER if self.counts[state])
 
 
 @dataclass(frozen=True, kw_only=True)
 class Line:
-    """The edges between two boxes: so many, from and to the boxes of these numbers.
+    """The edges between two boxes, which are given by number; ``count`` is how many.
 
-    ``always`` if the second box runs however the first ends, along each of them.
+    ``always`` if each of these edges lets its second node run however the first ends.
     """
 
     upstream: int
@@ -84,10 +84,10 @@ class Line:
 
 @dataclass(frozen=True, kw_only=True)
 class Boxes:
-    """The boxes of a graph and the lines between them, which name boxes by their number.
+    """The boxes of a graph and the lines between them. A box is named by its place in ``boxes``.
 
-    ``layers`` is the number of layers of the graph; with ``folded`` of them in each of the
-    picture's.
+    ``layers`` is the number of layers of the graph; the picture folds each ``folded`` of them into
+    one.
     """
 
     boxes: tuple[Box, ...]
@@ -97,7 +97,7 @@ class Boxes:
 
 
 def grouped(vertices: Collection[Vertex], links: Collection[Link], alike: int = ALIKE) -> Boxes:
-    """Return the boxes of a graph: more than ``alike`` of one Type and layer are grouped."""
+    """Return the boxes of a graph; more than ``alike`` nodes of one Type and layer share a box."""
     depth = layers([vertex.key for vertex in vertices], ((up, down) for up, down, _ in links))
     deepest = max(depth.values(), default=0)
     for folded, limit, by_type in _ways(deepest, alike):
@@ -116,16 +116,17 @@ def grouped(vertices: Collection[Vertex], links: Collection[Link], alike: int = 
 
 
 def _ways(deepest: int, alike: int) -> Iterator[tuple[int, int, bool]]:
-    """Give the ways to draw a graph, the most telling first.
+    """Yield the ways to draw a graph, the most detailed first.
 
-    Each is the number of layers that are folded into one, of nodes alike that stand by
-    themselves, and whether a box has nodes of one Type only. The last has one box.
+    Each is a triple: the number of layers that are folded into one, the number of nodes of one kind
+    that still get boxes of their own, and whether a box has nodes of one Type only. The last way
+    gives a single box.
     """
     folded = deepest // MOST_LAYERS + 1
     if folded == 1:
         yield from ((1, alike, True), (1, alike // 4, True))
-    # Lines within a layer are not drawn: where some are folded, no node stands by itself that
-    # only seems to have none.
+    # Lines within a layer are not drawn. In a folded layer no node gets a box of its own, as it
+    # would seem to have no edges.
     yield from ((folded, 1, True), (folded, 1, False))
     while folded <= deepest:
         folded *= 2
@@ -135,7 +136,7 @@ def _ways(deepest: int, alike: int) -> Iterator[tuple[int, int, bool]]:
 def _boxes(
     vertices: Iterable[Vertex], depth: dict[int, int], limit: int, *, by_type: bool
 ) -> tuple[list[Box], dict[int, int]]:
-    """Return the boxes in the order of layers, and the number of the box of each node."""
+    """Return the boxes in the order of layers, and the number of each node's box."""
     kinds: defaultdict[tuple[int, str], list[Vertex]] = defaultdict(list)
     for vertex in vertices:
         kinds[depth[vertex.key], vertex.type if by_type else ""].append(vertex)
@@ -162,7 +163,7 @@ def _box(layer: int, members: list[Vertex]) -> Box:
 
 
 def _lines(links: Iterable[Link], of: dict[int, int], boxes: list[Box]) -> list[Line]:
-    """Return the lines between boxes. Edges within a layer, which has been folded, have none."""
+    """Return the lines between boxes. Edges within a folded layer are left out."""
     counts: Counter[tuple[int, int]] = Counter()
     strict: set[tuple[int, int]] = set()
     for upstream, downstream, always in links:

@@ -1,4 +1,4 @@
-"""Layers: how many nodes stand before a node, on the longest way to it."""
+"""Layers: the number of nodes before a node, on the longest path to it."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from collections.abc import Collection, Iterable
 
 
 def layers(keys: Collection[int], edges: Iterable[tuple[int, int]]) -> dict[int, int]:
-    """Return the layer of each key, from 0: each edge leads to a layer further on.
+    """Return the layer of each key, from 0; each edge leads to a higher layer.
 
-    Edges from or to what is not among the keys do not count. Of a circle, which no graph has,
-    each key is in layer 0.
+    Edges from or to a node that is not among the keys are ignored. The keys of a cycle, which no
+    graph has, are in layer 0.
     """
     found = dict.fromkeys(keys, 0)
     below: defaultdict[int, list[int]] = defaultdict(list)

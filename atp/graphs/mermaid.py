@@ -1,4 +1,4 @@
-"""A graph as text that Mermaid draws."""
+"""A graph as text for Mermaid."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _COLOURS = {
 
 
 def mermaid(vertices: Collection[Vertex], links: Collection[Link]) -> str:
-    """Return a flowchart with the boxes of the picture; ``-.->`` leads to what runs anyway."""
+    """Return a flowchart with the boxes of the picture; ``-.->`` marks lines with ``always``."""
     found = grouped(vertices, links)
     lines = ["flowchart LR"]
     lines += [_node(number, box) for number, box in enumerate(found.boxes)]
@@ -40,7 +40,7 @@ def _node(number: int, box: Box) -> str:
 
 
 def escaped(text: str) -> str:
-    """Return text for a label: what Mermaid or HTML could read as their own is a number of it."""
+    """Return text for a label; letters that Mermaid or HTML would interpret become numbers."""
     # A number, as in "#35;", would be read as one: so is the sign of numbers.
     return "".join(
         letter if letter.isalnum() or letter in _PLAIN else f"#{ord(letter)};"

@@ -1,8 +1,8 @@
-"""The order of boxes within their layers, so that few lines cross.
+"""The order of boxes within their layers, chosen so that few lines cross.
 
-Each box goes to the mean of its neighbours in the layer beside it (barycentre, Sugiyama
-1981), from the first layer to the last and back, twice. A line over several layers has a point
-in each of them, which takes part.
+Each box moves to the mean position of its neighbours in the adjacent layer (barycentre method,
+Sugiyama 1981): from the first layer to the last and back, twice. A line that spans several layers
+has a point in each of them, which is ordered like a box.
 """
 
 from __future__ import annotations
@@ -20,9 +20,10 @@ SWEEPS = 2
 
 @dataclass(frozen=True, kw_only=True)
 class Ordered:
-    """``layers`` are the numbers of boxes, and of points beyond those, each from top to bottom.
+    """``layers`` are the numbers of boxes and points in each layer, from top to bottom.
 
-    ``routes`` are the numbers that each line leads through, from box to box.
+    Points have the numbers after those of the boxes. ``routes`` are the numbers that each line
+    passes: a box, points, a box.
     """
 
     layers: tuple[tuple[int, ...], ...]
@@ -30,7 +31,7 @@ class Ordered:
 
 
 def ordered(found: Boxes) -> Ordered:
-    """Return the layers of the picture, in the best order that was met."""
+    """Return the layers of the picture, in the order with the fewest crossings that was found."""
     rows: list[list[int]] = [[] for _ in range(max((b.layer for b in found.boxes), default=-1) + 1)]
     for number, box in enumerate(found.boxes):
         rows[box.layer].append(number)
@@ -74,7 +75,7 @@ def _mean(neighbours: list[int], spots: dict[int, int], own: float) -> float:
 
 
 def crossings(rows: Iterable[Sequence[int]], pieces: Iterable[tuple[int, int]]) -> int:
-    """Return the number of pairs of pieces that cross; pieces of one begin or end do not."""
+    """Return the number of pairs of pieces that cross. Pieces that share an end do not cross."""
     spots = {number: (layer, at) for layer, row in enumerate(rows) for at, number in enumerate(row)}
     between = defaultdict(list)
     for upstream, downstream in pieces:

@@ -1,4 +1,4 @@
-"""A graph as a list: each box is indented below the last that it waits for."""
+"""A graph as an indented list: each box stands below the last box that it waits for."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .vertex import Link, Vertex
 
 @dataclass(frozen=True, kw_only=True)
 class Entry:
-    """A box of the list: how deep it stands, and the labels of the boxes that it comes after."""
+    """A box in the list: its depth of indentation, and the labels of the boxes it waits for."""
 
     box: Box
     depth: int
@@ -20,14 +20,14 @@ class Entry:
 
 
 def outline(vertices: Collection[Vertex], links: Collection[Link]) -> Iterator[Entry]:
-    """Give the boxes of a graph in the order of the list."""
+    """Yield the boxes of a graph in the order of the list."""
     found = grouped(vertices, links)
     after: defaultdict[int, list[int]] = defaultdict(list)
     for line in found.lines:
         after[line.downstream].append(line.upstream)
     below: defaultdict[int | None, list[int]] = defaultdict(list)
     for number in range(len(found.boxes)):
-        # Of those in the last layer the last, so that what joins branches stands below them.
+        # The parent is the last box of the latest layer: a join stands below all its branches.
         parent = max(after[number], key=lambda n: (found.boxes[n].layer, n), default=None)
         below[parent].append(number)
     waiting = [(number, 0) for number in reversed(below[None])]

@@ -1,4 +1,4 @@
-"""A graph that is to be written, and what can be wrong with it."""
+"""The plan of a graph to be written, and its checks."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ if TYPE_CHECKING:
 
 MOST_NODES = 100_000
 MOST_EDGES = 10_000
-# So many names of a cycle are told.
+# The maximum number of names of a cycle in a message.
 _SHOWN = 10
 
 FINISHED, ENDED = "finished", "ended"
 
 
 class PlannedUndo(NamedTuple):
-    """What undoes a node that has FINISHED: as of a :class:`PlannedNode`."""
+    """The node that would undo a FINISHED node; its fields are as in :class:`PlannedNode`."""
 
     registration: Registration
     submission: Submission
@@ -32,9 +32,9 @@ class PlannedUndo(NamedTuple):
 
 
 class PlannedNode(NamedTuple):
-    """A node by its name: its Type, and what is to be enqueued.
+    """A node to be written: its name, its Type and its Submission.
 
-    ``results`` are the names of the nodes of which its inputs have results. ``undoes`` is the
+    ``results`` are the names of the nodes whose results its inputs contain. ``undoes`` is the
     key of the node that it undoes.
     """
 
@@ -47,7 +47,7 @@ class PlannedNode(NamedTuple):
 
 
 class PlannedEdge(NamedTuple):
-    """``downstream`` waits for ``upstream``, until it has FINISHED, or ENDED in any way."""
+    """An edge: ``downstream`` waits until ``upstream`` has FINISHED, or ENDED in any way."""
 
     upstream: str
     downstream: str
@@ -56,7 +56,7 @@ class PlannedEdge(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class GraphPlan:
-    """All of a graph; it is written as a whole or not at all."""
+    """The plan of a whole graph, which is written completely or not at all."""
 
     uuid: UUID
     name: str = ""
@@ -65,7 +65,7 @@ class GraphPlan:
     edges: Sequence[PlannedEdge] = field(default=())
 
     def checked(self) -> GraphPlan:
-        """Return it if it can be written. Raises InvalidGraph."""
+        """Return the plan if it can be written. Raises InvalidGraph."""
         if (count := size_of(self.nodes)) > MOST_NODES:
             raise InvalidGraph(
                 f"The graph has {count} nodes, {MOST_NODES} at most can be written. One with an "
@@ -79,16 +79,16 @@ class GraphPlan:
         for upstream, downstream in pairs:
             upstreams[downstream].append(upstream)
         if any(places[upstream] >= places[downstream] for upstream, downstream in pairs):
-            # Where each comes after what it waits for, there is no circle.
+            # If each node comes after those that it waits for, there is no cycle.
             check_order(upstreams)
         check_results(self.nodes, upstreams)
         return self
 
 
 def _check_edges(pairs: Sequence[tuple[str, str]], names: Mapping[str, int]) -> None:
-    """Raise InvalidGraph for an unknown name, an edge that is there twice, or too many of a node.
+    """Raise InvalidGraph for an unknown name, a duplicate edge, or too many edges of one node.
 
-    Of tens of thousands of edges: what counts all of them at once is several times as quick.
+    It counts all edges at once, which is several times as fast for tens of thousands of edges.
     """
     uses = [Counter(ends) for ends in zip(*pairs, strict=True)]
     for used in uses:
@@ -109,7 +109,7 @@ def _check_edges(pairs: Sequence[tuple[str, str]], names: Mapping[str, int]) -> 
 
 
 def size_of(nodes: Iterable[PlannedNode]) -> int:
-    """Return how many nodes there will be, with those that undo others."""
+    """Return the number of nodes, including those that may have to undo others."""
     return sum(1 if node.undo is None else 2 for node in nodes)
 
 
@@ -121,7 +121,7 @@ def check_names(names: Sequence[str]) -> None:
 
 
 def check_order(upstreams: Mapping[str, Iterable[str]]) -> None:
-    """Raise InvalidGraph if nodes wait for each other in a circle."""
+    """Raise InvalidGraph if nodes wait for each other in a cycle."""
     try:
         TopologicalSorter(upstreams).prepare()
     except CycleError as error:
@@ -135,7 +135,7 @@ def check_order(upstreams: Mapping[str, Iterable[str]]) -> None:
 
 
 def check_results(nodes: Iterable[PlannedNode], upstreams: Mapping[str, Sequence[str]]) -> None:
-    """Raise InvalidGraph if a node is given the result of one that it does not wait for."""
+    """Raise InvalidGraph if a node is given the result of a node that it does not wait for."""
     for name, results in given_results(nodes):
         missing = set(results).difference(upstreams.get(name, ()))
         if missing:
@@ -145,9 +145,9 @@ def check_results(nodes: Iterable[PlannedNode], upstreams: Mapping[str, Sequence
 
 
 def given_results(nodes: Iterable[PlannedNode]) -> Iterator[tuple[str, tuple[str, ...]]]:
-    """Give the nodes that need results of others, with the names of those; also to be undone.
+    """Yield each node that needs results of others, with their names; also for its undo.
 
-    What undoes a node has the result of that too.
+    An undo gets the result of its own node too; that name is left out.
     """
     for node in nodes:
         if node.results:
@@ -157,7 +157,7 @@ def given_results(nodes: Iterable[PlannedNode]) -> Iterator[tuple[str, tuple[str
 
 
 def early_result(name: str, missing: str) -> InvalidGraph:
-    """Return the error of a node that is given the result of another but does not wait for it."""
+    """Return the error for a node that is given the result of a node that it does not wait for."""
     return InvalidGraph(
         f"{name!r} is given the result of {missing!r}, and does not wait for it: "
         f"say after={missing!r}.",
@@ -166,7 +166,7 @@ def early_result(name: str, missing: str) -> InvalidGraph:
 
 
 def all_upstream(name: str, upstreams: Mapping[str, Sequence[str]]) -> set[str]:
-    """Return the names of all that a node waits for, itself or through others."""
+    """Return the names of all nodes that a node waits for, directly or through others."""
     found: set[str] = set()
     ahead = list(upstreams.get(name, ()))
     while ahead:

@@ -1,4 +1,4 @@
-"""Results: what stands in the inputs of a node for the output of another."""
+"""Results: placeholders in the inputs of a node for the outputs of other nodes."""
 
 from __future__ import annotations
 
@@ -6,22 +6,22 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-# So a result is written in JSON: the names of its nodes, and the way into it.
+# The tag of a result in JSON; its value has the names of the nodes and the path.
 TAG = "$result"
-# What most inputs are.
+# The types of most inputs: they need no closer look.
 _PLAIN = frozenset({str, int, float, bool, type(None)})
 
 
 class NoResult(LookupError):
-    """A result is not there, or has no such key: the message says which."""
+    """A result does not exist, or has no such key; the message says which."""
 
 
 @dataclass(frozen=True)
 class Result:
-    """Stands for the output of a node, or for the list of the outputs of ``names``.
+    """A placeholder for the output of a node, or for the list of outputs of all ``names``.
 
-    It can be given to nodes of the same graph, and to nothing else. ``at`` is the way into
-    it: keys and indexes, one after the other.
+    It can be given to nodes of the same graph only. ``at`` is the path into the output: keys and
+    indexes, in order.
     """
 
     names: tuple[str, ...]
@@ -29,7 +29,7 @@ class Result:
     at: tuple[str | int, ...] = ()
 
     def __getitem__(self, key: str | int) -> Result:
-        """Return what stands for an entry of the output, or of each output of a list."""
+        """Return a placeholder for an entry of the output, or for that entry of each output."""
         if not isinstance(key, str | int) or isinstance(key, bool):
             raise TypeError(f"A result has keys and indexes, not {key!r}.")
         if self.is_list and not self.at and isinstance(key, int):
@@ -47,17 +47,17 @@ class Result:
         return len(self.names)
 
     def value(self, of: Callable[[str], Any]) -> Any:
-        """Return what it stands for; ``of`` gives the output of a node. Raises NoResult."""
+        """Return the actual value; ``of(name)`` returns the output of a node. Raises NoResult."""
         values = [_entry(of(name), name, self.at) for name in self.names]
         return values if self.is_list else values[0]
 
 
 class Placeholder(Result):
-    """A Result in the inputs of a node: this can be written, as its node was checked."""
+    """A Result in the inputs of a checked node: only a Placeholder can be serialized."""
 
 
 def placed(value: Any) -> Any:
-    """Return inputs with each Result as a Placeholder."""
+    """Return inputs with each Result replaced by a Placeholder."""
     if isinstance(value, Result):
         return Placeholder(value.names, value.is_list, value.at)
     if isinstance(value, dict):
@@ -68,7 +68,7 @@ def placed(value: Any) -> Any:
 def taken_from(
     args: Sequence[Any], kwargs: Mapping[str, Any]
 ) -> tuple[Sequence[Any], Mapping[str, Any], tuple[str, ...]]:
-    """Return arguments with each Result as a Placeholder, and the names of their nodes."""
+    """Return arguments with each Result replaced by a Placeholder, and the names of their nodes."""
     found = results_in((args, kwargs))
     if not found:
         return args, kwargs, ()
@@ -77,12 +77,12 @@ def taken_from(
 
 
 def written(result: Placeholder) -> list[Any]:
-    """Return what is written for a result in JSON."""
+    """Return the JSON value that stands for a result."""
     return [list(result.names) if result.is_list else result.names[0], *result.at]
 
 
 def read(value: list[Any]) -> Result:
-    """Return the result for which :func:`written` has returned this. Raises ValueError."""
+    """Return the Result for a value of :func:`written`. Raises ValueError."""
     names, *at = value
     is_list = isinstance(names, list)
     names = tuple(names) if is_list else (names,)
@@ -92,7 +92,7 @@ def read(value: list[Any]) -> Result:
 
 
 def results_in(value: Any) -> list[Result]:
-    """Return each Result in inputs, however deep."""
+    """Return all Results in inputs, at any depth."""
     found: list[Result] = []
     _collect(value, found)
     return found

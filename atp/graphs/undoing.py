@@ -1,4 +1,4 @@
-"""The order in which nodes are undone: that of the edges, reversed."""
+"""The order in which nodes are undone: the reverse of the edges."""
 
 from __future__ import annotations
 
@@ -9,23 +9,23 @@ from itertools import pairwise
 
 from .plan import MOST_EDGES
 
-# More edges than these are not written for it, unless there were as many before.
+# The maximum number of pairs, unless the graph has more edges than that.
 MOST = 200_000
 
 
 def undo_order(
     undone: Collection[int], edges: Collection[tuple[int, int]]
 ) -> list[tuple[int, int]]:
-    """Return pairs of nodes that are undone: the first of each is undone before the second.
+    """Return pairs of nodes; the first of each pair is undone before the second.
 
-    A node is undone after all that came after it, itself or through nodes that are not undone.
-    ``edges`` are all of the graph, upstream first. Where it would be too many pairs, they make
-    one chain of all, in an order that fits.
+    A node is undone after all nodes that came after it, directly or through nodes that are not
+    undone. ``edges`` are all edges of the graph, as (upstream, downstream). If there would be too
+    many pairs, they form one chain of all nodes, in a suitable order.
     """
     behind: dict[int, list[int]] = defaultdict(list)
     for upstream, downstream in edges:
         behind[upstream].append(downstream)
-    # Of each node, what comes after it comes first.
+    # The sorter puts a node behind all nodes that come after it in the graph.
     sorter = TopologicalSorter({**dict.fromkeys(undone, ()), **behind})
     ordered = list(sorter.static_order())
     pairs = _nearest(ordered, set(undone), behind, max(MOST, len(edges)))
@@ -38,7 +38,7 @@ def undo_order(
 def _nearest(
     ordered: Iterable[int], undone: set[int], behind: dict[int, list[int]], most: int
 ) -> list[tuple[int, int]] | None:
-    """Return each node with the nearest that are undone behind it; None if they are too many."""
+    """Return pairs (later, earlier) with no undone node between; None if there are too many."""
     near: dict[int, set[int]] = {}
     pairs: list[tuple[int, int]] = []
     count = 0
@@ -56,6 +56,6 @@ def _nearest(
 
 
 def _most(pairs: Collection[tuple[int, int]]) -> int:
-    """Return how many of these pairs one node is in, at the same side."""
+    """Return the highest number of pairs in which one node is at the same side."""
     ends = [Counter(end) for end in zip(*pairs, strict=True)]
     return max((count for end in ends for count in end.values()), default=0)

@@ -1,4 +1,4 @@
-"""A node of a graph and an edge, as they are drawn."""
+"""The nodes and edges of a graph as they are drawn."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from uuid import UUID
 
 from ..states import State
 
-# The states in the order in which a count of several is told.
+# The order of states in texts that count nodes by state.
 ORDER = (
     *(State.FINISHED, State.FAILED, State.RUNNING, State.PAUSED),
     *(State.SCHEDULED, State.ACCEPTED),
@@ -15,9 +15,9 @@ ORDER = (
 
 
 class Vertex(NamedTuple):
-    """A node: ``state`` and ``reason`` are its Instance's, ``waits`` how many edges hold it.
+    """A node: ``state`` and ``reason`` of its Instance; ``waits`` is how many edges it waits for.
 
-    ``is_undo`` if it undoes another.
+    ``is_undo`` if it undoes another node.
     """
 
     key: int
@@ -31,9 +31,9 @@ class Vertex(NamedTuple):
 
 
 class Link(NamedTuple):
-    """An edge between the nodes of two keys. ``always`` if the second runs however the first ends.
+    """An edge, by the keys of its nodes. ``always`` if the second runs however the first ends.
 
-    Most are not: their second node runs only if the first has FINISHED.
+    Without ``always`` the second node runs only if the first has FINISHED.
     """
 
     upstream: int

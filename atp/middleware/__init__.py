@@ -1,4 +1,4 @@
-"""What goes around each attempt, and what an Instance carries from its enqueue to its handler."""
+"""Middleware around attempts, and carriers: values that go from an enqueue to its handler."""
 
 from .builtin import Language, TimeZone
 from .carrier import Carrier

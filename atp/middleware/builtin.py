@@ -1,4 +1,4 @@
-"""The carriers that ATP has: the language and the time zone of Django."""
+"""ATP's own carriers: the language and the time zone of Django."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .carrier import Carrier
 
 
 class Language(Carrier):
-    """The active language, where it is another than LANGUAGE_CODE."""
+    """Carries the active language if it differs from LANGUAGE_CODE."""
 
     name = "language"
 
@@ -27,9 +27,9 @@ class Language(Carrier):
 
 
 class TimeZone(Carrier):
-    """The current time zone, where it is another than TIME_ZONE.
+    """Carries the current time zone if it differs from TIME_ZONE.
 
-    It is carried as its name, or where it is a fixed offset, in minutes.
+    The value is the name of the zone, or a fixed offset in minutes.
     """
 
     name = "time_zone"

@@ -1,4 +1,4 @@
-"""Carrier: what takes a value of the enqueuing process to the worker."""
+"""Carrier: it takes a value from the process that enqueues to the worker."""
 
 from __future__ import annotations
 
@@ -7,24 +7,24 @@ from typing import Any
 
 
 class Carrier:
-    """Saves a value where an Instance is enqueued, and restores it around its handler.
+    """Saves a value when an Instance is enqueued, and restores it around the handler.
 
-    Each process makes one of each class that ``ATP["CARRIERS"]`` names, without arguments.
+    Each process makes one carrier, without arguments, of each class in ``ATP["CARRIERS"]``.
     ``name`` is the key under which the value is stored with the Instance.
     """
 
     name: str = ""
 
     def save(self) -> Any:
-        """Return the value to carry, which JSON has a type for; None carries nothing.
+        """Return the value to carry, of a type that JSON has; None carries nothing.
 
-        What it raises, the enqueue raises.
+        The enqueue raises any exception of this method.
         """
         raise NotImplementedError
 
     def restore(self, value: Any) -> AbstractContextManager[Any]:
         """Return a context manager in which the handler runs with this value.
 
-        What it raises is an error of the attempt. The value is data from the database.
+        An exception here is an error of the attempt. The value is data from the database.
         """
         raise NotImplementedError

@@ -1,4 +1,4 @@
-"""Carrying: the values that are saved at an enqueue, and restored around the handler."""
+"""Carrying: carriers save values at an enqueue, and restore them around the handler."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from ..conf import settings
 from ..exceptions import NotSerializable, TooLarge
 from .loading import carriers
 
-# All that an Instance carries, serialized, in bytes: it is in the row of the Instance.
+# The limit for all values of one Instance as JSON, in bytes: its row contains them.
 MAX_SIZE = 4096
 _NOTHING = nullcontext()
 
 
 def saved() -> dict[str, Any] | None:
-    """Return what an Instance that is enqueued now carries, by carrier; None for nothing.
+    """Return the values for an Instance that is enqueued now, by carrier; None if there are none.
 
-    Raises NotSerializable, TooLarge, and what a carrier raises.
+    Raises NotSerializable, TooLarge, and whatever a carrier raises.
     """
     if not settings.CARRIERS:
         return None
@@ -36,10 +36,10 @@ def saved() -> dict[str, Any] | None:
 
 
 def restored(values: Mapping[str, Any] | None) -> AbstractContextManager[object]:
-    """Restore these values until the end of the block, the first carrier outermost.
+    """Restore these values until the returned context ends, the first carrier outermost.
 
-    A value for which the settings name no carrier is left alone. An exception goes through
-    as it is: a generator's context manager would write to it, which its class may refuse.
+    A value without a carrier in the settings is ignored. This is no generator-based context
+    manager: that would set attributes of an exception, which the exception's class may refuse.
     """
     if not values:
         return _NOTHING
@@ -51,7 +51,7 @@ def restored(values: Mapping[str, Any] | None) -> AbstractContextManager[object]
 
 
 def _check(name: str, value: Any) -> None:
-    """Raise NotSerializable unless the value comes back from JSON of each database as it is."""
+    """Raise NotSerializable unless the JSON of both databases gives the value back unchanged."""
     try:
         text = json.dumps(value, allow_nan=False, ensure_ascii=False)
         text.encode()

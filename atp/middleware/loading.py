@@ -13,7 +13,7 @@ from django.utils.module_loading import import_string
 
 from ..conf import settings
 
-# The key of a carried value is short: it is stored with each Instance that carries one.
+# The longest name of a carrier: it is stored with each Instance that carries a value.
 MAX_NAME = 50
 
 
@@ -42,7 +42,7 @@ def carriers() -> dict[str, Any]:
 
 
 def problems() -> list[str]:
-    """Return what is wrong with both settings, as sentences."""
+    """Return the problems with both settings, as sentences."""
     found = []
     for load in (factories, carriers):
         try:

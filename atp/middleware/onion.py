@@ -1,4 +1,4 @@
-"""The onion: what the middleware of the settings makes of the call of a handler."""
+"""The onion: the layers of middleware from the settings around the call of a handler."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ Run = Callable[[Any], Any]
 
 
 def run(context: Any, call: Callable[[], Any]) -> Any:
-    """Return ``call()``, made inside of all middleware; raises what these raise.
+    """Run ``call()`` inside all middleware, and return the result of the outermost layer.
 
-    Each layer is made once in a process, when the first attempt needs it.
+    Raises whatever the middleware raises. A process makes each layer once, for its first attempt.
     """
     if not settings.MIDDLEWARE:
         return call()

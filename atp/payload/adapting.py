@@ -1,6 +1,6 @@
-"""Adapting inputs of an older release to the handler of today, and the signature as a hash.
+"""Adapting inputs of an older release to the current handler; and the hash of a signature.
 
-Nothing here writes: what is stored stays as it was enqueued.
+Nothing here writes: stored inputs stay as they were enqueued.
 """
 
 import hashlib
@@ -16,13 +16,13 @@ from .binding import Arguments, Signatures
 Inputs = dict[str, Any]
 Adapter = Callable[[Inputs], Inputs]
 
-# So many hexadecimal digits: of a few signatures of one Type no two are alike.
+# Hexadecimal digits of a fingerprint: enough to tell the few signatures of one Type apart.
 DIGITS = 8
 _P = inspect.Parameter
 
 
 def check_adapter(identifier: str, function: object) -> None:
-    """Refuse what cannot adapt inputs. Raises InvalidType."""
+    """Raise InvalidType unless ``function`` can adapt inputs: it takes one dict."""
     told = f"{identifier}.adapt"
     if not inspect.isfunction(function) or inspect.iscoroutinefunction(function):
         raise InvalidType(f"{told}: an adapter is a function of the inputs, not {function!r}.")
@@ -37,11 +37,11 @@ def check_adapter(identifier: str, function: object) -> None:
 def fitted(
     signatures: Signatures, adapters: Sequence[Adapter], inputs: object
 ) -> tuple[Arguments, str]:
-    """Return the arguments for a handler, and why they do not fit, as :func:`.misfit` says it.
+    """Return the arguments for a handler, and the result of :func:`.misfit`: why they do not fit.
 
-    Where the inputs do not fit, the adapters are called one after the other, each with what
-    the one before has returned, until they do. ``inputs`` is as it was stored, and may be
-    changed by them. Raises CorruptData if it is no object of arguments.
+    While the inputs do not fit, the adapters are called in order, each with the result of the
+    one before. ``inputs`` is the stored object, and an adapter may change it. Raises
+    CorruptData if ``inputs`` is no object of arguments.
     """
     found = binding.unbind(inputs)
     why = binding.misfit(signatures, *found)
@@ -63,10 +63,10 @@ def fitted(
 
 
 def fingerprint(signature: inspect.Signature, serializer: str, adapters: Sequence[Adapter]) -> str:
-    """Return a short hash of what a handler takes: two that differ may take other inputs.
+    """Return a short hash of what a handler takes: handlers with different ones may differ in it.
 
-    It is made of the names of the parameters, whether each is required, the serializer, and
-    the source of the adapters. The order counts only for what may be given by position alone.
+    The hash covers the names of the parameters, whether each is required, the serializer, and
+    the source of the adapters. Order counts only for positional-only parameters.
     """
     parameters = signature.parameters.values()
     named = sorted(_told(p) for p in parameters if p.kind is not _P.POSITIONAL_ONLY)
@@ -88,7 +88,7 @@ def _source(adapter: Adapter) -> str:
 
 
 def shape(inputs: Mapping[str, Any]) -> tuple[int, tuple[str, ...]]:
-    """Return the number of arguments by position, and the sorted names of the others."""
+    """Return the number of positional arguments, and the sorted names of the others."""
     placed = inputs.get(binding.POSITIONAL, ())
     names = tuple(sorted(name for name in inputs if name != binding.POSITIONAL))
     return len(placed) if isinstance(placed, list | tuple) else 0, names

@@ -1,7 +1,7 @@
 """Binding of inputs to the handler's signature.
 
 Inputs are stored as an object of keyword arguments, which reads well in pages and APIs.
-Arguments that can only be given by position stand under ``"*"``.
+Arguments that can only be given by position are a list under ``"*"``.
 """
 
 import inspect
@@ -22,7 +22,7 @@ Arguments = tuple[tuple[Any, ...], dict[str, Any]]
 
 
 class Inputs(inspect.Signature):
-    """A handler's signature without the context, whose name no input can have."""
+    """A handler's signature without the context. No argument may have the context's name."""
 
     context: str = ""
 
@@ -39,7 +39,7 @@ def signature_of(handler: Callable[..., Any]) -> inspect.Signature:
     """
     signature = inspect.signature(handler)
     if not _takes_context(signature):
-        # A decorator may take the context, and leave all else to what it is around.
+        # A decorator may take the context itself, and wrap a function that takes none.
         own = inspect.signature(handler, follow_wrapped=False)
         if _takes_context(own):
             taken, *_ = own.parameters.values()
@@ -63,7 +63,7 @@ def _without(
     whole: inspect.Signature,
 ) -> Inputs:
     signature = Inputs(parameters, return_annotation=whole.return_annotation)
-    # What can be given by position alone leaves its name to others.
+    # If the context is positional-only, an argument may have its name.
     if context.kind is _P.POSITIONAL_OR_KEYWORD:
         signature.context = context.name
     return signature
@@ -78,8 +78,8 @@ def bind(
 ) -> dict[str, Any]:
     """Return the arguments as a dict from which :func:`unbind` restores them.
 
-    ``plain`` is the result of :func:`plain_of` for the signature, for speed. Arguments that
-    do not fit raise InvalidInputs with Python's own words.
+    ``plain`` is the result of :func:`plain_of` for the signature, for speed. Raises
+    InvalidInputs, with Python's own words, if the arguments do not fit.
     """
     if plain is not None and not args and plain[1] <= kwargs.keys() <= plain[0].keys():
         return {parameter: kwargs[parameter] for parameter in plain[0] if parameter in kwargs}
@@ -118,7 +118,7 @@ def bind(
 
 
 def as_called(args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
-    """Return arguments that have been bound as they were given: by position, or by name."""
+    """Return checked arguments as a dict that keeps how each was given: by position or name."""
     return {POSITIONAL: list(args), **kwargs} if args else dict(kwargs)
 
 
@@ -147,7 +147,7 @@ def misfit(signatures: Signatures, args: Sequence[Any], kwargs: Mapping[str, Any
 
 @cache
 def signatures_of(handler: Callable[..., Any]) -> Signatures:
-    """Return the signature of a handler, and what is plain about it."""
+    """Return the signature of a handler, and the result of :func:`plain_of` for it."""
     signature = signature_of(handler)
     return signature, plain_of(signature)
 
@@ -155,7 +155,7 @@ def signatures_of(handler: Callable[..., Any]) -> Signatures:
 def plain_of(signature: inspect.Signature) -> Plain | None:
     """Return the names of all parameters, and of the required ones.
 
-    None if a parameter cannot be given by name.
+    Return None if a parameter cannot be given by name.
     """
     parameters = signature.parameters
     if any(p.kind not in (_P.POSITIONAL_OR_KEYWORD, _P.KEYWORD_ONLY) for p in parameters.values()):
@@ -202,9 +202,9 @@ def _missing(
 
 
 def arguments(value: object) -> Arguments:
-    """Return ``(args, kwargs)`` of inputs in JSON: an object, or an array.
+    """Return ``(args, kwargs)`` of inputs that are a JSON object or array.
 
-    The values under ``"*"`` of an object are given by position. Raises InvalidInputs.
+    In an object, the array under ``"*"`` has the positional arguments. Raises InvalidInputs.
     """
     if isinstance(value, list):
         return tuple(value), {}

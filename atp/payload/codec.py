@@ -48,7 +48,7 @@ def decode(payload: Payload) -> Any:
 
 
 def check_format(format: object) -> None:
-    """Refuse a format that is unknown, or pickle where the project has not allowed it."""
+    """Raise InvalidType for an unknown format, and for pickle if the project does not allow it."""
     if format not in FORMATS:
         raise InvalidType(f"serializer={format!r}: must be one of {', '.join(FORMATS)}.")
     if format == PICKLE and not settings.ALLOW_PICKLE:

@@ -1,7 +1,7 @@
-"""Hooks as data: what is enqueued when an Instance ends.
+"""Hooks as data: each enqueues a Task when an Instance ends.
 
-They stand in the row of a Type, for all of its Instances, and in what an Instance has of its
-own. A hook names a Type; what it is given are the facts of the end, and inputs of its own.
+The row of a Type has hooks for all its Instances; an Instance may have more in its column
+``own``. A hook names a Type. Its inputs are the facts of the end, and inputs of its own.
 """
 
 import json
@@ -12,17 +12,18 @@ from typing import Any
 from ..states import State
 from .codec import JSON, Payload
 
-# The names by which hooks are given, and the state at the end that each is about.
+# The parameters that declare hooks, each with the state of the end that enqueues them.
 STATES = {"on_finished": State.FINISHED, "on_failed": State.FAILED}
-# What every hook is given.
+# The inputs that every hook gets: facts of the end.
 FACTS = ("uuid", "type", "state", "reason")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Hook:
-    """One hook: the Type of the Task that it enqueues, and how that is enqueued.
+    """One hook: the Type of the Task that it enqueues, and the options of that enqueue.
 
-    ``inputs`` are those of its own, as an object in JSON; ``own`` is as :mod:`.own` writes it.
+    ``inputs`` are the hook's own, the text of a JSON object; ``own`` is text that :mod:`.own`
+    writes.
     """
 
     on: str
@@ -33,7 +34,7 @@ class Hook:
     own: str = ""
 
     def entry(self) -> dict[str, Any]:
-        """Return it as it is kept, without what is as usual."""
+        """Return the hook as a dict to store, without values that are defaults."""
         return {
             field.name: value
             for field in fields(self)
@@ -41,13 +42,13 @@ class Hook:
         }
 
     def payload(self, **facts: str) -> Payload:
-        """Return its inputs at the end of an Instance."""
+        """Return the hook's own inputs together with these facts of an end."""
         inputs = json.loads(self.inputs or "{}")
         return Payload(JSON, json.dumps(inputs | facts, ensure_ascii=False, separators=(",", ":")))
 
 
 def read(entries: Iterable[Mapping[str, Any]] | None) -> list[Hook]:
-    """Return hooks that were kept. What a newer version has added to them is left out."""
+    """Return hooks that were stored, without the keys that a newer version has added."""
     known = {field.name for field in fields(Hook)}
     return [
         Hook(**{name: value for name, value in entry.items() if name in known})
@@ -56,6 +57,6 @@ def read(entries: Iterable[Mapping[str, Any]] | None) -> list[Hook]:
 
 
 def of_end(state: str, *entries: Iterable[Mapping[str, Any]] | None) -> list[Hook]:
-    """Return the hooks that an end in this state has, each once."""
+    """Return the hooks in these stored lists that are for an end in this state, each once."""
     found = [hook for each in entries for hook in read(each) if STATES.get(hook.on) == state]
     return list(dict.fromkeys(found))

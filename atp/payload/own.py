@@ -1,6 +1,6 @@
-"""What an Instance has of its own where others have what their Type says: a small JSON object.
+"""The column ``own`` of an Instance: a small JSON object of values for this Instance alone.
 
-Most have nothing: then it is NULL, takes no room, and nobody reads it.
+Most Instances have none: then the column is NULL, takes no room, and nobody reads it.
 """
 
 import json
@@ -8,16 +8,16 @@ from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any
 
-# The names in it. Times are in seconds.
+# The keys of the object. Times are in seconds.
 TIMEOUT, MAX_RETRIES, UNIQUE = "timeout", "max_retries", "unique"
-# Its hooks; and of a hook the uuid of the Instance whose end it is about.
+# The Instance's hooks; and, if it is a hook itself, the uuid of the Instance that ended.
 HOOKS, HOOK_OF = "hooks", "hook_of"
-# What its enqueue has saved for its handler: values by carrier (atp.middleware).
+# The values that the enqueue saved for the handler, by carrier (atp.middleware).
 CARRIED = "carried"
 
 
 def of(**values: Any) -> str | None:
-    """Return the text of what is given, without what is None; None if nothing is."""
+    """Return the values that are not None as JSON text; None if there are none."""
     given = {
         name: value.total_seconds() if isinstance(value, timedelta) else value
         for name, value in values.items()
@@ -27,11 +27,11 @@ def of(**values: Any) -> str | None:
 
 
 def read(text: str | None) -> dict[str, Any] | None:
-    """Return what a text says; None if there is none."""
+    """Return the object that a text holds; None for None."""
     return None if text is None else json.loads(text)
 
 
 def timeout(own: Mapping[str, Any]) -> timedelta | None:
-    """Return the time-out of its own; None if it has none."""
+    """Return the Instance's own time-out; None if it has none."""
     seconds = own.get(TIMEOUT)
     return None if seconds is None else timedelta(seconds=seconds)

@@ -1,6 +1,6 @@
 """Pickles with a signature by SECRET_KEY, for Types that ask for them (G14).
 
-Only ``ATP["ALLOW_PICKLE"]`` makes a process read one: whoever can sign a pickle can run
+A process reads one only if ``ATP["ALLOW_PICKLE"]`` is set: whoever can sign a pickle can run
 code in the workers.
 """
 
@@ -13,7 +13,7 @@ from django.core import signing
 from ..conf import settings
 from ..exceptions import CorruptData, NotSerializable
 
-# Part of every signature, so it stays: stored pickles are read with it wherever this code lies.
+# Part of every signature. It must not change, even if this code moves: stored pickles need it.
 _SALT = "atp.codec"
 
 
@@ -27,9 +27,9 @@ def to_pickle(value: Any, what: str = "The value") -> str:
 
 
 def check_signature(text: str) -> str:
-    """Return what is signed, and open nothing. Raises CorruptData.
+    """Return the signed text without unpickling it.
 
-    Either the signature is wrong, or no pickle may be opened here.
+    Raises CorruptData if the signature is wrong, or if this project allows no pickles.
     """
     if not settings.ALLOW_PICKLE:
         raise CorruptData("This is a pickle, and ATP['ALLOW_PICKLE'] is not set.")
@@ -40,7 +40,7 @@ def check_signature(text: str) -> str:
 
 
 def from_pickle(text: str) -> Any:
-    """Return the value of what :func:`to_pickle` wrote. Raises CorruptData."""
+    """Return the value from text that :func:`to_pickle` wrote. Raises CorruptData."""
     signed = check_signature(text)
     try:
         return pickle.loads(base64.b64decode(signed))  # noqa: S301 (its signature was checked)

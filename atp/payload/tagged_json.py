@@ -41,7 +41,7 @@ def to_json(value: Any, what: str = "The value") -> str:
 
 
 def from_json(text: str) -> Any:
-    """Return the value of what :func:`to_json` wrote. Raises CorruptData."""
+    """Return the value from text that :func:`to_json` wrote. Raises CorruptData."""
     try:
         return _read(text)
     except (ValueError, TypeError, AttributeError, ArithmeticError, RecursionError) as error:
@@ -202,11 +202,11 @@ def _from_tagged(value: dict[str, Any]) -> Any:
 def _writer(
     make: Any = json.encoder.c_make_encoder,  # type: ignore[attr-defined]
 ) -> Callable[[Any], str]:
-    """Return a function that writes JSON, with the C part of Python's encoder made once.
+    """Return a function that writes JSON with a C encoder that is made only once.
 
-    The encoder makes its C part anew for each value, which takes longer than to write a
-    small one. Without a C part, or with one of another signature, the function is the
-    encoder's own.
+    Python's JSONEncoder makes its C encoder anew for each value, which takes longer than
+    writing a small value. If there is no C encoder, or if its signature is another one, the
+    function is JSONEncoder's own.
     """
     encoder = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), check_circular=False)
     quote = json.encoder.encode_basestring

@@ -1,4 +1,4 @@
-"""What logs say of downstreams, for people: nothing compares it."""
+"""The log messages about downstreams, for people: no code compares them."""
 
 from __future__ import annotations
 

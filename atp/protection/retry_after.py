@@ -1,4 +1,4 @@
-"""The field Retry-After of HTTP (RFC 9110, 10.2.3): seconds, or a date."""
+"""The HTTP header Retry-After (RFC 9110, 10.2.3): seconds, or a date."""
 
 from __future__ import annotations
 
@@ -7,23 +7,23 @@ from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
 from typing import NamedTuple
 
-# A downstream is left alone for an hour at most, whatever it asks for, in seconds.
+# The longest delay that is accepted, in seconds: an hour, whatever the downstream asks for.
 LONGEST = 3600.0
 
 
 class Asked(NamedTuple):
-    """The delay that was asked for, in seconds; ``told`` says what was changed of it."""
+    """The requested delay in seconds; ``told`` says how ATP has corrected it, "" if it has not."""
 
     after: float | None
     told: str = ""
 
 
 def read(value: object, now: datetime) -> Asked:
-    """Return the delay that a value of Retry-After stands for; None where it says nothing.
+    """Return the delay that a value of Retry-After asks for; ``after`` is None if it asks for none.
 
-    It is a number of seconds, text of one, a date of HTTP, a datetime or a timedelta. What has
-    passed is 0. What cannot be read says nothing, for it comes from somebody else; nothing is
-    raised.
+    The value is a number of seconds (also as text), an HTTP date, a datetime or a timedelta. A past
+    time gives 0. A value that cannot be read gives None and raises nothing, because it comes from
+    another system.
     """
     if value is None or value == "":
         return Asked(None)

@@ -1,6 +1,6 @@
-"""The rules of protection: how the rate of calls falls and rises, and when none are made.
+"""The rules of protection: when the rate of calls falls and rises, and when no calls are made.
 
-The rate follows AIMD with the memory of the last maximum, as TCP's CUBIC (RFC 9438) keeps it. The
+The rate follows AIMD and remembers its last maximum, as TCP's CUBIC does (RFC 9438). The circuit
 breaker is that of M. Nygard, "Release It!". Times are seconds since the epoch, rates are calls a
 second; ``spread`` is a random number from -1 to 1.
 """
@@ -12,19 +12,19 @@ from dataclasses import replace
 from .values import LOWEST, Protection, Report, State, Verdict
 from .window import Window
 
-# On a refusal the rate becomes this part of what went well, at most once in so many seconds.
+# A refusal lowers the rate to BACK times what succeeded a second, at most once in FENCE seconds.
 BACK, FENCE = 0.7, 2.0
-# The last maximum is at most so many times what went well.
+# The last maximum is at most this many times the successes a second.
 ABOVE = 1.3
-# A rate rises where this part of it was used: fast and slowly, a second.
+# A rate rises if the part USED of it was used: by the parts FAST or SLOW of it, a second.
 USED, FAST, SLOW = 0.8, 0.10, 0.01
 # It rises slowly between these parts of the last maximum.
 NEAR, BEYOND = 0.9, 1.1
-# A rate that was not used up for so long, in seconds, is given up.
+# A rate that was not used up for this long, in seconds, is lifted: the downstream is healthy.
 UNUSED = 600.0
-# So many failures open the breaker: in a row, or as half of all in the window.
+# This many failures open the breaker: in a row, or if they are half of all calls in the window.
 FAILURES = 10
-# It is open for so long at first, twice as long each time after, and no longer than that.
+# In seconds, how long the breaker is open at first (then twice as long each time), and at most.
 FIRST, LONGEST, SPREAD = 1.0, 300.0, 0.2
 # A probe that no daemon holds any more is given up after this, in seconds.
 PROBE = 2.0
@@ -33,12 +33,12 @@ AFTER_PROBE = 1.0
 
 
 def reported(was: Protection, report: Report, now: float, *, spread: float = 0.0) -> Protection:
-    """Return what becomes of it by the report of a daemon."""
+    """Return the Protection after the report of a daemon."""
     is_shut = was.state in (State.OPEN, State.HALF_OPEN)
     if is_shut:
         if was.state is State.HALF_OPEN and report.probe and report.probe[0] == was.probe:
             return _probed(was, report.probe[1], report.after, now, spread)
-        # Calls that had begun before say nothing new.
+        # Other calls had begun before the breaker opened, and tell nothing new.
         return _waiting(was, report.after, now)
     window = was.window.added(report.seconds(now), now)
     row = report.row if report.had_ok else was.window.row + report.row
@@ -53,21 +53,21 @@ def reported(was: Protection, report: Report, now: float, *, spread: float = 0.0
 
 
 def spent(was: Protection, count: int, now: float) -> Protection:
-    """Return it after so many calls were let go."""
+    """Return the Protection after ``count`` calls have been allowed."""
     window = replace(was.window, used=was.window.used + count)
     tokens = was.available(now) - count
     return replace(was, tokens=tokens, refilled=now, window=window)
 
 
 def probing(was: Protection, instance: int, now: float) -> Protection:
-    """Return it while an Instance probes."""
+    """Return the Protection while an Instance probes the downstream."""
     return replace(was, state=State.HALF_OPEN, probe=instance, not_before=now + PROBE)
 
 
 def tripped(was: Protection, now: float, *, spread: float = 0.0) -> Protection:
-    """Return it open: nothing is called for a while, and then one probe is."""
+    """Return the Protection with an open breaker: no calls for a while, and then one probe."""
     length = min(LONGEST, FIRST * 2.0 ** min(was.trips, 20)) * (1 + SPREAD * spread)
-    # On its way up again it has not come to what is possible.
+    # A rate that is still rising after a trip tells nothing about the maximum.
     is_settled = was.state is State.THROTTLED and not was.trips
     last_max = max(was.last_max, was.per_second) if is_settled else was.last_max
     if was.state is State.CLOSED:
@@ -84,22 +84,22 @@ def tripped(was: Protection, now: float, *, spread: float = 0.0) -> Protection:
 
 
 def closed(was: Protection, now: float) -> Protection:
-    """Return it as healthy; where there is a ceiling, that is kept."""
+    """Return the Protection of a healthy downstream; a ceiling still limits the rate."""
     fresh = Protection(ceiling=was.ceiling, floor=was.floor)
     return fresh if was.ceiling is None else _throttled(fresh, was.ceiling, now)
 
 
 def bounded(was: Protection, now: float) -> Protection:
-    """Return it within a ceiling and a floor that have just been set."""
+    """Return the Protection with its rate within a ceiling and a floor that have just been set."""
     if was.state is State.CLOSED and was.ceiling is not None:
         return _throttled(was, was.ceiling, now)
     return replace(was, per_second=was.bounded(was.per_second)) if was.per_second else was
 
 
 def due_in(after: float | None, opens_in: float, chance: float) -> float:
-    """Return the delay of an attempt that was refused or failed: when it may be made again.
+    """Return the delay in seconds until an attempt that was refused or failed may call again.
 
-    ``chance`` is a random number from 0 to 1: those that come back together spread out.
+    ``chance`` is a random number from 0 to 1, which spreads attempts that come back together.
     """
     longest = max(opens_in, after or 0.0, 0.5)
     return longest + chance * max(1.0, 0.2 * longest)
@@ -146,7 +146,7 @@ def _is_fenced(was: Protection, now: float) -> bool:
 
 
 def _learned(was: Protection, now: float) -> Protection:
-    """Take in what other daemons had seen go well before the first refusal."""
+    """Raise the rate to BACK times the successes, which other daemons may report late."""
     if was.last_max:
         return was
     rate = max(was.per_second, BACK * was.window.ok_per_second(now))
@@ -160,13 +160,13 @@ def _decreased(was: Protection, now: float) -> Protection:
     ok = was.window.ok_per_second(now)
     rate = was.per_second if is_throttled else float("inf")
     found = _throttled(was, BACK * min(rate, ok), now)
-    # Of a downstream that was healthy until now only one daemon has told how much went well.
+    # If the downstream was healthy until now, only one daemon has reported its successes yet.
     last_max = min(rate, ABOVE * ok) if is_throttled else 0.0
     return replace(found, last_max=last_max, decreased_at=now)
 
 
 def _adjusted(was: Protection, now: float) -> Protection:
-    """Look once a second whether the rate is used up; then it rises."""
+    """Once a second, raise the rate if it was used up. Close if it was long not used up."""
     rate, window = was.per_second, was.window
     passed = now - max(window.since, was.not_before or 0.0)
     if passed < max(1.0, 1 / rate):
@@ -182,7 +182,7 @@ def _adjusted(was: Protection, now: float) -> Protection:
 
 
 def _raised(was: Protection, passed: float) -> float:
-    """Return the rate after so many seconds in which it was used up."""
+    """Return the new rate after it was used up for ``passed`` seconds."""
     rate, last = was.per_second, was.last_max
     if was.trips and (not last or rate < BACK * last):
         return 2 * rate if not last else min(2 * rate, BACK * last)

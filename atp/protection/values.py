@@ -1,4 +1,4 @@
-"""The values of protection: a downstream, what a daemon reports of it, and their words."""
+"""The values of protection: a downstream, and the report of a daemon on it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from .window import Second, Window
 
 # The lowest rate, unless an operator has set another.
 LOWEST = 0.5
-# Calls that come in so long a time may start at once, in seconds.
+# The burst: the calls that the rate allows in this time, in seconds, may start at once.
 BURST = 0.25
 
 
@@ -21,23 +21,23 @@ class State(StrEnum):
 
 
 class Verdict(StrEnum):
-    """What the end of an attempt says of the downstream."""
+    """The verdict of an attempt's end on the downstream."""
 
     OK = "ok"
     REFUSED = "refused"
     FAILED = "failed"
-    # It ended in another way: nobody knows.
+    # The attempt ended in another way, and tells nothing about the downstream.
     UNKNOWN = "unknown"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Report:
-    """What a daemon tells of the calls that ended since its last report.
+    """A daemon's report on the calls that ended since its last report.
 
-    ``counts`` are their ages in seconds, each with the calls that were ok, refused and failed.
-    ``row`` are the failures in a row at the end of it, and ``had_ok`` whether another call went
-    well before them. ``after`` is the longest time that the downstream asked for. ``probe`` is
-    the key of the Instance that probed, with its :class:`Verdict`.
+    ``counts`` are tuples: an age in seconds, and the calls that were ok, refused and failed then.
+    ``row`` is the number of failures in a row at its end; ``had_ok`` tells whether a call before
+    these was ok. ``after`` is the longest delay in seconds that the downstream asked for. ``probe``
+    is the key of the Instance that probed, with its :class:`Verdict`.
     """
 
     counts: tuple[tuple[float, int, int, int], ...] = ()
@@ -51,7 +51,7 @@ class Report:
         return sum(refused for _, _, refused, _ in self.counts)
 
     def seconds(self, now: float) -> tuple[Second, ...]:
-        """Return the calls as seconds of this clock."""
+        """Return the counts by second of this process's clock."""
         return tuple(Second(int(now - age), *numbers) for age, *numbers in self.counts)
 
 
@@ -74,7 +74,7 @@ class Protection:
     floor: float | None = None
 
     def bounded(self, rate: float) -> float:
-        """Return a rate within the floor and the ceiling."""
+        """Return the rate, limited to the floor and the ceiling."""
         lowest = LOWEST if self.floor is None else self.floor
         rate = max(rate, lowest)
         return rate if self.ceiling is None else min(rate, self.ceiling)
@@ -83,14 +83,14 @@ class Protection:
         return max(1.0, BURST * self.per_second)
 
     def available(self, now: float) -> float:
-        """Return the tokens that there are; a fraction of one more is kept for who is late."""
+        """Return the number of tokens; for late daemons it may exceed the burst by a fraction."""
         if self.refilled is None:
             return self.burst()
         most = self.burst() + min(0.99, BURST * self.per_second)
         return min(most, self.tokens + max(0.0, now - self.refilled) * self.per_second)
 
     def opens_in(self, now: float) -> float:
-        """Return the seconds for which nothing at all is to be called."""
+        """Return the seconds for which no calls at all are allowed."""
         if self.state is State.CLOSED or self.not_before is None:
             return 0.0
         return max(0.0, self.not_before - now)

@@ -1,4 +1,4 @@
-"""The window of a Downstream: the ends of calls in the last seconds, over all daemons."""
+"""The window of a Downstream: the ends of calls in the last seconds, of all daemons."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, Self
 
-# So long a window is, in seconds.
+# The length of a window, in seconds.
 LENGTH = 5
 
 
 class Second(NamedTuple):
-    """The calls that ended in one second; ``at`` is its beginning, in seconds."""
+    """The calls that ended in one second; ``at`` is its beginning, in seconds since the epoch."""
 
     at: int
     ok: int = 0
@@ -21,9 +21,9 @@ class Second(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Window:
-    """What the downstream answered in the last seconds.
+    """The results of the calls of the last seconds.
 
-    ``row`` are the failures in a row, ``used`` the tokens that were spent since ``since``.
+    ``row`` is the number of failures in a row, ``used`` that of the tokens spent since ``since``.
     """
 
     seconds: tuple[Second, ...] = ()
@@ -33,7 +33,7 @@ class Window:
 
     @classmethod
     def read(cls, given: dict[str, Any]) -> Self:
-        """Return the window that stands in a column."""
+        """Return the window from the JSON of its column."""
         seconds = tuple(Second(*each) for each in given.get("seconds", ()))
         return cls(
             seconds=seconds,
@@ -43,12 +43,12 @@ class Window:
         )
 
     def written(self) -> dict[str, Any]:
-        """Return it as it stands in a column."""
+        """Return the window as JSON for its column."""
         seconds = [list(each) for each in self.seconds]
         return {"seconds": seconds, "row": self.row, "used": self.used, "since": self.since}
 
     def added(self, more: Iterable[Second], now: float) -> Window:
-        """Return it with more calls, and without those that are too old."""
+        """Return the window with more calls, and without those that are too old."""
         found: dict[int, Second] = {}
         for each in (*self.seconds, *more):
             if each.at > now - LENGTH:
@@ -66,7 +66,7 @@ class Window:
         return sum(each.ok + each.refused + each.failed for each in self.seconds)
 
     def ok_per_second(self, now: float) -> float:
-        """Return the calls that succeeded a second."""
+        """Return the number of successful calls a second."""
         if not self.seconds:
             return 0.0
         covered = min(float(LENGTH), max(1.0, now - self.seconds[0].at))

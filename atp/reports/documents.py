@@ -1,4 +1,4 @@
-"""Rows as documents, plain values by name: what the shell's ``--json`` and the API give of them."""
+"""Rows as documents: plain values by name, as the API and the shell's ``--json`` show them."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ WORKER_FIELDS = ("worker", "pid", "type", "instance", "since", "paused")
 
 
 def plain(value: object) -> str | float:
-    """Return what JSON has for a value that it lacks: ``json.dumps(document, default=plain)``.
+    """Return a JSON value for a type that JSON lacks: ``json.dumps(document, default=plain)``.
 
     Times are in ISO 8601 with an offset, durations in seconds.
     """
@@ -100,7 +100,7 @@ def plain(value: object) -> str | float:
 
 
 def types() -> list[Document]:
-    """All Types, registered or only declared by this process, by identifier."""
+    """Return all Types, registered or only declared by this process, sorted by identifier."""
     rows = list(Type.objects.using(settings.DATABASE))
     missing = {task_type.identifier for task_type in registry} - {row.identifier for row in rows}
     found = [
@@ -111,7 +111,7 @@ def types() -> list[Document]:
 
 
 def type(row: Type) -> Document:
-    """A registered Type; ``declared`` says whether this process has its handler."""
+    """Return a registered Type; ``declared`` tells whether this process has its handler."""
     document = {name: getattr(row, name) for name in TYPE_FIELDS} | hooks.words(row.hooks)
     return document | {
         "late_writes": row.late_writes,
@@ -121,7 +121,7 @@ def type(row: Type) -> Document:
 
 
 def unregistered_type(task_type: TaskType) -> Document:
-    """A Type that this process declares and that is not in the database yet."""
+    """Return a Type that this process declares and that is not in the database yet."""
     parameters = task_type.registration()
     document = {name: getattr(parameters, name) for name in TYPE_FIELDS}
     document |= hooks.words(parameters.hooks)
@@ -129,7 +129,7 @@ def unregistered_type(task_type: TaskType) -> Document:
 
 
 def gate(row: Gate) -> Document:
-    """A gate that is shut; without a Type it is that over everything."""
+    """Return a shut gate; ``type`` is None for the gate over everything."""
     document = {name: getattr(row, name) for name in GATE_FIELDS}
     return {"type": None if row.type is None else row.type.identifier} | document
 
@@ -146,7 +146,7 @@ def instance(row: Instance) -> Document:
 
 
 def task(row: Task | None) -> Document | None:
-    """The queue row of a live Instance; None if it has none."""
+    """Return the queue row of a live Instance; None if it has none."""
     if row is None:
         return None
     return {
@@ -157,13 +157,13 @@ def task(row: Task | None) -> Document | None:
 
 
 def asked(state: str, request: str) -> str:
-    """Return the request to the holder of an Instance in this state that is not done yet."""
+    """Return the request to the holder of an Instance, or "" if it has been carried out."""
     done = {"pause": State.PAUSED, "resume": State.RUNNING}
     return "" if done.get(request) == state else request
 
 
 def queued_task(row: Task) -> Document:
-    """A Task as the queue lists it: with what it is a Task of."""
+    """Return a Task as an entry of the queue, with its Instance and Type."""
     document = {name: getattr(row, name) for name in TASK_FIELDS}
     return document | {
         "due_at": due(row),
@@ -174,7 +174,7 @@ def queued_task(row: Task) -> Document:
 
 
 def inputs(row: Inputs | None) -> Document | None:
-    """The arguments as they are stored, and what is carried. A pickle is never opened here."""
+    """Return the stored arguments and the carried values. A pickle is never opened here."""
     if row is None:
         return None
     value = stored(row.data) if row.format == codec.JSON else None
@@ -182,7 +182,7 @@ def inputs(row: Inputs | None) -> Document | None:
 
 
 def response(row: Response | None) -> Document | None:
-    """Return the facts of the output; ``value`` is there where it is JSON and not in a file."""
+    """Return the facts about the output; ``value`` is set if it is JSON and not in a file."""
     if row is None:
         return None
     document = {name: getattr(row, name) for name in ("content_type", "size", "file")}
@@ -193,7 +193,7 @@ def response(row: Response | None) -> Document | None:
 
 
 def files(row: Response) -> list[Document]:
-    """Return the published files of a Response, as far as a daemon has written them."""
+    """Return the valid entries among the published files of a Response."""
     listed = row.files if isinstance(row.files, list) else []
     return [entry for entry in listed if _is_file(entry)]
 
@@ -212,7 +212,7 @@ def stored(text: str | bytes) -> Any:  # None for what is no JSON
 
 
 def _number(text: str) -> float:
-    """A number that JSON has: neither NaN nor one that Python takes for infinite."""
+    """Return a finite number. Raises ValueError for NaN and infinite numbers, which JSON lacks."""
     number = float(text)
     if not math.isfinite(number):
         raise ValueError(f"{text} is no JSON value")
@@ -225,7 +225,7 @@ def log_record(row: LogRecord) -> Document:
 
 def daemon(row: Daemon, now: datetime) -> Document:
     document = {name: getattr(row, name) for name in DAEMON_FIELDS}
-    # What another version of the daemon may have written differently.
+    # Another version of the daemon may have written these columns in another form.
     listed = row.workers if isinstance(row.workers, list) else []
     workers = [worker for worker in listed if isinstance(worker, dict)]
     types = row.types if isinstance(row.types, list) else []

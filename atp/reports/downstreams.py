@@ -1,4 +1,4 @@
-"""Downstreams as documents: how they are, which Types call them, and what is due of these."""
+"""Downstreams as documents: their state, the Types that call them, and the due Tasks of these."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from . import overview
 FIELDS = (
     *("name", "state", "per_second", "ceiling", "floor", "not_before", "trips", "who", "since"),
 )
-# So many Tasks are counted at most.
+# The maximum number of Tasks that are counted.
 MOST = 1000
 
 
 def document(row: Downstream) -> dict[str, Any]:
-    """Return a downstream, with the identifiers of the Types that call it."""
+    """Return a downstream as plain values, with the identifiers of the Types that call it."""
     return {name: getattr(row, name) for name in FIELDS} | {"types": calling(row)}
 
 
@@ -27,6 +27,6 @@ def calling(row: Downstream) -> list[str]:
 
 
 def due(row: Downstream) -> int:
-    """Return how many Tasks are due that call a downstream, counted up to :data:`MOST`."""
+    """Return the number of due Tasks that call a downstream, counted up to :data:`MOST`."""
     tasks = Task.objects.using(settings.DATABASE).filter(type__downstream=row.name)
     return tasks.due(overview.now()).order_by()[:MOST].count()

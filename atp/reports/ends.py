@@ -1,9 +1,9 @@
-"""The ends of Instances that clients wait for: one thread a process looks for all of them.
+"""The ends of Instances that clients wait for: one thread in each process looks for all of them.
 
-Nothing is told when an Instance ends: on PostgreSQL a notification takes a lock of the
-whole server at each commit. So one statement asks about all keys together, on a
-connection of its own. The thread starts when somebody waits and ends when nobody does.
-A process that is forked has nobody who waits.
+The end of an Instance sends no notification: on PostgreSQL that would take a lock of the
+whole server at each commit. Instead, one statement asks about all keys together, on a
+connection of its own. The thread starts when a client waits and ends when none does.
+A forked process starts without waiting clients.
 """
 
 import logging
@@ -19,10 +19,10 @@ from ..models import Instance
 from ..store import get_store
 from ..store.contract.wakeups import Commits
 
-# Time between two looks, in seconds: it grows from the first to the second, and begins
-# anew when another waits. Where the store tells of commits, it looks only after one.
+# Time between two looks, in seconds: it grows from SOON to SELDOM, and starts at SOON again
+# with each new client. If the store tells of commits, the thread looks only after one.
 SOON, SELDOM = 0.01, 0.1
-# A look may take this part of the time at most.
+# The maximum part of the time that looks may take.
 BUSY = 0.2
 # After a failure the next look waits this long, in seconds.
 PAUSE = 1.0
@@ -31,7 +31,7 @@ _log = logging.getLogger("atp")
 
 
 class Ends:
-    """Tells who waits for an Instance that it has ended, or is gone."""
+    """Calls waiting clients back when their Instance has ended, or is gone."""
 
     def __init__(self) -> None:
         self._begin()
@@ -44,10 +44,10 @@ class Ends:
         self._thread: threading.Thread | None = None
 
     def watch(self, key: int, call: Callable[[], object]) -> object:
-        """Have ``call()`` called once, in another thread, after the end of an Instance.
+        """Register ``call``, which is called once, in another thread, after the end of an Instance.
 
-        ``key`` is its primary key. Returns a token for :meth:`forget`, which is to be called
-        in any case. Ends in a transaction that has not committed are not seen.
+        ``key`` is the primary key of the Instance. Returns a token, which the caller must give to
+        :meth:`forget` in any case. An end in an uncommitted transaction is not seen.
         """
         token = object()
         with self._lock:
@@ -60,7 +60,7 @@ class Ends:
         return token
 
     def forget(self, token: object) -> None:
-        """Call nobody for this token any more."""
+        """Remove the callback of this token."""
         with self._lock:
             self._waiting.pop(token, None)
             is_last = not self._waiting
@@ -68,7 +68,7 @@ class Ends:
             self._has_changed.set()
 
     def _run(self) -> None:
-        # Waits until watch() has its thread.
+        # Wait until watch() has stored this thread.
         with self._lock:
             pass
         commits = None
@@ -92,14 +92,14 @@ class Ends:
             connections.close_all()
 
     def _keys(self) -> set[int]:
-        """The keys that are waited for; without any, the thread has to end."""
+        """Return the keys that clients wait for; if there are none, let the thread end."""
         with self._lock:
             if not self._waiting:
                 self._thread = None
             return {key for key, _ in self._waiting.values()}
 
     def _look(self, keys: set[int], pause: float) -> float:
-        """Call those whose Instance has ended, and return the time until the next look."""
+        """Call the callbacks of ended Instances; return the seconds until the next look."""
         try:
             rows = Instance.objects.using(settings.DATABASE)
             live = set(rows.filter(pk__in=keys, finished=None).values_list("pk", flat=True))

@@ -1,4 +1,4 @@
-"""The reasons for which Instances FAILED, in a line each."""
+"""The reasons why Instances FAILED, in one line each."""
 
 from collections.abc import Iterable
 
@@ -13,12 +13,12 @@ MAX_HEADLINE = 200
 
 
 def headline(message: str) -> str:
-    """Return the line of a failure's message that says what it was, shortened."""
+    """Return the line of a failure's message that names the error, shortened."""
     return wording.shorten(wording.headline(message).strip(), MAX_HEADLINE)
 
 
 def headlines(instances: Iterable[Instance]) -> dict[int, str]:
-    """Return the headline of each of these Instances that FAILED, by primary key."""
+    """Return the headline of each FAILED Instance among these, by primary key."""
     keys = [instance.pk for instance in instances if instance.state == State.FAILED]
     if not keys:
         return {}

@@ -1,4 +1,4 @@
-"""Graphs: their nodes counted by state, drawn and listed, and what a node waits for."""
+"""Graphs: their nodes counted by state, drawn and listed, and the number each waits for."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from ..rows.graph import Condition
 from ..rows.querysets import Counted
 from ..states import LIVE, State
 
-# Nodes and edges of a graph that is drawn; nodes that a list counts by state, of one graph and
-# of all that it shows.
+# The maxima: nodes and edges of a drawn graph; nodes that a list counts by state, of one graph and
+# of all graphs together.
 MOST_NODES, MOST_EDGES, MOST_COUNTED, MOST_IN_ALL = 20_000, 100_000, 20_000, 50_000
 TOO_LARGE = f"A graph of more than {MOST_NODES:,} nodes or {MOST_EDGES:,} edges is not drawn."
 FIELDS = ("uuid", "name", "created", "created_by", "ended", "request", "undone")
@@ -27,10 +27,10 @@ FIELDS = ("uuid", "name", "created", "created_by", "ended", "request", "undone")
 
 @dataclass(frozen=True, kw_only=True)
 class Counts:
-    """The nodes of a graph: their number, and by state.
+    """The number of nodes of a graph, in all and by state.
 
-    In a list of large graphs ``nodes`` is MOST_COUNTED at most, and ``is_more`` says that they
-    are not counted by state. ``not_undone`` of those that undo others FAILED.
+    In a list, ``nodes`` is MOST_COUNTED at most, and ``is_more`` says that the nodes are not
+    counted by state. ``not_undone`` is the number of undoing nodes that FAILED.
     """
 
     nodes: int
@@ -43,17 +43,17 @@ class Counts:
         return sum(self.states[state] for state in LIVE)
 
     def by_state(self) -> list[tuple[str, int]]:
-        """The states that nodes are in, with their numbers."""
+        """Return the states that its nodes have, with their numbers."""
         return [(state, self.states[state]) for state in ORDER if self.states[state]]
 
 
 def graphs() -> QuerySet[Graph]:
-    """All graphs, newest first."""
+    """Return all graphs, newest first."""
     return Graph.objects.using(settings.DATABASE).order_by("-id")
 
 
 def named(prefix: str) -> QuerySet[Graph]:
-    """The graphs whose uuid starts with these hexadecimal digits; hyphens do not count."""
+    """Return the graphs whose uuid starts with these hexadecimal digits; hyphens are ignored."""
     digits = prefix.replace("-", "")
     return graphs().filter(
         uuid__gte=UUID(digits.ljust(32, "0")), uuid__lte=UUID(digits.ljust(32, "f"))
@@ -61,11 +61,11 @@ def named(prefix: str) -> QuerySet[Graph]:
 
 
 def state(graph: Graph, counts: Counts) -> str:
-    """Return the state of a graph in a word: waiting, running, finished, failed, undone or ended.
+    """Return the state of a graph in a word.
 
-    It has failed if all of its nodes have ended and one of them FAILED; it is undone if those
-    that undo others have FINISHED then, and "undoing" before. Of one that is too large to be
-    counted it is not looked whether one has.
+    It is "waiting" or "running" while a node is live, otherwise "failed" if a node has FAILED, or
+    "finished". Once the undoing of a graph has begun it is "undoing", then "undone", unless an
+    undoing node FAILED. A graph whose nodes are not counted by state is "running" or "ended".
     """
     if counts.is_more:
         return "running" if graph.ended is None else "ended"
@@ -79,7 +79,7 @@ def state(graph: Graph, counts: Counts) -> str:
 def counts(rows: Sequence[Graph]) -> dict[int, Counts]:
     """Return the Counts of some graphs, by primary key, in two queries.
 
-    The largest are not counted by state if they are more than MOST_IN_ALL together.
+    The largest graphs are not counted by state if all together have more than MOST_IN_ALL nodes.
     """
     nodes = _nodes().filter(graph=OuterRef("pk")).order_by()
     sizes = dict(
@@ -119,7 +119,7 @@ def counts_of(graph: Graph) -> Counts:
 
 
 def counts_in(vertices: Iterable[Vertex]) -> Counts:
-    """Return the Counts of nodes that have been read already."""
+    """Return the Counts of nodes that were read before."""
     found = Counter((vertex.state, vertex.is_undo) for vertex in vertices)
     states: Counter[str] = Counter()
     for (state, _), number in found.items():
@@ -129,7 +129,7 @@ def counts_in(vertices: Iterable[Vertex]) -> Counts:
 
 
 def counts_by_type(graph: Graph) -> dict[str, Counts]:
-    """Return the Counts of the nodes of each Type of a graph, by its identifier."""
+    """Return the Counts of a graph's nodes by identifier of their Type."""
     own = _nodes().filter(graph=graph).order_by()
     grouped = own.values_list("instance__type__identifier", "instance__state")
     found: defaultdict[str, Counter[str]] = defaultdict(Counter)
@@ -176,15 +176,15 @@ def drawable(graph: Graph) -> tuple[list[Vertex], list[Link]] | None:
 
 
 def nodes(graph: Graph) -> QuerySet[Node]:
-    """The nodes of a graph in the order of their Instances, with these and their Types."""
+    """Return the nodes of a graph, with Instances and Types, in the order of the Instances."""
     own = _nodes().filter(graph=graph)
     return own.select_related("instance__type").order_by("instance_id")
 
 
 def node_documents(rows: Sequence[Node]) -> list[dict[str, Any]]:
-    """Return nodes of one graph as plain values; ``waits`` is how many others hold each.
+    """Return nodes of one graph as plain values; ``waits`` is the number of nodes each waits for.
 
-    ``undoes`` is the name of the node that it undoes.
+    ``undoes`` is the name of the node that it undoes, or "".
     """
     undone = _nodes().filter(pk__in=[row.undoes for row in rows if row.undoes is not None])
     names = dict(undone.values_list("pk", "name"))
@@ -209,7 +209,7 @@ def _nodes() -> QuerySet[Node]:
 
 
 def _not_undone() -> QuerySet[Node]:
-    """The nodes that undo others and FAILED."""
+    """Return the undoing nodes that FAILED."""
     return _nodes().filter(undoes__isnull=False, instance__state=State.FAILED).order_by()
 
 

@@ -1,4 +1,4 @@
-"""Whether the queue is being worked on: what a probe asks, and what an operator wants to know."""
+"""The health of the queue: a check for probes, and sentences about problems for operators."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ OK, FAILING = "ok", "failing"
 class Health:
     """The health at ``time``, by the database's clock.
 
-    ``database`` tells whether it answers and has been migrated; if not, the
-    rest is unknown. ``daemons`` counts those alive, late and lost. ``problems``
-    are sentences; there are none if all is well.
+    ``database`` tells whether the database answers and has been migrated; if not, the other fields
+    are unset. ``daemons`` counts the daemons that are alive, late and lost. ``problems`` are
+    sentences; an empty tuple means that all is well.
     """
 
     time: datetime | None = None
@@ -45,15 +45,14 @@ class Health:
 
 
 def health(type: str | None = None) -> Health:
-    """Return the :class:`Health` of the queue; a database that does not answer is no error.
+    """Return the :class:`Health` of the queue. It raises nothing if the database does not answer.
 
-    With the identifier of a ``type`` only its work is looked at, and no trouble of daemons.
+    With the identifier of a ``type``, only its work is checked, and problems of daemons are not.
 
-    It fails when the database does not answer or has not been migrated, or
-    when work is due and no daemon with a live lease serves its Type (a quiet one
-    does not, nor one that is stopping), or is in the hands of a lost one with
-    nobody alive to take it over; or when what indexes tell is as it should never
-    be. It takes as long with a million waiting Tasks as with one.
+    The status is failing if the database does not answer or has not been migrated; if work is due
+    and no daemon with a live lease serves its Type (a quiet or stopping one does not count); if a
+    lost daemon holds work and no living one can take it over; or if indexes show an inconsistent
+    state. It takes as long with a million waiting Tasks as with one.
     """
     try:
         missing = migrated.missing()
@@ -66,7 +65,7 @@ def health(type: str | None = None) -> Health:
 
 
 def oldest_due(type: str | None = None) -> datetime | None:
-    """Return when the Task was due that has been waiting longest, or None; it looks at all."""
+    """Return the earliest due time of all due Tasks, or None; it reads all of them."""
     tasks = Task.objects.using(settings.DATABASE).due(overview.now())
     tasks = tasks.filter(type__identifier=type) if type else tasks
     return tasks.aggregate(oldest=Min("due_at"))["oldest"]
@@ -91,10 +90,10 @@ def problems(
     shut: Iterable[Gate] | None = None,
     type: str | None = None,
 ) -> tuple[str, ...]:
-    """Return sentences about all that is wrong, of all daemons as they are at a time.
+    """Return sentences about all problems, with the daemons as they are at ``time``.
 
-    ``shut`` are the gates that are, if they are known already. With the identifier of a
-    ``type`` only its work is looked at.
+    ``shut`` are the gates that are shut, if the caller knows them. With the identifier of a
+    ``type``, only its work is checked.
     """
     shut = gates(now=time) if shut is None else shut
     return (
@@ -107,7 +106,7 @@ def problems(
 def _unattended(
     daemons: Iterable[Daemon], time: datetime, shut: Iterable[Gate], type: str | None
 ) -> tuple[str, ...]:
-    """Return the work that nobody does."""
+    """Return sentences about due work that no daemon does."""
     told = [documents.daemon(row, time) for row in daemons]
     living = [daemon for daemon in told if daemon["condition"] != overview.LOST]
     if not living:
@@ -134,7 +133,7 @@ _SUSPICIONS = {
 
 
 def _suspicions(time: datetime, type: str | None = None) -> tuple[str, ...]:
-    """Return states that should never be, as far as indexes tell them, with a remedy each."""
+    """Return sentences about inconsistent states that indexes show, each with a remedy."""
     groups = defaultdict(list)
     found = scanning.suspicions(now=time)
     for finding in found if type is None else [each for each in found if each.type == type]:
@@ -153,7 +152,7 @@ def _suspicions(time: datetime, type: str | None = None) -> tuple[str, ...]:
 
 
 def quieted(daemons: Iterable[Daemon], time: datetime) -> list[str]:
-    """Identifiers of the Types that only quiet daemons serve: somebody has to resume one."""
+    """Return the identifiers of Types that only quiet daemons serve, until one is resumed."""
     told = [documents.daemon(row, time) for row in daemons]
     aims = _aims([daemon for daemon in told if daemon["condition"] != overview.LOST])
     return sorted(
@@ -164,7 +163,7 @@ def quieted(daemons: Iterable[Daemon], time: datetime) -> list[str]:
 
 
 def _aims(living: Iterable[Document]) -> Mapping[str, set[Mode]]:
-    """The modes of the daemons that serve each Type, as they are or will be soon."""
+    """Return the modes of the daemons that serve each Type, after their pending orders."""
     aims = defaultdict(set)
     for daemon in living:
         for identifier in daemon["types"]:
@@ -181,7 +180,7 @@ def _why_not(aims: Collection[Mode] | None) -> str:
 def _without_daemons(
     lost: Iterable[Document], time: datetime, shut: Iterable[Gate], type: str | None
 ) -> tuple[str, ...]:
-    """Return the work that waits where there is no daemon with a lease at all."""
+    """Return sentences about work that waits while no daemon has a lease."""
     found = []
     if _due_besides((), time, shut, type):
         found.append("Work is due, and no daemon is alive.")
@@ -202,19 +201,19 @@ def _without_daemons(
 def _due_besides(
     served: Collection[str], time: datetime, shut: Iterable[Gate], type: str | None
 ) -> list[str]:
-    """Identifiers of the Types, or of one, of which work is due, but those in ``served``."""
+    """Return the identifiers of Types with due work, without those in ``served`` and those held."""
     due = Task.objects.using(settings.DATABASE).due(time).filter(type=OuterRef("pk"))
     types = Type.objects.using(settings.DATABASE).exclude(identifier__in=served)
     types = types.filter(identifier=type) if type else types
     for gate in shut:
-        # What is held is not to be worked on.
+        # A shut gate stops the work of its scope on purpose: that is no problem.
         if gate.type_id is None:
             return []
         if gate.collection is None:
             types = types.exclude(pk=gate.type_id)
         else:
             due = due.exclude(type=gate.type_id, collection=gate.collection)
-    # One look for each Type instead of one at all that is due.
+    # One index look-up for each Type is faster than reading all due Tasks.
     first = due.order_by(*LANES_ORDER).values("pk")[:1]
     waiting = types.annotate(first=Subquery(first)).filter(first__isnull=False)
     return list(waiting.values_list("identifier", flat=True))

@@ -1,4 +1,4 @@
-"""The hooks of Instances and of Types: what was enqueued with an end, and what would be."""
+"""The hooks of Instances and Types: those that an end has enqueued, and those that are declared."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from ..models import Instance, LogRecord
 from ..payload import hooks
 from ..rows.log import Kind
 
-# So many hooks of an Instance are told at most, the latest.
+# The maximum number of hooks of an Instance that are returned: the latest.
 SHOWN = 100
 
 
 @dataclass(frozen=True, kw_only=True)
 class WrittenHook:
-    """A hook that the end of an Instance has enqueued; ``state`` is that of the end.
+    """A hook that an end of an Instance has enqueued; ``state`` is the state of that end.
 
-    ``instance`` is the hook itself; None if it has been removed since.
+    ``instance`` is the Instance of the hook; None if it has been removed since.
     """
 
     uuid: str
@@ -29,7 +29,7 @@ class WrittenHook:
 def written(instance: Instance) -> list[WrittenHook]:
     """Return the hooks that the ends of an Instance have enqueued, oldest first."""
     if not (instance.is_terminal or instance.is_hooked):
-        return []  # as most that somebody polls: without a look at the log
+        return []  # the usual case when somebody polls: no query of the log
     records = LogRecord.objects.using(settings.DATABASE).filter(instance=instance, kind=Kind.HOOK)
     found = records.exclude(detail="").order_by("-pk").values_list("detail", "state")[:SHOWN]
     latest = list(found)[::-1]
@@ -39,7 +39,7 @@ def written(instance: Instance) -> list[WrittenHook]:
 
 
 def words(entries: list[dict[str, Any]] | None) -> dict[str, list[str]]:
-    """Return the hooks that a Type declares, in words, by the name of the parameter."""
+    """Return the declared hooks of a Type in words, by the name of the parameter."""
     found: dict[str, list[str]] = {on: [] for on in hooks.STATES}
     for hook in hooks.read(entries):
         found.setdefault(hook.on, []).append(

@@ -19,11 +19,11 @@ def scope_log(
     kind: str = "",
     limit: int = 100,
 ) -> list[LogRecord]:
-    """Return the last records about a scope, the newest first, each with its ``scope``.
+    """Return the latest records about a scope, the newest first, each with its ``scope``.
 
-    That is a pair: the identifier of its Type, and its collection. The records of a Type are
-    with those of its lanes; without a Type it is everything. ``kind`` is "gate" or "limits",
-    for those alone; then without a Type it is of all scopes. Raises UnknownType, InvalidGate.
+    ``scope`` is a pair: the identifier of the Type, and the collection. Records of a Type include
+    those of its lanes. Without a Type the scope is everything. ``kind`` ("gate" or "limits")
+    selects records; with a ``kind`` and no Type, of all scopes. Raises UnknownType, InvalidGate.
     """
     scope = scope_of(type, collection)
     records = LogRecord.objects.using(settings.DATABASE)
@@ -44,7 +44,7 @@ def scope_log(
 
 
 def _scope(subject: str) -> tuple[str | None, str | None]:
-    """Return the identifier of the Type and the collection that a subject names."""
+    """Return the identifier of the Type and the collection for the subject of a record."""
     noun, _, name = subject.partition(":")
     if noun not in ("type", "lane"):
         return None, None

@@ -1,4 +1,4 @@
-"""Whether the queue's database has the tables that this code needs."""
+"""Check whether the queue's database has the tables that this code needs."""
 
 import pkgutil
 from functools import cache
@@ -16,7 +16,7 @@ _APP = "atp"
 
 
 def missing(connection: Any = None) -> list[str]:
-    """Return the migrations of ATP that this code has and the queue's database has not."""
+    """Return the migrations of ATP that have not been applied to the queue's database."""
     recorder = MigrationRecorder(connection or connections[settings.DATABASE])
     applied: set[str] = set()
     if recorder.has_table():
@@ -25,7 +25,7 @@ def missing(connection: Any = None) -> list[str]:
 
 
 def problem(connection: Any = None) -> str:
-    """Return a sentence about tables or migrations that lack, empty if none do."""
+    """Return a sentence about missing tables or migrations, "" if none are missing."""
     connection = connection or connections[settings.DATABASE]
     if Daemon._meta.db_table not in connection.introspection.table_names():
         lacks = "ATP's tables are missing"

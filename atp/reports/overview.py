@@ -1,7 +1,7 @@
 """The state of the queue: counts for each Type, and the condition of the daemons.
 
-What is live is always counted exactly. Of what has ended either everything is counted, which
-takes longer the longer the history is, or, for a page that is open all day, what is recent.
+Live Instances are always counted exactly. Of ended ones either all are counted, which takes
+longer the longer the history is, or only recent ones, for a page that is open all day.
 """
 
 from collections import Counter, defaultdict
@@ -23,7 +23,7 @@ from ..store import get_store
 
 ALIVE, LATE, LOST = "alive", "late", "lost"
 
-# How far back, and how many, without the history.
+# Without the history: how far back ends are counted, and how many.
 RECENTLY = timedelta(hours=1)
 MOST_ENDED = 1000
 MOST_FAILED = 10_000
@@ -32,10 +32,10 @@ MOST_GONE = 100  # daemons that have left
 
 @dataclass(frozen=True, kw_only=True)
 class LiveCounts:
-    """The numbers of live Instances of a Type: exact.
+    """The exact numbers of live Instances of a Type.
 
-    ``due`` and ``later`` are those that wait, now or for their time;
-    ``scheduled``, ``running`` and ``paused`` those that a daemon holds.
+    ``due`` and ``later`` are the waiting ones, due now or later; ``scheduled``, ``running`` and
+    ``paused`` are those that a daemon holds.
     """
 
     type: str
@@ -48,7 +48,7 @@ class LiveCounts:
 
 @dataclass(frozen=True, kw_only=True)
 class TypeCounts(LiveCounts):
-    """The numbers of Instances of a Type; ``reasons`` splits those that failed."""
+    """The numbers of Instances of a Type; ``reasons`` divides the failed ones by reason."""
 
     finished: int = 0
     failed: int = 0
@@ -57,12 +57,12 @@ class TypeCounts(LiveCounts):
 
 @dataclass(frozen=True, kw_only=True)
 class RecentCounts(LiveCounts):
-    """The numbers of Instances of a Type that are live, or have ended of late.
+    """The numbers of Instances of a Type that are live, or have recently ended.
 
-    ``ended`` are those that FINISHED or FAILED since ``Overview.since``, and
-    ``ended_more`` says that there are more than that. ``failed`` are those
-    among the newest MOST_FAILED failures of all Types, however long ago they
-    were; ``reasons`` splits them, and ``failed_lately`` are those since then.
+    ``ended`` is the number of those that FINISHED or FAILED since ``Overview.since``;
+    ``ended_more`` says that there are more. ``failed`` is the number of those among the newest
+    MOST_FAILED failures of all Types, however old these are; ``reasons`` divides them by reason,
+    and ``failed_lately`` counts those since ``Overview.since`` that are not muted.
     """
 
     ended: int = 0
@@ -73,7 +73,7 @@ class RecentCounts(LiveCounts):
 
     @property
     def is_idle(self) -> bool:
-        """Whether nothing of it is live, and nothing has ended or failed of late."""
+        """Whether the Type has no live Instance, and none that has recently ended or failed."""
         live = (self.due, self.later, self.scheduled, self.running, self.paused)
         return not any((*live, self.ended, self.failed_lately))
 
@@ -82,9 +82,9 @@ class RecentCounts(LiveCounts):
 class Overview:
     """The queue at ``time``; ``oldest_due`` and ``next_due`` are due times, or None.
 
-    ``types`` are TypeCounts, or without the history RecentCounts, by
-    identifier. Then ``since`` says from when on ``ended`` counts, and
-    ``failed_more`` that there are older failures than those counted.
+    ``types`` are TypeCounts, or RecentCounts without the history, sorted by identifier. With
+    RecentCounts, ``ended`` counts from ``since`` on, and ``failed_more`` says that there are older
+    failures than those counted.
     """
 
     time: datetime
@@ -95,20 +95,19 @@ class Overview:
     failed_more: bool = False
 
     def total(self, name: str) -> int:
-        """The sum of one count over all Types."""
+        """Return the sum of one count over all Types."""
         return sum(getattr(counts, name) for counts in self.types)
 
 
 def now() -> datetime:
-    """The time by the clock that leases and due times are compared with."""
+    """Return the time of the clock that leases and due times are compared with."""
     return get_store().now()
 
 
 def overview(*, history: bool = True) -> Overview:
     """Return an :class:`Overview` of the queue, with the Types that have Instances.
 
-    Without ``history`` it takes as long after a year as on the first day, and
-    five queries.
+    Without ``history`` it takes five queries, and its time does not grow with the history.
     """
     time = now()
     since = None if history else time - RECENTLY
@@ -132,14 +131,14 @@ def overview(*, history: bool = True) -> Overview:
 
 
 def daemons() -> list[Daemon]:
-    """Return all Daemon rows, those longest running first."""
+    """Return all Daemon rows, the one that has run longest first."""
     rows = Daemon.objects.using(settings.DATABASE).select_related("spare_lease")
     return list(rows.order_by("started", "pk"))
 
 
 @dataclass(frozen=True, kw_only=True)
 class Gone:
-    """A daemon that has left: its ``name``, when, and whether it ``was_lost``."""
+    """A daemon that has left: its ``name``, the time, and whether it ``was_lost``."""
 
     name: str
     uuid: UUID
@@ -148,9 +147,9 @@ class Gone:
 
 
 def gone(uuid: UUID | str | None = None, *, since: datetime | None = None) -> list[Gone]:
-    """Return the daemons that have left, as the log tells, the newest first: 100 at most.
+    """Return the daemons that have left, from the log, the newest first: 100 at most.
 
-    ``uuid`` is that of the one which is looked for, ``since`` is how far back.
+    ``uuid`` selects one daemon, ``since`` the earliest time.
     """
     records = LogRecord.objects.using(settings.DATABASE).about_any().filter(kind__in=DEPARTURES)
     if uuid is not None:
@@ -169,10 +168,10 @@ def gone(uuid: UUID | str | None = None, *, since: datetime | None = None) -> li
 
 
 def condition(daemon: Daemon, time: datetime) -> str:
-    """Tell how a daemon is at ``time``: "alive", "late" or "lost".
+    """Return the condition of a daemon at ``time``: "alive", "late" or "lost".
 
-    It is lost when its lease is over, and late when it has a lease but has
-    missed a renewal, by the intervals in this process's settings.
+    It is lost when its lease is over. It is late when it has a lease but has missed a renewal, by
+    the intervals in this process's settings.
     """
     if get_store().is_over(daemon, time):
         return LOST
@@ -181,7 +180,7 @@ def condition(daemon: Daemon, time: datetime) -> str:
 
 
 def _types(counts: defaultdict[int, Counter[str]], since: datetime | None) -> Iterable[Any]:
-    """Return the Types that have Instances, by identifier; with what has ended since then."""
+    """Return the Types that have Instances, by identifier, with the number ended since then."""
     types = Type.objects.using(settings.DATABASE).order_by("identifier")
     if since is None:
         return types.filter(pk__in=list(counts))
@@ -205,7 +204,7 @@ def _type_counts(type: Any, counted: Counter[str], *, history: bool) -> TypeCoun
 def _count_waiting(
     counts: defaultdict[int, Counter[str]], time: datetime
 ) -> tuple[datetime | None, datetime | None]:
-    """Count what waits, in one pass; return since when, and until when, the first does."""
+    """Count the waiting Tasks in one pass; return the oldest due time and the next one."""
     waiting = Task.objects.using(settings.DATABASE).waiting()
     is_later = Q(due_at__gt=time)
     counted = waiting.values("type_id").annotate(
@@ -235,13 +234,13 @@ def _count_terminal(counts: defaultdict[int, Counter[str]]) -> None:
 
 
 def _count_newest_failures(counts: defaultdict[int, Counter[str]], since: datetime) -> bool:
-    """Count the newest of those that failed; return whether there are more."""
+    """Count the newest failures; return whether there are more."""
     failed = Instance.objects.using(settings.DATABASE).selected(state=State.FAILED)
     names = ("type_id", "reason", "finished", "error__muted_by")
     found = list(failed.newest_first().values_list(*names)[: MOST_FAILED + 1])
     for type, reason, finished, muted_by in found[:MOST_FAILED]:
         counts[type][reason] += 1
-        # What somebody has muted is there, and alerts nobody.
+        # A failure of a muted error group counts as failed, but not as recent.
         is_new = finished and finished >= since and not muted_by
         counts[type]["failed_lately"] += bool(is_new)
     return len(found) > MOST_FAILED

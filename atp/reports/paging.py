@@ -1,8 +1,8 @@
-"""Pages of a list, by key: the thousandth is as quick as the first.
+"""Pages of a list, by key: the thousandth page is as fast as the first.
 
 A page key says where a page begins, by the values that the list is sorted by
-and not by a number of rows to skip. So rows that come and go while somebody
-turns pages are neither shown twice nor left out. Pages and API use the same.
+and not by a number of rows to skip. Rows that are added or removed while somebody
+turns pages cause no row to be shown twice or left out. Pages and API use the same keys.
 """
 
 import base64
@@ -31,12 +31,11 @@ class Page:
 
 
 def page(rows: QuerySet[Any], order: Sequence[str], *, size: int, key: str | None = None) -> Page:
-    """Return the :class:`Page` of a QuerySet that begins at ``key``, or the first.
+    """Return the :class:`Page` of a QuerySet that begins at ``key``, or the first page.
 
-    Of the QuerySet counts what it selects, and ``select_related()``. ``order``
-    names fields as ``order_by()`` does; together they are unique, and none is
-    ever null. It takes one query, with a key at most one for each field. Raises
-    InvalidPageKey.
+    The filters and ``select_related()`` of the QuerySet are kept, its order is not. ``order``
+    names fields as ``order_by()`` does; together they are unique, and none may be null. It takes
+    one query, or with a key one for each field at most. Raises InvalidPageKey.
     """
     if key is None:
         return _first(rows, order, size)
@@ -87,12 +86,11 @@ def _beyond(
 
 
 def _some(rows: QuerySet[Any], order: Sequence[str], number: int) -> list[Any]:
-    """Return the first rows, up to this number.
+    """Return the first rows, up to ``number``.
 
-    Which they are is found by their keys alone, and only then are they read. So
-    an index that holds all that they are selected by is enough to find them, and
-    a database prefers it to the other way that gives rows in this order: through
-    the whole table by primary key, in the hope to meet enough of them soon.
+    A subquery finds them by primary key alone, and only these rows are read. An index with all
+    filtered fields is then enough to find them, and the database prefers that index. Otherwise it
+    might walk the whole table by primary key, hoping to meet enough matching rows soon.
     """
     keys = rows.order_by(*order).values("pk")[:number]
     chosen = rows.model._base_manager.using(rows.db).filter(pk__in=keys)
@@ -101,11 +99,11 @@ def _some(rows: QuerySet[Any], order: Sequence[str], number: int) -> list[Any]:
 
 
 def _stretches(order: Sequence[str], values: Sequence[Any]) -> Iterator[dict[str, Any]]:
-    """Give the conditions on what comes after these values, one after the other.
+    """Yield conditions which together select all rows that come after these values.
 
-    Each is one stretch of an index on ``order``, and in its order, so that a
-    database need not look at more rows than it returns. Joined by OR they would
-    not be, and it would begin with the first that has the same first value.
+    Each selects one stretch of an index on ``order``, and they come in its order, so the database
+    reads no more rows than it returns. With one condition joined by OR, it would start at the first
+    row with the same first value.
     """
     for last in reversed(range(len(order))):
         same = zip(order[:last], values[:last], strict=True)
@@ -123,7 +121,7 @@ def _key(way: str, row: Model, order: Sequence[str]) -> str:
 
 
 def _read(key: str, model: type[Model], order: Sequence[str]) -> tuple[str, list[Any]]:
-    """Return the way and the values that a key says. Raises InvalidPageKey."""
+    """Return the direction and the values in a key. Raises InvalidPageKey."""
     try:
         padded = key + "=" * (-len(key) % 4)
         text = base64.b64decode(padded.encode("ascii"), altchars=b"-_", validate=True)

@@ -1,4 +1,4 @@
-"""Schedules as documents: what they say, when they run next, what became of their slots."""
+"""Schedules as documents: their parameters, their next runs, and the outcomes of their slots."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ SLOT_FIELDS = ("at", "until", "count", "is_more", "outcome", "decided", "who", "
 
 
 def documents(type: Type | None = None) -> list[dict[str, Any]]:
-    """Return a document for each schedule, of a Type or of all, with its last slot."""
+    """Return a document for each schedule (of a Type, if it is given), with its last slot."""
     return _documents([row for row in verbs.schedules() if type is None or row.type == type])
 
 
@@ -50,7 +50,7 @@ def _document(row: Schedule, now: datetime) -> dict[str, Any]:
 
 
 def slots(rows: list[Slot]) -> list[dict[str, Any]]:
-    """Return Slots as plain values; ``instance`` is a uuid, None once it was removed."""
+    """Return Slots as plain values; ``instance`` is a uuid, None if there is no Instance."""
     instances = Instance.objects.using(settings.DATABASE).filter(
         pk__in=[row.instance_id for row in rows if row.instance_id is not None]
     )
@@ -63,7 +63,7 @@ def slots(rows: list[Slot]) -> list[dict[str, Any]]:
 
 
 def state(row: Schedule, now: datetime) -> str:
-    """Return the state of a schedule in a word: active, paused, retired or in trouble."""
+    """Return the state of a schedule: "active", "paused", "retired" or "in trouble"."""
     if row.retired is not None:
         return "retired"
     if row.paused_since is not None and (row.paused_until is None or row.paused_until > now):
@@ -72,7 +72,7 @@ def state(row: Schedule, now: datetime) -> str:
 
 
 def in_line(row: Schedule) -> tuple[int, int]:
-    """Return how many Instances of a schedule stand in its line, and how many of them wait."""
+    """Return the number of Instances in the line of a schedule, and the number that wait there."""
     tasks = Task.objects.using(settings.DATABASE).filter(
         instance__node__schedule=row, instance__node__graph__isnull=True
     )
@@ -81,7 +81,7 @@ def in_line(row: Schedule) -> tuple[int, int]:
 
 
 def words(row: Schedule) -> str:
-    """Return the times of a schedule in words; empty if they cannot be read."""
+    """Return the timing of a schedule in words; "" if its timing is invalid."""
     try:
         return timing_of(row).words()
     except InvalidSchedule:
@@ -89,7 +89,7 @@ def words(row: Schedule) -> str:
 
 
 def upcoming_of(row: Schedule, count: int) -> list[dict[str, Any]]:
-    """Return the next runs of a schedule, none if it is retired or cannot be read."""
+    """Return the next runs of a schedule; none if it is retired or its timing is invalid."""
     if row.retired is not None:
         return []
     try:
@@ -99,7 +99,7 @@ def upcoming_of(row: Schedule, count: int) -> list[dict[str, Any]]:
 
 
 def upcoming(timing: Timing, count: int) -> list[dict[str, Any]]:
-    """Return the next runs, each in UTC and in its zone, with a remark on changes of the clock."""
+    """Return the next runs, each in UTC and in the zone, with a remark on changes of the clock."""
     return [
         {"at": run.slot, "local": run.local.isoformat(), "remark": run.remark}
         for run in timing.upcoming(count, overview.now())

@@ -1,4 +1,4 @@
-"""Rates and durations of Types, from what daemons have counted."""
+"""Rates and durations of Types, from the counts of the daemons."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
@@ -15,23 +15,23 @@ from ..store import get_store
 from ..store.counts import Cell, Counts
 
 MINUTE = timedelta(minutes=1)
-# So many LogRecords are recounted at once.
+# The number of LogRecords that are recounted at once.
 PIECE = 20_000
 
 
 def start_rate(type: str, *, seconds: float = 300, now: datetime | None = None) -> float:
-    """Return how many attempts of a Type started a second, lately.
+    """Return the recent number of starts of attempts of a Type, a second.
 
-    Counted are the minute that runs and the closed minutes that begin within so many
-    ``seconds`` before ``now``; 0.0 where nothing started, or no such Type is known.
+    It counts the current minute and the closed minutes that begin within ``seconds`` before
+    ``now``; 0.0 if nothing started, or the Type is unknown.
     """
     return _rate(type, ("started",), seconds, now)
 
 
 def end_rate(type: str, *, seconds: float = 300, now: datetime | None = None) -> float:
-    """Return how many Instances of a Type ended a second, lately: FINISHED, or FAILED.
+    """Return the recent number of ends of Instances of a Type, FINISHED or FAILED, a second.
 
-    What is tried again has not ended. The time is that of :func:`start_rate`.
+    A retry is no end. The minutes are those of :func:`start_rate`.
     """
     return _rate(type, ("finished", *FAILED), seconds, now)
 
@@ -46,8 +46,8 @@ def quantiles(
 ) -> tuple[float, ...] | None:
     """Return quantiles of a Type's run times, or of its waiting times, in seconds.
 
-    ``run`` is from the start of an attempt to its end, ``wait`` from when it was due to its
-    start. Each is right within a factor of two, as times are counted in buckets. None if
+    ``run`` is from the start of an attempt to its end, ``wait`` from its due time to its start.
+    Each quantile is right within a factor of two, because times are counted in buckets. None if
     nothing was counted. Raises ValueError for another figure, or a quantile outside 0 to 1.
     """
     if figure not in HISTOGRAMS:
@@ -65,15 +65,15 @@ def quantiles(
 
 
 def sums(*, type: str | None = None, since: datetime | None = None) -> dict[str, Cell]:
-    """Return what was counted since a time, or ever, by the identifier of the Type."""
+    """Return the sums of all counts since a time, or ever, by the identifier of the Type."""
     found = _rows() if since is None else _since(since)
     return _added(found if type is None else found.filter(type=type))
 
 
 def recounted() -> dict[str, Cell]:
-    """Return what the log has, by the identifier of the Type: read from end to end.
+    """Return the same sums counted anew from the whole log, by the identifier of the Type.
 
-    It lacks what was removed with its Instance, and all waiting times.
+    Instances that were removed are missing, and so are all waiting times.
     """
     records = LogRecord.objects.using(settings.DATABASE)
     last = records.aggregate(last=Max("pk"))["last"] or 0
@@ -85,7 +85,7 @@ def recounted() -> dict[str, Cell]:
 
 
 def owed() -> int:
-    """Return how many LogRecords at most have still to be looked at, of daemons that ended."""
+    """Return the maximum number of LogRecords of ended daemons that have still to be counted."""
     rows = Uncounted.objects.using(settings.DATABASE)
     return sum(until - after for after, until in rows.values_list("after", "until"))
 
@@ -108,7 +108,7 @@ def _rate(type: str, columns: Sequence[str], seconds: float, now: datetime | Non
 
 
 def _quantile(counts: list[int], at: float) -> float:
-    """Return the duration at a part of all, as if each bucket were filled evenly."""
+    """Return the quantile ``at``, as if the times in each bucket were evenly distributed."""
     wanted, before = at * sum(counts), 0
     for place, number in enumerate(counts):
         if number and before + number >= wanted:

@@ -15,14 +15,14 @@ from ..words import wording
 from . import documents
 
 FIELDS = ("name", "attempt", "started", "finished", "until", "format")
-# Characters of a result in a table.
+# The maximum number of characters of a result in a table.
 SHOWN = 200
 
 
 def document(row: Step, now: datetime) -> dict[str, Any]:
-    """Return a step as plain values; ``value`` is the result as it is stored.
+    """Return a step as plain values; ``value`` is the stored result.
 
-    It is None too where nothing is known of it, and for a pickle, which is never opened.
+    It is None if there is no result, and for a pickle, which is never opened.
     """
     is_json = row.data is not None and row.format == codec.JSON
     return {name: getattr(row, name) for name in FIELDS} | {
@@ -33,7 +33,7 @@ def document(row: Step, now: datetime) -> dict[str, Any]:
 
 @dataclass(frozen=True, kw_only=True)
 class ShortStep:
-    """A step for a table. ``text`` is the beginning of its result; None if it is no JSON."""
+    """A step for a table; ``text`` is the beginning of its result, None if that is no JSON."""
 
     name: str
     attempt: int
@@ -45,13 +45,13 @@ class ShortStep:
 
     @property
     def took(self) -> timedelta | None:
-        """How long it took, or is to sleep; None if that is not known."""
+        """The duration of the step, or of its sleep; None if unknown."""
         end = self.finished or self.until
         return None if end is None else max(end - self.started, timedelta())
 
 
 def abbreviated(rows: QuerySet[Step], limit: int) -> list[ShortStep]:
-    """Return so many of the rows, and read no more of their results than a table shows."""
+    """Return the first ``limit`` steps, reading of each result only what a table shows."""
     found = rows.annotate(beginning=Left("data", SHOWN + 1)).values(*FIELDS, "beginning")
     return [_shortened(row) for row in found[:limit]]
 

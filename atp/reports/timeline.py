@@ -10,17 +10,17 @@ from ..models import Instance, LogRecord
 from ..states import TERMINAL, Event, Reason, State, events
 from .documents import Document
 
-# Transitions that are read back at most: an Instance may have been tried very often.
+# The maximum number of transitions that are read: an Instance may have very many attempts.
 MOST = 400
 # Events after which the attempt goes on.
 _CONTINUING = events(lambda transition: transition.continues)
-# FAILED for these reasons it never ran, or no longer did.
+# An Instance that FAILED for one of these reasons was not running then.
 _NOT_RUNNING = frozenset({Reason.MISSED, Reason.DROPPED, Reason.UPSTREAM})
 
 
 @dataclass(frozen=True, kw_only=True)
 class Span:
-    """From ``begin`` to ``end`` (None: until now) the Instance was in ``state``."""
+    """A period from ``begin`` to ``end`` (None: until now) with the Instance in ``state``."""
 
     state: str
     begin: datetime
@@ -29,10 +29,10 @@ class Span:
 
 @dataclass(frozen=True, kw_only=True)
 class Attempt:
-    """One attempt: claimed, started if it came to that, and how it ended.
+    """One attempt: its claim, its start if it started, and its end.
 
-    ``event`` and ``state`` are those of its end, None while it lasts;
-    ``who`` is the daemon that claimed it.
+    ``event`` and ``state`` are those of its end, None while it lasts; ``who`` is the daemon that
+    claimed it.
     """
 
     number: int
@@ -47,7 +47,7 @@ class Attempt:
 
     @property
     def ran(self) -> timedelta | None:
-        """For how long it ran, a timedelta without its pauses; None if that is not known yet."""
+        """The run time without pauses; None if it has not started or not ended."""
         if self.started is None or self.ended is None:
             return None
         return self.ended - self.started - self.paused
@@ -55,9 +55,9 @@ class Attempt:
 
 @dataclass(frozen=True, kw_only=True)
 class Timeline:
-    """``spans`` without gaps and ``attempts``, both oldest first.
+    """``spans`` without gaps, and ``attempts``, both oldest first.
 
-    ``is_whole`` tells whether they go back to the beginning.
+    ``is_whole`` tells whether they reach back to the enqueue.
     """
 
     spans: tuple[Span, ...]
@@ -66,7 +66,7 @@ class Timeline:
 
 
 def ran(line: Timeline, now: datetime) -> timedelta | None:
-    """For how long the last attempt has run without its pauses, if it has paused; else None."""
+    """Return the run time of the last attempt without its pauses; None if it never paused."""
     last = line.attempts[-1] if line.attempts else None
     pauses = [span for span in line.spans if span.state == State.PAUSED]
     if last is None or last.started is None or not pauses:
@@ -108,7 +108,7 @@ def _spans(transitions: Sequence[LogRecord]) -> Iterator[Span]:
 
 
 def _attempts(transitions: Sequence[LogRecord]) -> Iterator[Attempt]:
-    """Each from its claim to what ended it: the last transition that is not of the next one."""
+    """Yield each attempt, from its claim to the transition that ended it, if one did."""
     facts: Any = None
     since: Any = None
     for before, record in zip([None, *transitions], transitions, strict=False):

@@ -10,8 +10,8 @@ from .type import Type
 class Gate(models.Model):
     """A shut gate: no Task of a lane, of a Type or of the whole queue can be claimed.
 
-    An open gate has no row. ``type`` null stands for the whole queue,
-    ``collection`` null for all lanes of the Type.
+    An open gate has no row. If ``type`` is null, the gate is for the whole queue; if
+    ``collection`` is null, it is for all lanes of the Type.
     """
 
     subject = models.CharField(max_length=MAX_SUBJECT, unique=True)
@@ -36,9 +36,9 @@ class Gate(models.Model):
 class Limit(models.Model):
     """The limits of a lane or a Type, which all daemons share; and a Type's weight.
 
-    A lane or Type without limits and weight has no row. ``tokens`` is the rest of the
-    rate at the time ``refilled``. Registration writes the limits that code declares,
-    unless ``is_set`` says that an operator has set others.
+    A lane or Type without limits and weight has no row. ``tokens`` is the number of tokens
+    that the rate had left at the time ``refilled``. Registration writes the limits that code
+    declares, unless ``is_set`` says that an operator has set others.
     """
 
     subject = models.CharField(max_length=MAX_SUBJECT, unique=True)

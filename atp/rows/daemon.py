@@ -14,9 +14,9 @@ class Daemon(models.Model):
     ``lock`` is the name of the file lock that stands for its lease where all
     daemons share a host (SQLite); elsewhere it is empty and ``lease_until``
     counts. ``channel`` is the name under which it listens for Tasks that are handed
-    to it. It is a secret: whoever knows it can hand the daemon a Task. ``signatures`` are
-    short hashes of what its handlers take, ``misfits`` the keys of Instances whose inputs
-    its handlers did not take of late, both by the identifier of the Type.
+    to it. The name is a secret: whoever knows it can hand the daemon a Task. ``signatures``
+    are short hashes of the signatures of its handlers. ``misfits`` are the keys of Instances
+    whose inputs recently did not fit its handlers. Both are by the identifier of the Type.
     """
 
     uuid = models.UUIDField(unique=True)
@@ -59,7 +59,7 @@ class Daemon(models.Model):
 
     @property
     def aim(self) -> Mode:
-        """The Mode that it is in, or that its request will bring it to."""
+        """The Mode to which its request brings the daemon; a STOPPING daemon stays STOPPING."""
         return aim(self.mode, self.request)
 
 

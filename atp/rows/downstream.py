@@ -54,14 +54,14 @@ class Downstream(models.Model):
 
     @property
     def protection(self) -> Protection:
-        """The row as a value of the rules."""
+        """The row as a :class:`.Protection`."""
         given: dict[str, Any] = {name: getattr(self, name) for name in _PLAIN}
         given |= {name: _epoch(getattr(self, name)) for name in _TIMES}
         window = Window.read(self.window)
         return Protection(state=State(self.state), probe=self.probe, window=window, **given)
 
     def take(self, found: Protection) -> None:
-        """Take over what the rules say; it is not saved."""
+        """Copy a Protection into the columns, without saving the row."""
         self.state, self.probe = found.state.value, found.probe
         self.window = found.window.written()
         for name in _PLAIN:

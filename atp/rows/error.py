@@ -1,4 +1,4 @@
-"""Error groups: dead letters that have one cause, and the failures that are yet to be counted."""
+"""Error groups: dead letters that have one cause; and failures that are not yet counted."""
 
 from django.db import models
 
@@ -12,7 +12,7 @@ DIGITS = 16
 
 
 class _Facts(models.Model):
-    """What is known of a cause when something fails of it."""
+    """The columns that describe the cause of a failure."""
 
     type = models.CharField(max_length=MAX_IDENTIFIER)
     fingerprint = models.BinaryField(max_length=16)
@@ -27,8 +27,8 @@ class _Facts(models.Model):
 class ErrorGroup(_Facts):
     """Dead letters of one Type that have one cause.
 
-    Its key is made of Type, fingerprint and version, so that whoever records a failure knows
-    it without a look. ``count`` is the number of failures ever; an Instance that is redriven
+    The key is computed from Type, fingerprint and version, so recording a failure takes no
+    query for it. ``count`` is the number of all failures so far; an Instance that is redriven
     and fails again counts again.
     """
 
@@ -53,25 +53,25 @@ class ErrorGroup(_Facts):
 
     @property
     def digits(self) -> str:
-        """All digits of its key."""
+        """The hexadecimal digits of the key."""
         return f"{self.pk:0{DIGITS}x}"
 
     @property
     def name(self) -> str:
-        """The first digits of its key."""
+        """The first eight digits of the key."""
         return self.digits[:8]
 
     @property
     def is_muted(self) -> bool:
-        """Whether it is muted, as it was when something failed last."""
+        """Whether the group is muted. The first failure after ``muted_until`` ends the muting."""
         return bool(self.muted_by)
 
 
 class Failure(_Facts):
-    """One failure that is not counted in its group as yet.
+    """One failure that is not counted in its group yet.
 
-    It is written in the statement that records the end, and waits for nobody: a row of
-    its own collides with no other. A chore of a daemon adds it to its group.
+    The statement that records the end writes this row, and so does not have to lock the group.
+    A chore of a daemon adds the failure to its group later.
     """
 
     group = models.BigIntegerField()

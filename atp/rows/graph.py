@@ -15,7 +15,7 @@ from .type import Type
 
 
 class Condition(models.TextChoices):
-    """The end of its upstream by which an Edge is satisfied."""
+    """The end of the upstream node that satisfies an Edge."""
 
     FINISHED = "finished", "it FINISHED; if it fails, what waits for it fails too"
     ENDED = "ended", "it ended, however that was"
@@ -28,16 +28,16 @@ SATISFIED = Q(upstream__instance__state=State.FINISHED) | Q(
 
 
 def is_satisfied(on: str, state: str | None) -> bool:
-    """Whether an Edge is satisfied, by the state of its upstream."""
+    """Whether an Edge with the Condition ``on`` is satisfied by an upstream in this state."""
     return state == State.FINISHED or (on == Condition.ENDED and state in TERMINAL)
 
 
 class Graph(models.Model):
-    """Nodes that were submitted together, and those that were added to them later.
+    """Nodes that were submitted together, and nodes that were added to them later.
 
-    ``ended`` is set some time after its last node has ended, and null again when one of
-    them is redriven. ``request`` is what was asked of the whole, as to cancel it. ``undone`` is
-    when the undo of its nodes was begun, as one of them had FAILED: that is done once.
+    ``ended`` is set some time after the last node has ended, and is null again when a node is
+    redriven. ``request`` is a request to the whole graph, for example to cancel it. ``undone``
+    is the time when the undo of its nodes began, after one had FAILED. A graph is undone once.
     """
 
     uuid = models.UUIDField(default=uuid7, unique=True, editable=False)
@@ -51,9 +51,9 @@ class Graph(models.Model):
     class Meta:
         ordering = ["-id"]
         indexes = [
-            # Those of which it is not known that they have ended: looked through by a chore.
+            # The graphs that are not known to have ended: a chore looks through them.
             models.Index(fields=["id"], condition=Q(ended__isnull=True), name="atp_graph_live"),
-            # Those that have, the oldest first, for retention.
+            # The graphs that have ended, the oldest first, for retention.
             models.Index(
                 fields=["ended"], condition=Q(ended__isnull=False), name="atp_graph_ended"
             ),
@@ -66,14 +66,13 @@ class Graph(models.Model):
 class Node(models.Model):
     """A node ties an Instance to a graph, under a name, or to the line of a schedule.
 
-    The line of a schedule is its live Instances that wait for each other. A node of a line
-    belongs to no graph. It is removed with its edges when its Instance ends. The Instance of a
-    node of a graph is removed only with the whole graph.
+    The line of a schedule consists of its live Instances: each waits for those before it. A
+    node of a line belongs to no graph, and is removed with its edges when its Instance ends.
+    The Instance of a node of a graph is removed only with the whole graph.
 
-    An edge that leads from a node is added under a lock of the node FOR KEY SHARE, and a node
-    ends under a lock FOR UPDATE. So nobody has to lock a Task, which a daemon may hold.
-    ``not_before`` is the ``run_after`` of the enqueue. ``undoes`` is the key of the node that
-    this one undoes.
+    Whoever adds an edge from a node locks the node FOR KEY SHARE; whoever ends a node locks it
+    FOR UPDATE. So nobody has to lock a Task, which a daemon may hold. ``not_before`` is the
+    ``run_after`` of the enqueue. ``undoes`` is the key of the node that this one undoes.
     """
 
     instance = models.OneToOneField(
@@ -101,7 +100,7 @@ class Node(models.Model):
         ]
         constraints = [
             models.UniqueConstraint(fields=["graph", "name"], name="atp_node_name"),
-            # What was done is undone once.
+            # A node is undone only once.
             models.UniqueConstraint(
                 fields=["undoes"], condition=Q(undoes__isnull=False), name="atp_node_undoes"
             ),
@@ -114,7 +113,7 @@ class Node(models.Model):
 class Edge(models.Model):
     """One node waits for the end of another: the downstream for the upstream.
 
-    How many Edges of a node are not satisfied is counted in ``Task.waits``.
+    ``Task.waits`` counts the Edges to a node that are not satisfied.
     """
 
     upstream = models.ForeignKey(
@@ -128,7 +127,7 @@ class Edge(models.Model):
     class Meta:
         indexes = [models.Index(fields=["downstream"], name="atp_edge_of_downstream")]
         constraints = [
-            # It is also the way from what ended to what waits for it.
+            # Its index also leads from a node that ended to the nodes that wait for it.
             models.UniqueConstraint(fields=["upstream", "downstream"], name="atp_edge_once"),
             models.CheckConstraint(
                 condition=~Q(upstream=F("downstream")), name="atp_edge_of_two_nodes"
@@ -139,12 +138,12 @@ class Edge(models.Model):
         return f"{self.downstream_id} waits for {self.upstream_id}"
 
 
-# The nodes that may be redriven, for queries: if their graph was undone, those that undo.
+# The nodes that may be redriven, for queries; in a graph that was undone, only those that undo.
 REDRIVABLE = Q(graph__undone__isnull=True) | Q(undoes__isnull=False)
 
 
 class Failing(models.Model):
-    """A node that FAILED, and of which not all dependants have been failed yet."""
+    """A node that FAILED, and that has dependants which are yet to be failed."""
 
     node = models.OneToOneField(Node, models.CASCADE, primary_key=True, db_constraint=False)
 
@@ -156,9 +155,9 @@ class Failing(models.Model):
 
 
 class Undo(models.Model):
-    """The Instance that undoes a node which has FINISHED, if the graph fails: it is enqueued then.
+    """The plan to undo a node: an Instance to enqueue if the graph fails after the node FINISHED.
 
-    Its inputs are serialized when the node is written, as those of the node are.
+    Its inputs are serialized together with those of the node, when the node is written.
     """
 
     node = models.OneToOneField(Node, models.CASCADE, primary_key=True, db_constraint=False)

@@ -1,4 +1,4 @@
-"""One accepted request, and how to wait for its end."""
+"""Instance: one accepted request to run a handler, and the wait for its end."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 class Instance(models.Model):
-    """One accepted request."""
+    """One accepted request to run the handler of a Type with certain inputs."""
 
     type = models.ForeignKey(
         Type, models.PROTECT, related_name="instances", db_index=False, db_constraint=False
@@ -138,9 +138,9 @@ class Instance(models.Model):
         return str(self.uuid)
 
     def delete(self, *args: Any, **kwargs: Any) -> tuple[int, dict[str, int]]:
-        """Remove it as Django does. Raises IllegalTransition if it is live.
+        """Remove this row as Django does. Raises IllegalTransition if the Instance is live.
 
-        :func:`atp.queue.delete` can cancel it first.
+        :func:`atp.queue.delete` can cancel a live Instance first.
         """
         found = type(self).objects.using(kwargs.get("using") or self._state.db)
         live = found.filter(pk=self.pk).live().first()
@@ -156,37 +156,37 @@ class Instance(models.Model):
 
     @property
     def is_under_way(self) -> bool:
-        """Whether an attempt has started that has not ended."""
+        """Whether an attempt has started and has not ended."""
         return self.state in (State.RUNNING, State.PAUSED)
 
     @property
     def timeout(self) -> timedelta | None:
-        """The time-out of its own; None if it has that of its Type."""
+        """The Instance's own time-out; None if it has that of its Type."""
         return own.timeout(self.own or {})
 
     @property
     def max_retries(self) -> int | None:
-        """The number of retries of its own; None if it has that of its Type."""
+        """The Instance's own number of retries; None if it has that of its Type."""
         return (self.own or {}).get(own.MAX_RETRIES)
 
     @property
     def unique(self) -> str | None:
-        """The key that no other live Instance of its Type may have; None if it has none."""
+        """The key that no other live Instance of the Type may have; None if there is no key."""
         return (self.own or {}).get(own.UNIQUE)
 
     @property
     def hook_of(self) -> str | None:
-        """The uuid of the Instance whose end enqueued this; None if it is no hook."""
+        """The uuid of the Instance whose end enqueued this hook; None if this is no hook."""
         return (self.own or {}).get(own.HOOK_OF)
 
     @property
     def is_hooked(self) -> bool:
-        """Whether it has hooks. A hook has none, whatever its Type has."""
+        """Whether the Instance or its Type has hooks. A hook itself never has any."""
         return self.hook_of is None and bool(self.type.hooks or (self.own or {}).get(own.HOOKS))
 
     @property
     def carried(self) -> dict[str, Any]:
-        """The values that its enqueue has saved for its handler, by carrier; empty if none."""
+        """The values that the enqueue saved for the handler, by carrier; empty if it saved none."""
         return (self.own or {}).get(own.CARRIED) or {}
 
     @property
@@ -203,13 +203,13 @@ class Instance(models.Model):
         return self.logrecord_set.in_order()
 
     def wait(self, timeout: float | None = None) -> Self:
-        """Wait until this is terminal and return it, with its fields as they are then.
+        """Wait until this Instance is terminal, and return it with its final fields.
 
-        ``timeout`` is in seconds; None waits for ever. Raises WaitTimeout,
-        and WaitInTransaction inside a transaction, which would never see it end.
-        If its Type keeps no FINISHED Instances and the row is gone, it counts as
+        ``timeout`` is in seconds; None waits for ever. Raises WaitTimeout, and
+        WaitInTransaction inside a transaction, which would never see the end.
+        If the row is gone and the Type keeps no FINISHED Instances, the Instance counts as
         FINISHED, because FAILED ones are kept; it then has no Response and no log.
-        For other Types a row that is gone, as it was purged or deleted, raises UnknownInstance.
+        For other Types a row that was purged or deleted raises UnknownInstance.
         """
         self._refuse_in_transaction()
         waiting = Pauses(timeout)
@@ -220,7 +220,7 @@ class Instance(models.Model):
         return self
 
     async def await_end(self, timeout: float | None = None) -> Self:
-        """Await the end as :meth:`wait` waits for it; no thread is kept meanwhile."""
+        """Await the end as :meth:`wait` does, without keeping a thread meanwhile."""
         await sync_to_async(self._refuse_in_transaction)()
         waiting = Pauses(timeout)
         while not self.is_terminal:
@@ -235,7 +235,7 @@ class Instance(models.Model):
             raise WaitInTransaction("wait() inside a transaction would never return: commit first.")
 
     def _refresh(self) -> None:
-        """Read the fields again. A row that its Type does not keep is FINISHED when it is gone."""
+        """Read the fields again. A row that is gone is FINISHED if its Type keeps no such rows."""
         try:
             self.refresh_from_db()
         except Instance.DoesNotExist:

@@ -48,21 +48,21 @@ class Kind(TextChoices):
     ORDER = "order", "it was ordered: quiet, resume or stop"
 
 
-# The detail of a deferral because of inputs that do not fit, before the signature of the handler.
+# The beginning of the detail of a deferral by a misfit; the signature of the handler follows.
 _MISFIT = "misfit:"
 
 
 def misfit(signature: str) -> str:
-    """Return the detail of a deferral by a handler of this signature, which does not take it."""
+    """Return the detail of a deferral, because the inputs do not fit a handler's signature."""
     return f"{_MISFIT}{signature}"
 
 
 def signature_in(detail: str) -> str | None:
-    """Return the signature of a handler that did not take the inputs; None in another detail."""
+    """Return the signature that :func:`misfit` wrote into a detail; None for another detail."""
     return detail.removeprefix(_MISFIT) if detail.startswith(_MISFIT) else None
 
 
-# The kinds of the records with which the row of a daemon is removed.
+# The kinds of the record that is written when the row of a daemon is removed.
 DEPARTURES = (Kind.LEFT, Kind.LOST)
 
 
@@ -71,9 +71,9 @@ class LogRecord(models.Model):
 
     ``kind`` is an Event, or a :class:`Kind`. ``detail`` says more, as data: what was asked,
     the uuid of the daemon, the class of the exception that a handler raised (its first
-    characters), or :func:`misfit`. ``message`` is for people, and nothing compares it. ``instance``
-    is null where it concerns a Type, a lane or a daemon, named by ``subject``; purging keeps
-    those.
+    characters), or :func:`misfit`. ``message`` is for people, and no code compares it.
+    ``instance`` is null if the record concerns a Type, a lane or a daemon, which ``subject``
+    names; purging keeps such records.
     """
 
     instance = models.ForeignKey(

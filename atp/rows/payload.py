@@ -31,8 +31,8 @@ class Inputs(models.Model):
 
     @property
     def carried(self) -> dict[str, Any]:
-        """What was saved beside them for the handler, by carrier; empty if nothing."""
-        # Inputs outlive their Instance by a moment; those that are not stored have none.
+        """The values that the enqueue saved for the handler, by carrier; empty if it saved none."""
+        # Inputs outlive their Instance by a moment; Inputs that are not stored have none.
         rows = Instance.objects.using(self._state.db or settings.DATABASE)
         found = None if self.pk is None else rows.filter(pk=self.pk).first()
         return {} if found is None else found.carried
@@ -59,7 +59,7 @@ class Response(models.Model):
         return f"response of {self.instance_id}"
 
     def open(self) -> File:
-        """Return the stored output, when it is a file, as a binary file object."""
+        """Return the output as a binary file object, if it is stored as a file."""
         return storages[settings.STORAGE].open(self.file)
 
     @property

@@ -17,19 +17,19 @@ if TYPE_CHECKING:
     from .instance import Instance
     from .type import Type
 
-# The claim order within a lane (G8). It is said here, and derived from this in Python. The SQL
-# files of the store that repeat it name it at their head; a test compares them with it.
+# The claim order within a lane (G8). Python code derives the order from this constant. The SQL
+# files of the store that repeat the order name it at their head; a test compares them with this.
 CLAIMING_ORDER = ("-priority", "due_at", "instance_id")
 # Lane by lane: the order of the index on waiting Tasks.
 LANES_ORDER = ("type_id", "collection", *CLAIMING_ORDER)
-# Terminal rows, in the words of the partial indexes on them: the state itself
+# Terminal rows, by the conditions of the partial indexes on them: the state itself
 # is in no index, since it changes while the Instance is live.
 _FINISHED = Q(finished__isnull=False, reason="")
 _FAILED = Q(finished__isnull=False, reason__gt="")
 
 
 def refuse_removal(instance: Any) -> IllegalTransition:
-    """Return the error of removing an Instance that is live."""
+    """Return the error to raise if a live Instance is to be removed."""
     return IllegalTransition(
         f"{instance.uuid} cannot be removed: it is {instance.state}. "
         "atp.queue.delete(instance, cancel=True) cancels it and removes it.",
@@ -39,10 +39,10 @@ def refuse_removal(instance: Any) -> IllegalTransition:
 
 class InstanceQuerySet(models.QuerySet):
     def delete(self) -> tuple[int, dict[str, int]]:
-        """Remove them as Django does. Raises IllegalTransition if one is live.
+        """Remove the Instances as Django does. Raises IllegalTransition if one is live.
 
-        Then nothing is removed: a daemon may be at work on it. :func:`atp.queue.delete`
-        cancels it first, if asked.
+        Then none is removed: a daemon may be running the live one. :func:`atp.queue.delete`
+        can cancel it first.
         """
         live = None if self.query.is_sliced else self.live().first()
         if live is not None:
@@ -53,7 +53,7 @@ class InstanceQuerySet(models.QuerySet):
     delete.queryset_only = True  # type: ignore[attr-defined]
 
     def of_type(self, identifier: str) -> Self:
-        """Instances of the Type of this identifier."""
+        """Select the Instances of the Type with this identifier."""
         return self.filter(type__identifier=identifier)
 
     def in_state(self, *states: str) -> Self:
@@ -66,19 +66,19 @@ class InstanceQuerySet(models.QuerySet):
         return self.filter(state__in=TERMINAL)
 
     def claimed(self) -> Self:
-        """Held by a daemon: SCHEDULED, RUNNING or PAUSED."""
+        """Select the Instances that a daemon holds: SCHEDULED, RUNNING or PAUSED."""
         return self.filter(state__in=CLAIMED)
 
     def finished(self) -> Self:
         return self.filter(state=State.FINISHED)
 
     def failed(self, *reasons: str) -> Self:
-        """FAILED, for one of the given reasons if there are any."""
+        """Select the FAILED Instances; with ``reasons``, only those with one of these."""
         selected = self.filter(state=State.FAILED)
         return selected.filter(reason__in=reasons) if reasons else selected
 
     def dead_letter(self) -> Self:
-        """FAILED in a way that a redrive may mend."""
+        """Select the Instances that FAILED for a reason that a redrive may mend."""
         return self.failed(*DEAD_LETTER)
 
     def selected(
@@ -91,11 +91,10 @@ class InstanceQuerySet(models.QuerySet):
         identifier: str = "",
         created_by: str = "",
     ) -> Self:
-        """Select the rows that fit all that is given; None and empty values select nothing.
+        """Select the rows that match all given values; None and empty values are no condition.
 
-        This is the selection behind every list of Instances. It says the same
-        as plain conditions on the columns would, in the words of an index.
-        ``type`` is a Type.
+        Every list of Instances uses this selection. It selects the same rows as plain conditions
+        on the columns would, but by conditions that an index has. ``type`` is a Type.
         """
         rows = self._in(State(state), type, collection) if state else self._of(type, collection)
         if reason:
@@ -109,10 +108,10 @@ class InstanceQuerySet(models.QuerySet):
         return rows.filter(collection=collection, collection__gt="") if collection else rows
 
     def _in(self, state: State, type: Type | None, collection: str) -> Self:
-        """Select the rows in a state: among what has ended, or among the Tasks.
+        """Select the rows in a state: among the terminal ones, or by the Tasks of live ones.
 
-        A Task has copies of what never changes, so of what is live all but the
-        state of a claimed one is said there.
+        A Task has copies of the Type and the collection, so these conditions are on the Task.
+        Only the state of a claimed Instance is a condition on its own row.
         """
         if state in TERMINAL:
             ended = self.filter(_FINISHED if state == State.FINISHED else _FAILED)
@@ -139,14 +138,14 @@ class InstanceQuerySet(models.QuerySet):
         first, last = (UUID(digits.ljust(32, filler)) for filler in "0f")
         if first == last:
             return self.filter(uuid=first)
-        # Said once for the index and once as text, where it costs next to nothing:
-        # PostgreSQL expects every range of uuids to hold one in two hundred, and
-        # would look for the newest of so many in the order of the primary key.
+        # The condition stands twice: as a range for the index, and as text, at nearly no cost.
+        # With the range alone PostgreSQL expects one row in two hundred to match, and would
+        # look for the newest of these in the order of the primary key.
         text = str(first)[: len(digits) + sum(len(digits) >= n for n in (9, 13, 17, 21))]
         return self.filter(uuid__gte=first, uuid__lte=last, uuid__startswith=text)
 
     def named_between(self, head: str, tail: str) -> Self:
-        """Select the rows whose uuid starts and ends with these digits, as pages show it."""
+        """Select the rows whose uuid starts and ends with these digits, which pages show."""
         return self.named(head).filter(uuid__endswith=tail)
 
     def newest_first(self) -> Self:
@@ -154,7 +153,7 @@ class InstanceQuerySet(models.QuerySet):
 
 
 class Counted(Subquery):
-    """Return the number of rows of a query, which may be cut off at some number."""
+    """A subquery for the number of rows of a query; a slice of the query limits the number."""
 
     template = "(SELECT count(*) FROM (%(subquery)s) counted)"
     output_field = IntegerField()
@@ -168,15 +167,15 @@ class TaskQuerySet(models.QuerySet):
         return self.filter(daemon__isnull=False)
 
     def held_by(self, daemon: UUID) -> Self:
-        """Held by the daemon of this uuid."""
+        """Select the Tasks that the daemon with this uuid holds."""
         return self.filter(daemon__uuid=daemon)
 
     def due(self, now: datetime) -> Self:
-        """Waiting, and not to be started later than ``now``."""
+        """Select the waiting Tasks that are due at ``now``."""
         return self.waiting().filter(due_at__lte=now)
 
     def in_claiming_order(self) -> Self:
-        """Within a lane: by priority, then due time, then order of enqueueing (G8)."""
+        """Order the Tasks of a lane by priority, then due time, then order of enqueueing (G8)."""
         return self.order_by(*CLAIMING_ORDER)
 
 
@@ -185,17 +184,17 @@ class LogQuerySet(models.QuerySet):
         return self.filter(instance=instance).in_order()
 
     def about(self, subject: str) -> Self:
-        """Records that concern a Type, a lane or a daemon instead of an Instance."""
+        """Select the records about a Type, a lane or a daemon, which concern no Instance."""
         return self.filter(instance__isnull=True, subject=subject).in_order()
 
     def about_any(self) -> Self:
-        """Records that concern no Instance."""
+        """Select all records that concern no Instance."""
         return self.filter(instance__isnull=True).in_order()
 
     def about_type(self, identifier: str) -> Self:
-        """Records that concern a Type, or a lane of it."""
+        """Select the records about a Type, and about its lanes."""
         lanes = f"lane:{identifier}/"
-        # Not as a pattern: SQLite takes no notice of case in those.
+        # A pattern alone would not do: SQLite ignores case in patterns.
         head = Left("subject", len(lanes))
         is_lane = Q(subject__startswith=lanes, head=lanes)
         found = self.about_any().alias(head=head)

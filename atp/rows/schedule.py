@@ -1,4 +1,4 @@
-"""Schedules, and what became of each of their slots."""
+"""Schedules, and the outcomes of their slots."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .type import Type
 
 
 class Missed(models.TextChoices):
-    """What is done about slots that nobody planned in time."""
+    """The way to treat slots that nobody planned in time."""
 
     SKIP = "skip", "run none of them"
     ONE = "one", "run the newest of them"
@@ -20,7 +20,7 @@ class Missed(models.TextChoices):
 
 
 class Overlap(models.TextChoices):
-    """What is done while the last Instance has not ended."""
+    """The way to treat a slot while the last Instance has not ended."""
 
     ALLOW = "allow", "run beside it"
     SKIP = "skip", "skip the slot"
@@ -30,13 +30,13 @@ class Overlap(models.TextChoices):
 
 # With these, the Instances of a schedule stand in line: each waits for those before it.
 IN_LINE = (Overlap.QUEUE, Overlap.CANCEL)
-# So many Instances of a schedule wait at once. Each waits for all that are before it, so the
-# number of edges grows with the square of it.
+# At most this many Instances of a schedule wait in line. Each waits for all those before it, so
+# the number of edges grows with the square of the length.
 LONGEST_LINE = 100
 
 
 class Outcome(models.TextChoices):
-    """What became of a slot."""
+    """The outcome of a slot."""
 
     ENQUEUED = "ENQUEUED", "an Instance was enqueued"
     SKIPPED = "SKIPPED", "the last Instance had not ended"
@@ -47,10 +47,11 @@ class Outcome(models.TextChoices):
 class Schedule(models.Model):
     """A periodic job: when Instances of a Type are enqueued, and with which inputs.
 
-    ``next_at`` is the next slot, ``due_at`` the time at which it is planned: the slot and
-    its jitter. ``declared`` is what the code says, null where no code says anything. With
-    ``is_set`` an operator has made or edited it, and registration leaves it alone.
-    ``revision`` counts edits. ``trouble`` is the reason why it could not be planned.
+    ``next_at`` is the next slot, and ``due_at`` the time to plan it: the slot plus its jitter.
+    ``declared`` has the values that the code declares; it is null if no code declares the
+    schedule. ``is_set`` means that an operator has made or edited the schedule, so that
+    registration leaves it alone. ``revision`` counts edits. ``trouble`` is the reason why the
+    schedule could not be planned.
     """
 
     identifier = models.CharField(max_length=MAX_IDENTIFIER, unique=True)
@@ -88,13 +89,13 @@ class Schedule(models.Model):
     retired = InstantField(null=True, help_text="Since when no code declares it.")
     trouble = models.TextField(blank=True, default="")
 
-    # By whom it was paused before it was paused again, and why; None if it was not.
+    # If it was paused already when it was paused again: who had paused it, and why. Else None.
     was_paused: tuple[str, str] | None = None
 
     class Meta:
         ordering = ["identifier"]
         indexes = [
-            # The first that is due, and no other: asked with each look at the queue.
+            # The first schedule that is due: each look at the queue asks for it.
             models.Index(
                 fields=["due_at"], condition=Q(due_at__isnull=False), name="atp_schedule_due"
             )
@@ -105,11 +106,11 @@ class Schedule(models.Model):
 
 
 class Slot(models.Model):
-    """One slot of a schedule, or a row of slots that share their outcome.
+    """One slot of a schedule, or ``count`` slots one after another with the same outcome.
 
-    ``at`` is its time as the schedule says it, without jitter. A row for ``count`` slots
-    ends with the one at ``until``. ``instance_id`` is the Instance that was enqueued, or
-    the one that was in the way; it may have been removed since.
+    ``at`` is the time of the first slot, and ``until`` that of the last of several; both are
+    without jitter. ``instance_id`` is the Instance that was enqueued, or the Instance that was
+    in the way; it may have been removed since.
     """
 
     schedule = models.ForeignKey(

@@ -1,4 +1,4 @@
-"""The counts of what happened, per minute and Type: Statistic; and what is still to be counted."""
+"""Statistic: counts of events per minute and Type. Uncounted: records that are still to count."""
 
 from datetime import UTC, datetime
 
@@ -8,8 +8,8 @@ from ..states import Reason
 from ..words.options import MAX_IDENTIFIER
 from .fields import InstantField
 
-# The buckets of a histogram. The first holds what took less than a millisecond, each other
-# what took twice as long as the one before, and the last whatever took longer.
+# The buckets of a histogram. The first is for durations of less than a millisecond. The upper
+# bound of each other is twice that of the one before; the last has no upper bound.
 BUCKETS = 24
 # When the row of totals begins.
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -27,7 +27,7 @@ HISTOGRAMS = ("wait", "run")
 
 
 def bucket(microseconds: int) -> int:
-    """Return the bucket of a duration."""
+    """Return the index of the bucket for a duration."""
     if microseconds < 1000:
         return 0
     place = (microseconds // 1000).bit_length()
@@ -35,7 +35,7 @@ def bucket(microseconds: int) -> int:
 
 
 class Span(models.IntegerChoices):
-    """The time that a row is about, in seconds; the row of totals is about all of it."""
+    """The length of time that a row covers, in seconds; a row of totals covers all time."""
 
     MINUTE = 60, "a minute"
     HOUR = 3600, "an hour"
@@ -45,8 +45,8 @@ class Span(models.IntegerChoices):
 class Statistic(models.Model):
     """Events of one Type within a span of time, by the times of their LogRecords.
 
-    Rows are added and never changed: there may be several of one Type and span, which are
-    to be added up. Housekeeping puts one row in the place of several, in one transaction.
+    Rows are inserted and never updated: one Type and span may have several rows, and readers
+    add these up. Housekeeping replaces several rows by one, in one transaction.
     ``type`` is the identifier, so that the counts of a Type outlive its registration.
     ``wait`` and ``run`` are histograms: from due to start, and from start to end.
     """
@@ -78,10 +78,10 @@ class Statistic(models.Model):
 
 
 class Uncounted(models.Model):
-    """LogRecords of a daemon whose identity, ``daemon``, has ended before it had counted them.
+    """LogRecords that a daemon had not counted yet when its identity, ``daemon``, ended.
 
-    They are those with keys from ``after``, without, to ``until`` that ``who`` or one of its
-    workers has signed, but for those that are counted already.
+    They are the records that ``who`` or one of its workers has signed, with keys greater than
+    ``after`` and up to ``until``. Records that are counted already are not among them.
     """
 
     daemon = models.UUIDField(unique=True)

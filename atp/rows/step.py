@@ -11,10 +11,10 @@ from .instance import Instance
 
 
 class Step(models.Model):
-    """A part of a handler by its name, with the result that later attempts are given.
+    """The checkpoint of a named part of a handler, with the result that later attempts get.
 
-    ``attempt`` is the last that began it. A step that has no ``finished`` was begun, and
-    nothing is known of its result. Only a sleep has ``until``, and no result.
+    ``attempt`` is the last attempt that began the step. A step without ``finished`` was begun,
+    and nothing is known of its result. Only a sleep has ``until``; a sleep has no result.
     """
 
     # Whoever writes it has locked the Task, so the Instance is there.
@@ -40,5 +40,5 @@ class Step(models.Model):
 
     @property
     def value(self) -> Any:
-        """The result as the function returned it; None of one that has none."""
+        """The result as the function returned it; None if there is none."""
         return None if self.data is None else codec.decode(codec.Payload(self.format, self.data))

@@ -12,9 +12,9 @@ from .instance import Instance
 from .querysets import TaskQuerySet
 from .type import Type
 
-# When a node is due that waits for others. Any time zone has a name for it.
+# The due time of a node that waits for others. It is a valid time in every time zone.
 BLOCKED = datetime(9999, 1, 1, tzinfo=UTC)
-# ``waits`` of what is no node, and has hooks: its end is settled all the same.
+# ``waits`` of a Task that is no node, but has hooks: these make its end be settled, too.
 HOOKED = -1
 
 
@@ -25,9 +25,9 @@ class Task(models.Model):
     columns that a claim filters by (type, collection, priority, start_before) are
     copies of the Instance's, so a claim never has to read a wider table.
 
-    A node of a graph that ``waits`` for others is due at :data:`BLOCKED`: for a claim it is
-    like any other that is dated in the future. Where ``waits`` is not null, something follows
-    from the end: for the nodes behind it, or for its hooks.
+    A node of a graph that ``waits`` for others is due at :data:`BLOCKED`: a claim treats it
+    like any Task that is due in the future. If ``waits`` is not null, more follows from the
+    end of the Instance: nodes that wait for it are freed, or its hooks are enqueued.
     """
 
     instance = models.OneToOneField(Instance, models.CASCADE, primary_key=True, db_constraint=False)
@@ -96,5 +96,5 @@ class Task(models.Model):
 
     @property
     def is_blocked(self) -> bool:
-        """Whether it waits for other nodes."""
+        """Whether this Task waits for other nodes."""
         return self.waits is not None and self.waits > 0

@@ -1,4 +1,4 @@
-"""The kinds of arguments of the command line, each checked where it is read.
+"""The types of arguments on the command line.
 
 The functions are argparse types: they return the value, or raise ArgumentTypeError with a
 sentence about the error.
@@ -16,12 +16,12 @@ _LONGEST = timedelta(days=3650)
 _PREFIX = re.compile(r"[0-9a-f]{8,32}")
 
 
-# The value of an option that says "none".
+# The value of an option that is given as "none".
 NONE = object()
 
 
 def of(kind, *, can_be_none=False):
-    """Return the argparse type of a kind of values; with ``can_be_none``, "none" is NONE."""
+    """Return the argparse type that reads a Kind; with ``can_be_none``, "none" is NONE."""
 
     def read(given):
         if can_be_none and given == "none":
@@ -35,7 +35,7 @@ def of(kind, *, can_be_none=False):
 
 
 def option(parameter):
-    """Return the option that stands for a parameter of a verb."""
+    """Return the name of the option for a parameter of a verb."""
     return f"--{parameter.name.replace('_', '-')}"
 
 
@@ -59,7 +59,7 @@ def reason(given):
 
 
 def uuid_prefix(given):
-    """A uuid, or its first eight characters or more."""
+    """Read a uuid, or its first 8 digits or more."""
     digits = given.lower().replace("-", "")
     if not _PREFIX.fullmatch(digits):
         raise ArgumentTypeError(
@@ -69,14 +69,14 @@ def uuid_prefix(given):
 
 
 def whole_uuid(given):
-    """A uuid without abbreviation, for what cannot be undone."""
+    """Read a whole uuid, not abbreviated: for verbs that cannot be undone."""
     if len(uuid_prefix(given).replace("-", "")) != 32:
         raise ArgumentTypeError(f"{given!r} is not a whole uuid")
     return given.lower()
 
 
 def seconds(given):
-    """A number of seconds, 0 or more."""
+    """Read a number of seconds, 0 or more."""
     try:
         value = float(given)
     except ValueError:

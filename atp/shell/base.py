@@ -1,4 +1,4 @@
-"""The base of the subcommands: their shape, the actor, and the names of Instances."""
+"""The base of the subcommands, the actor for the log, and the search for Instances."""
 
 import os
 import pwd
@@ -11,11 +11,11 @@ from ..models import Instance
 
 
 class Subcommand:
-    """One word after ``manage.py atp``.
+    """The base of a subcommand of ``manage.py atp``.
 
-    ``run`` calls a verb or reads a selection and returns a document: plain
-    values with the names of fields as keys. ``--json`` prints that, and
-    ``text`` makes of it what people read. ``command`` gives the streams.
+    ``run`` calls a verb, or reads rows, and returns a document: a dict of plain values.
+    With ``--json`` the command prints the document. Otherwise it prints the text that
+    ``text`` makes of the document. ``command`` has the streams stdout and stderr.
     """
 
     name = ""
@@ -25,10 +25,10 @@ class Subcommand:
         self.command = command
 
     def add_arguments(self, parser):
-        """Add the arguments of this subcommand, ``--json`` apart."""
+        """Add the arguments of this subcommand, except ``--json``."""
 
     def run(self, options):
-        """Do it and return the document, or None if there is nothing to print."""
+        """Do the work and return the document; None if there is nothing to print."""
         raise NotImplementedError
 
     def text(self, document):
@@ -36,10 +36,10 @@ class Subcommand:
         raise NotImplementedError
 
     def check(self, document, options):
-        """Raise CommandError if what the document says should make the exit status differ."""
+        """Raise CommandError if the exit status must not be 0 after this document."""
 
     def say(self, message):
-        """Tell the operator something that is not the document."""
+        """Write a message for the operator to stderr, apart from the document."""
         self.command.stderr.write(message)
 
 
@@ -53,14 +53,15 @@ def actor():
 
 
 def instances():
-    """All Instances, with their Types."""
+    """Return a QuerySet of all Instances, with their Types."""
     return Instance.objects.using(settings.DATABASE).select_related("type")
 
 
 def find(prefix):
-    """Return the Instance of this uuid, or of the only uuid that starts so. Raises UnknownInstance.
+    """Return the Instance with this uuid, or with the only uuid that starts with ``prefix``.
 
-    Uuids begin with the time: those of the same minute have their first eight digits in common.
+    Raises UnknownInstance, or CommandError if several uuids start so: uuids that were made in
+    the same minute have their first eight digits in common.
     """
     found = list(instances().named(prefix).newest_first()[:2])
     if not found:

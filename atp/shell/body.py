@@ -1,4 +1,4 @@
-"""The raw response, written to a file or to stdout."""
+"""Writing a raw response to a file or to stdout."""
 
 import shutil
 from contextlib import closing
@@ -42,7 +42,7 @@ def _to_file(body, target):
 
 def _to_pipe(body, command):
     stream = getattr(command.stdout, "buffer", None)
-    if stream is None:  # a caller of call_command() that collects text
+    if stream is None:  # call_command() collects text
         command.stdout.write(_text(body), ending="")
         return
     command.stdout.flush()
@@ -51,7 +51,7 @@ def _to_pipe(body, command):
 
 
 def _to_terminal(body, response, command):
-    """Text, with what would move the cursor or do worse escaped; never bytes."""
+    """Write a text with its control characters escaped. Refuse a body that is not text."""
     kind = response.content_type.partition(";")[0].strip().lower()
     if not (kind == "application/json" or kind.startswith("text/")):
         raise CommandError(

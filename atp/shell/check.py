@@ -1,4 +1,4 @@
-"""``check``: what does not fit together, and mending it; or what a deploy would fail."""
+"""``check``: find and mend inconsistencies; or find Instances that a deploy would fail."""
 
 import fnmatch
 from dataclasses import asdict
@@ -94,7 +94,7 @@ def _document(finding):
 
 
 def _check_patterns(patterns):
-    """Refuse a pattern that no Type matches, be it declared or registered."""
+    """Raise CommandError for a pattern that matches no Type, declared or registered."""
     names = {*registry.names(), *(each["identifier"] for each in documents.types())}
     for pattern in patterns:
         if not fnmatch.filter(names, pattern):

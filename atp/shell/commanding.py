@@ -1,4 +1,4 @@
-"""``daemon``: telling daemons to go quiet, to resume, to stop."""
+"""``daemon``: tell daemons to go quiet, to resume, or to stop."""
 
 from django.core.management.base import CommandError
 from django.db import transaction

@@ -1,4 +1,4 @@
-"""``enqueue``: one Instance of a Type that this process declares."""
+"""``enqueue``: enqueue an Instance of a Type that this process declares."""
 
 import json
 import sys
@@ -21,7 +21,7 @@ from . import arguments, present
 from .base import Subcommand, actor
 from .listing import state_of
 
-# Exit status when the Instance has not ended in the time given to --wait.
+# The exit status if the Instance has not ended within the time of --wait.
 STILL_LIVE = 3
 INTERRUPTED = 130
 _OPTIONS = (
@@ -145,7 +145,7 @@ def _answer(response):
 
 
 def _last_words(document):
-    """The reason, and the last line of what the log says about it."""
+    """Return the reason of a failure, and the last line of the log record about it."""
     records = LogRecord.objects.using(settings.DATABASE).transitions()
     last = records.filter(instance__uuid=document["uuid"]).in_order().last()
     said = present.lines(last.message) if last is not None else []

@@ -1,4 +1,4 @@
-"""``graphs`` and ``graph``: those that there are, one with its nodes, and the verbs."""
+"""``graphs`` and ``graph``: list the graphs; show a single one, or call a verb on it."""
 
 from django.core.management.base import CommandError
 
@@ -111,7 +111,7 @@ def _add_uuid(parser):
 
 
 def _found(prefix):
-    """Return the graph of this uuid, or of the only uuid that starts so. Raises UnknownGraph."""
+    """Return the graph whose uuid alone starts with ``prefix``. Raises UnknownGraph."""
     found = list(reports.named(prefix)[:2])
     if not found:
         raise UnknownGraph(f"There is no graph {prefix}.")

@@ -1,4 +1,4 @@
-"""``list``: Instances, newest first, a page at a time."""
+"""``list``: list Instances, newest first, a page at a time."""
 
 from .. import queue
 from ..reports import documents, overview, paging
@@ -77,5 +77,5 @@ def _row(document, now):
 
 
 def state_of(document):
-    """The state, with the reason if there is one."""
+    """Return the state of an Instance's document, with the reason if it has one."""
     return f"{document['state']} {document['reason']}".rstrip()

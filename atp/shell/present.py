@@ -1,7 +1,7 @@
 """Documents as text for people, or as JSON for programs.
 
-What the database holds may contain anything, also what moves a terminal's
-cursor or changes its title. Text goes out with such characters escaped (G14).
+Stored text may contain control characters that move a terminal's cursor or change its
+title. Such characters are escaped in the output (G14).
 """
 
 import json
@@ -17,19 +17,19 @@ def as_json(document):
 
 
 def printable(text):
-    """Return one line of text with everything escaped that is not to be seen."""
+    """Return one line of text, with all characters escaped that are not printable."""
     return "".join(
         c if c.isprintable() else c.encode("unicode_escape", "replace").decode() for c in str(text)
     )
 
 
 def lines(text):
-    """Return text as printable lines."""
+    """Return the lines of a text, each made printable."""
     return [printable(line.expandtabs()) for line in str(text).splitlines()]
 
 
 def table(headings, rows):
-    """Return rows under their headings, aligned; numbers to the right."""
+    """Return a table as text: headings, then rows in aligned columns, numbers to the right."""
     cells = [[_cell(value) for value in row] for row in rows]
     numbers = [
         bool(rows) and all(isinstance(row[column], int) for row in rows)
@@ -46,7 +46,7 @@ def table(headings, rows):
 
 
 def pairs(items):
-    """Return names and values, aligned, leaving out values that are None or empty."""
+    """Return names and values in two columns, without values that are None or empty."""
     given = [(name, printable(value)) for name, value in items if value not in (None, "")]
     width = max((len(name) for name, _ in given), default=0)
     return "\n".join(f"{name.ljust(width)}{INDENT}{value}" for name, value in given)

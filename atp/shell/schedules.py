@@ -1,4 +1,4 @@
-"""``schedules`` and ``schedule``: periodic jobs, what became of their slots, and the verbs."""
+"""``schedules`` and ``schedule``: list the schedules; show, try or make one; call a verb."""
 
 from django.core.management.base import CommandError
 
@@ -12,7 +12,7 @@ from . import arguments, present
 from .base import Subcommand, actor
 from .verbs import add_parameters, add_word, given
 
-# Slots and runs to come that are shown.
+# The most slots, and the most next runs, that are shown.
 SHOWN, UPCOMING = 20, 10
 
 
@@ -33,7 +33,7 @@ class Schedules(Subcommand):
 
 
 def _problems(documents, now):
-    """Return sentences about why no slot is planned at all."""
+    """Return sentences about why no slot of any schedule is planned; [] if slots are."""
     if all(document["state"] == "retired" for document in documents):
         return []
     alive = [row for row in overview.daemons() if overview.condition(row, now) != "lost"]

@@ -1,4 +1,4 @@
-"""``gate``, ``limit`` and ``downstream``: what is shut, and how much may be done."""
+"""``gate``, ``limit``, ``downstreams`` and ``downstream``: list and set them."""
 
 from django.core.management.base import CommandError
 
@@ -12,12 +12,12 @@ from .base import Subcommand, actor
 from .verbs import add_parameters, add_scope, add_word, given
 
 _LIMIT, _UNLIMIT = (VERBS[SCOPE][name] for name in ("limit", "unlimit"))
-# Records of the log that are shown.
+# The most log records that are shown.
 _SHOWN = 20
 
 
 def _verbs(of):
-    """Return the verbs of the table that set gates, or those that set limits."""
+    """Return the verbs of the table that set gates or limits, by name; ``of`` says which."""
     return {name: verb for name, verb in VERBS[SCOPE].items() if verb.of == of}
 
 
@@ -204,7 +204,7 @@ def _limit_row(document):
 
 
 def where(document):
-    """Return the scope of a gate or a limit, for people."""
+    """Return the scope of a gate or a limit in words."""
     if document["type"] is None:
         return "everything"
     if document["collection"] is None:
@@ -213,7 +213,7 @@ def where(document):
 
 
 def _with(document, shown):
-    """Return the outcome, if there is one, above the settings then."""
+    """Return the text of the present settings, below the outcome if the document has one."""
     return f"{present.printable(document['told'])}\n{shown}" if "told" in document else shown
 
 

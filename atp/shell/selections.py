@@ -1,4 +1,4 @@
-"""``redrive``, ``cancel``, ``delete``: verbs that take a selection, or wait for an end."""
+"""``redrive``, ``cancel`` and ``delete``: verbs on Instances by uuid, or on a selection."""
 
 import sys
 from collections import Counter
@@ -19,14 +19,15 @@ from .failures.matching import Matching
 
 
 class Selecting(Subcommand):
-    """One that acts on uuids, all of them or none, or on a selection, which is asked about first.
+    """A verb on Instances by uuid, all or none of them, or on a selection, after a question.
 
-    ``act`` calls the verb and returns ``counts``, which are the document. ``doing`` and
-    ``done`` are what is done to them, ``ways`` says by which options they are selected.
+    ``act`` calls the verb and returns the document, which has a number for each name in
+    ``counts``. ``doing`` and ``done`` are forms of the verb for messages, ``ways`` names the
+    options that select.
     """
 
     doing = done = ways = ""
-    # The same for all that matches, at a rate, by an Instance that does it.
+    # The Matching of the verb: an Instance carries it out on all that match, at a rate.
     matching = None
     counts = ()
 
@@ -42,19 +43,19 @@ class Selecting(Subcommand):
         raise NotImplementedError
 
     def is_selecting(self, options):
-        """Whether an option that selects was given."""
+        """Return whether an option that selects was given."""
         raise NotImplementedError
 
     def selection(self, options):
-        """Return what is selected."""
+        """Return the QuerySet of the selected Instances."""
         raise NotImplementedError
 
     def act(self, chosen):
-        """Call the verb; returns the counts."""
+        """Call the verb on Instances and return the counts."""
         raise NotImplementedError
 
     def acted(self, rows):
-        """Return the counts from what has become of the rows, where one of them was in the way."""
+        """Return the counts from the present states of rows, after ``act`` refused one of them."""
         raise NotImplementedError
 
     def run(self, options):
@@ -75,7 +76,7 @@ class Selecting(Subcommand):
         return {name: counts[name] for name in self.counts}
 
     def confirm(self, count, options):
-        """Say how many there are, and ask, or want --yes, before anything is written."""
+        """Show the count, and ask before anything is written. Raises CommandError without a yes."""
         self.say(f"Instances selected: {count}")
         if options["yes"] or not count:
             return
@@ -89,12 +90,12 @@ class Selecting(Subcommand):
         try:
             return self.act(chunk)
         except (IllegalTransition, UnknownInstance):
-            # Somebody was quicker with one of them: the others have been acted on all the same.
+            # Another user has changed or removed one of them. The verb was applied to the others.
             return self.acted(instances().filter(pk__in=[instance.pk for instance in chunk]))
 
 
 def _chunks(selected):
-    """Yield lists of Instances, oldest first, up to the newest that there is now."""
+    """Yield lists of Instances, oldest first, up to the newest at the first call."""
     last = 0
     end = selected.order_by("pk").values_list("pk", flat=True).last()
     while end is not None and last < end:
@@ -122,7 +123,7 @@ class Redrive(Selecting):
         return options["all"] or options["type"] is not None or options["reason"] is not None
 
     def selection(self, options):
-        """Dead letters; where a reason is given, what failed for it, dead letter or not."""
+        """Return the dead letters; with ``--reason`` all Instances that FAILED for it."""
         rows = instances()
         rows = rows.failed(options["reason"]) if options["reason"] else rows.dead_letter()
         if options["type"] is not None:

@@ -1,4 +1,4 @@
-"""``show``: all about one Instance."""
+"""``show``: show an Instance with its inputs, response, steps and log."""
 
 import json
 import logging
@@ -19,7 +19,7 @@ from .base import Subcommand, find
 from .body import write_body
 from .listing import state_of
 
-# Longest value of inputs and response in the text, in characters.
+# The most characters of one value in the text.
 SHOWN = 1000
 
 
@@ -158,7 +158,7 @@ def _named(values):
 
 
 def _value(stored):
-    """A stored value as Python writes it, shortened."""
+    """Return the shortened ``repr`` of a stored value."""
     try:
         decoded = tagged_json.from_json(json.dumps(stored))
     except CorruptData:
@@ -211,7 +211,7 @@ def _log(records):
 
 
 def _log_lines(record, same_as):
-    """One record: its time and claim, what it says, and who; a traceback below it."""
+    """Yield the lines of a log record: time, attempt, message and actor; then its traceback."""
     first, *more = present.lines(wording.without_own_frames(record["message"])) or [""]
     if same_as is not None:
         headline = present.printable(wording.headline(record["message"]))

@@ -1,4 +1,4 @@
-"""``status`` and ``daemons``: what the queue and those who work on it are doing."""
+"""``status`` and ``daemons``: the counts of the queue, and the work of the daemons."""
 
 from dataclasses import asdict, fields
 from datetime import datetime
@@ -101,7 +101,7 @@ class Daemons(Subcommand):
 
 
 def daemons_table(daemons, now):
-    """One line for each daemon."""
+    """Return a table with a line for each daemon."""
     if not daemons:
         return "No daemon is running: start one with manage.py atpd."
     rows = [
@@ -124,14 +124,14 @@ def daemons_table(daemons, now):
 
 
 def _releases(daemons, now):
-    """The releases that the living daemons run, as documents."""
+    """Return the releases that the living daemons run, as documents."""
     return [
         asdict(each) | {"is_drained": each.is_drained} for each in releases.releases(daemons, now)
     ]
 
 
 def releases_table(found):
-    """A table of the releases, as a list of one; empty if there is one release at most."""
+    """Return a list with the table of releases; [] if no daemon names one and no Types differ."""
     if len(found) < 2 and not any(each["release"] or each["differs"] for each in found):
         return []
     rows = [
@@ -152,7 +152,7 @@ def _is_busy(worker):
 
 
 def _mode(daemon):
-    """Return its mode, and the order that it has not obeyed yet."""
+    """Return the mode of a daemon, and the mode that it has been told to enter."""
     aim = orders.aim(daemon["mode"], daemon["request"])
     return daemon["mode"] if aim == daemon["mode"] else f"{daemon['mode']}, soon {aim.value}"
 
@@ -192,7 +192,7 @@ def _daemon(daemon, now):
 
 
 def _since(worker, now):
-    """For how long a worker has been at it; daemons write the time as text."""
+    """Return the age of a worker's attempt; "" if the daemon wrote no time that can be read."""
     try:
         return wording.age(datetime.fromisoformat(worker["since"]), now)
     except (TypeError, ValueError):

@@ -1,4 +1,4 @@
-"""``types``: the Types, and which of them this process has a handler for; ``type``: one."""
+"""``types`` and ``type``: list the Types; show the inputs and outputs of a single one."""
 
 from .. import contracts
 from ..exceptions import UnknownType

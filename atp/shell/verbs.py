@@ -1,4 +1,4 @@
-"""Subcommands from the table of verbs: one for each verb, with an option for each parameter."""
+"""Subcommands made from the table of verbs, with an option for each parameter of a verb."""
 
 from argparse import SUPPRESS
 from types import NoneType
@@ -16,11 +16,11 @@ from ..words import kinds
 from . import arguments, present
 from .base import Subcommand, actor, find
 
-# These select Instances by more than their names, or wait for their end.
+# Verbs with a subcommand of their own, which selects Instances or waits for their end.
 BESPOKE = ("redrive", "cancel", "delete")
 
 
-# What stands for a value in the help; the name of the option does where none is given.
+# The word for a value in the help, by kind; by default the name of the option.
 _METAVARS = {
     kinds.Delay: "DELAY",
     kinds.Moment: "WHEN",
@@ -31,9 +31,9 @@ _METAVARS = {
 
 
 def add_word(words, name, told):
-    """Add a word behind a noun, as in ``schedule show``; returns its parser."""
+    """Add a verb after a noun, as in ``schedule show``, and return its parser."""
     added = words.add_parser(name, help=told, description=told)
-    # It stands behind the verb, too. What stands before is not forgotten.
+    # Allow --json after the verb too. SUPPRESS keeps the value of a --json before the verb.
     added.add_argument("--json", action="store_true", default=SUPPRESS)
     return added
 
@@ -54,7 +54,7 @@ def add_parameters(parser, parameters):
 
 
 def given(parameters, options):
-    """Return the values that a verb is called with."""
+    """Return the arguments of a verb from the options that are given."""
     found = {p.name: options[p.name] for p in parameters if options[p.name] is not None}
     return {name: None if v is arguments.NONE else v for name, v in found.items()}
 
@@ -70,7 +70,7 @@ def add_scope(parser, levels):
 
 
 class OnInstances(Subcommand):
-    """One verb on all Instances that are named, or on none."""
+    """A subcommand that calls a verb on the named Instances, on all of them or on none."""
 
     verb = None
 
@@ -111,7 +111,7 @@ def _document(instance, outcome):
 
 
 class OnScope(Subcommand):
-    """One verb on a scope."""
+    """A subcommand that calls a verb on a scope."""
 
     verb = None
 
@@ -138,9 +138,9 @@ def _subcommand(base, verb):
 
 
 def subcommands():
-    """Return a Subcommand for each verb of the table that has none of its own."""
+    """Return a Subcommand for each verb on Instances or scopes that has none of its own."""
     on_instances = [v for name, v in VERBS[INSTANCE].items() if name not in BESPOKE]
-    # What sets a gate or a limit, and what tells a daemon, is under one word each.
+    # The verbs of gates and of limits are in the subcommands ``gate`` and ``limit``.
     on_scopes = [verb for verb in VERBS[SCOPE].values() if not verb.of]
     return [
         *(_subcommand(OnInstances, verb) for verb in on_instances),

@@ -13,8 +13,8 @@ from ..conf import settings
 if TYPE_CHECKING:
     from .contract import Store
 
-# By the database's vendor. What is imported only when it is needed asks no
-# project for the driver of another database.
+# The path of the store class, by the database's vendor. A path is imported only when it is
+# needed, so that a project needs the driver of its own database alone.
 _STORES = {
     "postgresql": "atp.store.postgresql.PostgreSQLStore",
     "sqlite": "atp.store.sqlite.SQLiteStore",
@@ -23,7 +23,7 @@ _PORTABLE = "atp.store.common.ORMStore"
 
 
 def get_store() -> Store:
-    """Return the store of the queue's database, or the one that ``ATP["STORE"]`` names."""
+    """Return the store that ``ATP["STORE"]`` names; by default that of the queue's database."""
     return _store(settings.DATABASE, settings.STORE)
 
 

@@ -1,4 +1,4 @@
-"""The room of a limited Type: for Tasks to be started now, and to be claimed ahead."""
+"""The buckets of limited Types: how many Tasks may start now, and how many may be claimed ahead."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -6,14 +6,14 @@ from typing import NamedTuple
 
 from ..protection.values import State
 
-# The room that a row of Limit leaves where it limits nothing.
+# The room of a Limit that limits nothing.
 UNBOUNDED = 2**31 - 1
-# A daemon that is late by no more than this, in seconds, loses nothing of a rate.
+# A daemon may use the tokens of a rate this many seconds late and lose none of them.
 LATE = 0.1
-# Of a rate that is used up, what comes in so long a time is started together, in seconds: not
-# more often than that do daemons take turns at it.
+# When a rate is used up, the Tasks of this many seconds start together. Daemons take turns at
+# the rate no more often than that.
 TOGETHER = 0.02
-# While a Downstream is probed it is looked at again after this, in seconds.
+# While a Downstream is being probed, daemons look at it again after this many seconds.
 LOOK_AGAIN = 0.5
 
 
@@ -34,10 +34,10 @@ class Row(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Bucket:
-    """A Limit as it is at ``now``: the Tasks that are held, and the tokens that there are.
+    """A Limit at the time ``now``: how many Tasks daemons hold under it, and its tokens.
 
-    ``own`` of the Tasks that are held are those of the daemon that asks, which is one of so
-    many ``daemons``.
+    ``held`` is the number of Tasks that all daemons hold. ``own`` is the number that the asking
+    daemon holds. ``daemons`` is the number of daemons.
     """
 
     key: int
@@ -53,15 +53,18 @@ class Bucket:
     own: int
     daemons: int
     now: datetime
-    # Of a Downstream, not of a Limit. For so many seconds it lets nothing go; and it lets one
-    # go that probes.
+    # Only for a Downstream: it lets no call through for ``shut_for`` seconds; ``probes`` says that
+    # it lets one Task through, as a probe.
     downstream: str = ""
     shut_for: float = 0.0
     probes: bool = False
 
     @classmethod
     def of_downstream(cls, row, type, now, *, is_probed):
-        """Look at a row of Downstream that is not closed; ``is_probed`` while a daemon probes."""
+        """Return the bucket of a Downstream that is not closed.
+
+        ``is_probed`` says that a daemon holds the Instance that probes it.
+        """
         found, at = row.protection, now.timestamp()
         shut_for = found.opens_in(at)
         if found.state is State.HALF_OPEN and is_probed:
@@ -88,12 +91,12 @@ class Bucket:
 
     @classmethod
     def of(cls, limit, type, now, *, held=0, own=0, daemons=1):
-        """Look at a row of Limit of the Type of this identifier; so many Tasks are held."""
+        """Return the bucket of a Limit of this Type; ``held`` and ``own`` count Tasks."""
         tokens = 0.0
         if limit.per_second is not None:
             passed = (now - limit.refilled).total_seconds() if limit.refilled else 0.0
             had = limit.tokens if limit.refilled else limit.burst
-            # Less than one more than the burst: so many at once, and no more.
+            # Less than one token above the burst: at most ``burst`` Tasks start at once.
             most = limit.burst + min(0.99, LATE * limit.per_second)
             tokens = min(most, had + max(0.0, passed) * limit.per_second)
         return cls(
@@ -114,12 +117,12 @@ class Bucket:
 
     @property
     def is_full(self):
-        """Whether one has to end before another may start."""
+        """Whether a running Task has to end before another may start."""
         return self.max_running is not None and self.held >= self.max_running
 
     @property
     def _together(self):
-        """The number of tokens that there must be before another is taken."""
+        """The number of tokens that must have gathered before the next one is taken."""
         return max(1.0, min(self.burst / 2, TOGETHER * self.per_second))
 
     @property
@@ -131,16 +134,17 @@ class Bucket:
             return 1
         room = UNBOUNDED if self.max_running is None else self.max_running - self.held
         if self.per_second is not None:
-            # A token that is complete but for rounding is one.
+            # Rounding may leave a whole token a little below 1.
             has_enough = self.tokens + 1e-6 >= self._together
             room = min(room, int(self.tokens + 1e-6) if has_enough else 0)
         return max(0, room)
 
     def room_ahead(self, free):
-        """Return how many more the daemon may claim; 0 if that is only for ``free`` workers.
+        """Return how many more Tasks the daemon may claim; 0 if it may claim none ahead.
 
-        A Task that is claimed ahead counts as running. Each daemon may claim its part of
-        ``max_running`` ahead, so that others have room for the Tasks that they can run.
+        Then only ``free`` workers may get Tasks. A Task that is claimed ahead counts as running.
+        Each daemon may claim an equal part of ``max_running`` ahead, so that the other daemons have
+        room for the Tasks that they can run.
         """
         room = self.room
         part = UNBOUNDED if self.max_running is None else self.max_running // self.daemons
@@ -149,7 +153,7 @@ class Bucket:
 
     @property
     def seconds(self):
-        """The seconds until a Task may be started, if nothing else is in the way."""
+        """The seconds until the rate or the Downstream lets a Task start."""
         if self.per_second is None:
             return self.shut_for
         return max(self.shut_for, (self._together - self.tokens) / self.per_second, 0.0)
@@ -157,9 +161,9 @@ class Bucket:
 
 @dataclass(frozen=True)
 class Rooms:
-    """The number of Tasks that a Type may start: in all, and in lanes with limits of their own.
+    """The number of Tasks that a Type may start: in total, and in each lane with its own limit.
 
-    ``whole`` says that all its lanes are limited together.
+    ``whole`` says that there is a limit on the Type, which all its lanes share.
     """
 
     total: int
@@ -168,7 +172,7 @@ class Rooms:
 
     @classmethod
     def of(cls, buckets, room=lambda bucket: bucket.room):
-        """Put the :class:`Bucket` of a Type together; ``room(bucket)`` is that of one."""
+        """Combine the buckets of a Type; ``room(bucket)`` returns the room of one of them."""
         whole = [bucket for bucket in buckets if bucket.collection is None]
         total = min((room(bucket) for bucket in whole), default=UNBOUNDED)
         lanes = {
@@ -180,27 +184,27 @@ class Rooms:
 
     @property
     def open_lanes(self):
-        """The lanes that have limits of their own, and room."""
+        """The lanes that have limits of their own and have room."""
         return [lane for lane, room in self.lanes.items() if room]
 
     @property
     def any(self):
-        """Whether anything may be started."""
+        """Whether any Task may start."""
         return self.total > 0 and (self.whole or any(self.lanes.values()))
 
 
 def per_collection(buckets):
-    """Return the number of Tasks that each lane of a Type may run; None if they are not limited."""
+    """Return how many Tasks each lane of a Type may run; None without such a limit."""
     found = [bucket.max_running_per_collection for bucket in buckets if bucket.collection is None]
     return next(iter(found), None)
 
 
 def portions(buckets, limit, free):
-    """Yield what to claim of a Type, as pairs of :class:`Rooms` and how many at most.
+    """Yield the parts of a claim of one Type: pairs of :class:`Rooms` and a maximum of Tasks.
 
-    That is up to ``limit``, and where a limit may bind for ``free`` workers only. Lanes of
-    which that is so come first, apart, and get no more than these workers. Where each lane of
-    a Type is limited that is so of all of them.
+    The parts add up to at most ``limit``. A lane whose limit has no room for Tasks that are
+    claimed ahead gets at most ``free`` Tasks, one for each free worker; such lanes come first, as
+    a part of their own. If the Type limits each of its lanes, all lanes get at most ``free``.
     """
     if per_collection(buckets) is not None:
         limit = min(limit, free)

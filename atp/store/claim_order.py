@@ -1,21 +1,21 @@
-"""The claim order of :mod:`atp.rows.querysets`, in the words of SQL and for rows in memory."""
+"""The claim order of :mod:`atp.rows.querysets`, as SQL and as a sort of rows in memory."""
 
 from operator import itemgetter
 
 
 def in_sql(order, table=""):
-    """Return what stands behind ORDER BY; ``table`` is the name of the table, with a dot."""
+    """Return the columns for ORDER BY; ``table`` is a prefix such as ``"task."``."""
     return ", ".join(
         f"{table}{name.removeprefix('-')}" + " DESC" * name.startswith("-") for name in order
     )
 
 
 class RowOrder:
-    """Sorts rows, which are tuples; ``columns`` says where each name of the order stands."""
+    """Sorts rows (tuples) by an order; ``columns`` gives the index of each name of the order."""
 
     def __init__(self, order, columns):
-        # Sorting is stable, so the least important name comes first. That is quicker than
-        # one pass with a key made in Python.
+        # Sorting is stable, so the least important column comes first. These passes are quicker
+        # than one pass with a key function in Python.
         self._passes = [
             (itemgetter(columns[name.removeprefix("-")]), name.startswith("-"))
             for name in reversed(order)

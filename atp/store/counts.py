@@ -17,9 +17,9 @@ COLUMNS = {
     Event.DEFER: "deferred",
     Event.EXPIRE: "lost",
 }
-# The kinds of LogRecords that are counted.
+# The kinds of LogRecords that Statistic counts.
 COUNTED = frozenset({*COLUMNS, Event.FAIL})
-# A handler has ended with these, or with a failure for these reasons: its time is counted.
+# The events after which a handler has ended: only for these its running time is counted.
 _RUNS = frozenset({"finished", "retried", "deferred", failed(Reason.ERROR), failed(Reason.FATAL)})
 _FAILED = {str(reason): failed(reason) for reason in Reason}
 _MINUTE, _MICROSECOND = timedelta(minutes=1), timedelta(microseconds=1)
@@ -33,7 +33,7 @@ class Cell:
         self.wait, self.run = [0] * BUCKETS, [0] * BUCKETS
 
     def add(self, other: Statistic | Cell) -> None:
-        """Add another cell, or a row."""
+        """Add the counts of another cell, or of a row of Statistic."""
         for name in COUNTS:
             more = other.counts.get(name, 0) if isinstance(other, Cell) else getattr(other, name)
             if more:
@@ -44,17 +44,17 @@ class Cell:
                 own[place] += number
 
     def row(self, span: Span, start: datetime, type: str) -> Statistic:
-        """Return a row of these counts, which is not saved."""
+        """Return an unsaved row of Statistic with these counts."""
         told = {name: getattr(self, name) for name in HISTOGRAMS if any(getattr(self, name))}
         return Statistic(span=span, start=start, type=type, **self.counts, **told)
 
 
 class Counts:
-    """Cells by minute and Type."""
+    """The cells of all minutes and Types."""
 
     def __init__(self) -> None:
         self._minutes: dict[datetime, dict[str, Cell]] = {}
-        # Most events are of the minute of the last one.
+        # The minute of the last event, and its cells: most events belong to the same minute.
         self._from = self._until = datetime(1, 1, 1, tzinfo=UTC)
         self._cells: dict[str, Cell] = {}
 
@@ -73,8 +73,8 @@ class Counts:
     ) -> None:
         """Count an event of :data:`COUNTED`.
 
-        ``reason`` is that of a failure, ``began`` the start of the attempt that has ended
-        with it, and ``waited`` for how many seconds the one was due that has started.
+        ``reason`` is the reason of a failure. ``began`` is the start of the attempt that this event
+        ends. ``waited`` is the number of seconds for which a started Task had been due.
         """
         cell = self._cell(time, type)
         column = COLUMNS.get(event) or _FAILED[reason]  # type: ignore[call-overload]
@@ -89,8 +89,8 @@ class Counts:
     def add_run(self, type: str, began: datetime, time: datetime, waited: float) -> None:
         """Count the start and the finish of an attempt.
 
-        Two calls of :meth:`add` do the same in twice the time. Most attempts are counted
-        here, by the thread that gives workers their tasks.
+        Two calls of :meth:`add` do the same in twice the time. The thread that hands out tasks
+        counts most attempts here.
         """
         if not self._from <= began <= time < self._until or type not in self._cells:
             self.add(type, Event.START, began, waited=waited)
@@ -105,13 +105,13 @@ class Counts:
         cell.run[bucket(took)] += 1
 
     def merge(self, other: Counts) -> None:
-        """Add all that is counted there."""
+        """Add all counts of another object."""
         for minute, cells in other._minutes.items():
             for type, cell in cells.items():
                 self._cell(minute, type).add(cell)
 
     def rows(self) -> Iterator[Statistic]:
-        """Return rows of all that is counted here, which are not saved."""
+        """Yield unsaved rows of Statistic with all these counts."""
         for minute, cells in self._minutes.items():
             for type, cell in cells.items():
                 yield cell.row(Span.MINUTE, minute, type)

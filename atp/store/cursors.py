@@ -1,8 +1,8 @@
-"""Cursors that the statements of a store are executed with.
+"""Cursors for the statements of a store.
 
-Django's is a driver's cursor with a shell around it, through which it is traced, logged
-and counted. To make one took the client a fifth of what it has to do for an enqueue.
-Where nobody looks, the driver's is taken as it is.
+Django's cursor is a wrapper of the driver's cursor, which traces, logs and counts statements. To
+make the wrapper took a fifth of the client's time for an enqueue. If nobody watches the
+connection, a store uses the driver's cursor directly.
 """
 
 import os
@@ -19,10 +19,10 @@ from django.db.backends.utils import CursorWrapper
 
 
 class Bare:
-    """The driver's cursor as a context; as much is checked before as by Django.
+    """The driver's cursor as a context, with the checks that Django makes before it.
 
-    What the database refuses leaves the context as Django's exception. Inside, it may
-    still be the driver's.
+    A database error leaves the context as Django's exception. Inside the context it may still be
+    the driver's.
     """
 
     __slots__ = ("_cursor", "db")
@@ -49,7 +49,7 @@ class Bare:
     def __exit__(self, kind, error, traceback):
         if kind is not None:
             self.db.wrap_database_errors.__exit__(kind, error, traceback)
-        # Else it goes with this object, and what it holds with it.
+        # The driver's cursor is freed with this object, and with it the rows that it holds.
 
     def _open(self, driver):
         """Return a cursor of the driver's connection."""
@@ -70,12 +70,12 @@ class Bare:
 
 
 def is_watched(connection, backend):
-    """Whether anything may want to see what this connection executes, or to forbid it.
+    """Return whether something watches the statements of this connection, or may forbid them.
 
-    Django's log of queries and wrappers of execution; what a tool has put in the place
-    of one of Django's functions, for all connections or for this one; a backend that
-    is made from Django's ``backend``; apps that are not ready, of which Django warns; and
-    an event loop, in which it refuses to unless it is told otherwise.
+    That is: Django's log of queries, or an execute wrapper; a tool that has replaced one of
+    Django's functions, for all connections or this one; a backend derived from Django's
+    ``backend``; apps that are not ready, of which Django warns; an event loop, in which Django
+    refuses to work unless it is told otherwise.
     """
     return (
         type(connection) is not backend
@@ -88,20 +88,20 @@ def is_watched(connection, backend):
     )
 
 
-# Functions of Django that lead from a connection to the driver.
+# The functions of Django through which a connection reaches the driver.
 _FROM_CONNECTION = ("cursor", "_cursor", "create_cursor", "make_cursor", "ensure_connection")
 _of_connection = attrgetter(*_FROM_CONNECTION)
 _of_cursor = attrgetter("execute", "_execute", "_execute_with_wrappers")
 
 
 _FOLDER = str(Path(django.__file__).parent)
-# What has been asked of the project's settings since they were last changed: Django keeps
-# it there. To ask them takes ten times as long.
+# The settings that have been read since they last changed: Django caches them here. A look at
+# this dict takes a tenth of the time of reading a setting.
 _ASKED = vars(project)
 
 
 def _are_of_django(backend, *functions):
-    """Whether all are as they stand in Django's files."""
+    """Return whether these functions are defined in Django's own files."""
     if _SEEN.get(backend) != functions:
         found = all(
             type(function) is FunctionType and function.__code__.co_filename.startswith(_FOLDER)
@@ -114,5 +114,5 @@ def _are_of_django(backend, *functions):
     return True
 
 
-# Those that were looked at last, and were, by backend.
+# The functions last found to be Django's own, by backend.
 _SEEN = {}

@@ -1,4 +1,4 @@
-"""The causes of dead letters: from what is known of a failure to the key of its error group."""
+"""The causes of dead letters: from the facts of a failure to the key of its error group."""
 
 from __future__ import annotations
 
@@ -13,18 +13,19 @@ from ..rows.error import MAX_TITLE
 from ..words import wording
 from .values import Failed
 
-# Of the rules below and of those of daemon/worker/fingerprints.py. New rules make new groups.
+# The version of the rules below and of those in daemon/worker/fingerprints.py. Change it with
+# them: a new version makes new groups.
 VERSION = 1
 _MAX_EXCEPTION = 255
 
-# Why an attempt was lost, as the detail of its LogRecord.
+# Causes of the loss of an attempt, as the detail of its LogRecord.
 TIMEOUT, MEMORY = "time-out", "memory"
 LOSSES = {TIMEOUT: "killed after time-out", MEMORY: "out of memory", "": "daemon lost"}
 
-# The title of a failure that says nothing.
+# The title of a failure without a message.
 _SILENT = "without a message"
 
-# The parts of a message that differ between failures of one cause, in this order.
+# The parts of a message that may differ between failures of one cause, replaced in this order.
 _DIFFERING = [
     (re.compile(pattern), name)
     for pattern, name in (
@@ -43,7 +44,7 @@ _DIFFERING = [
 
 
 def plain(message: str) -> str:
-    """Return the first line of a message, with what differs from failure to failure replaced."""
+    """Return the first line of a message, with all parts replaced that differ between failures."""
     text = next((line.strip() for line in message.splitlines() if line.strip()), "")[:2000]
     for pattern, name in _DIFFERING:
         text = pattern.sub(name, text)
@@ -51,10 +52,10 @@ def plain(message: str) -> str:
 
 
 def failed(type: str, parts: Iterable[str], *, exception: str = "", title: str = "") -> Failed:
-    """Return the cause of a failure of a Type; ``parts`` tell one cause from another."""
+    """Return the cause of a failure; ``parts`` are the texts that tell one cause from another."""
     fingerprint = blake2b(_joined(parts), digest_size=16).digest()
     named = blake2b(_joined((type, str(VERSION), fingerprint.hex())), digest_size=8).digest()
-    # A positive number of 63 bits, as columns of both databases take it.
+    # A positive integer of 63 bits, which fits the columns of both databases.
     group = int.from_bytes(named) >> 1
     return Failed(
         group, type, fingerprint, VERSION, exception[:_MAX_EXCEPTION], _line(title or exception)
@@ -72,7 +73,7 @@ def _line(text: str) -> str:
 
 
 def of_loss(type: str, cause: str) -> Failed:
-    """Return the cause of an Instance that is STALE; ``cause`` is that of its last loss.
+    """Return the cause of a STALE Instance; ``cause`` is the cause of its last loss.
 
     It is the detail of the last expiry: a key of :data:`LOSSES`, or how the worker died.
     """
@@ -81,7 +82,7 @@ def of_loss(type: str, cause: str) -> Failed:
 
 
 def of_message(type: str, detail: str, message: str) -> Failed:
-    """Return the cause of a dead letter of which no more is known than its record says.
+    """Return the cause of a dead letter from its LogRecord, if nothing else is known of it.
 
     ``detail`` is the class of an exception.
     """
@@ -92,5 +93,5 @@ def of_message(type: str, detail: str, message: str) -> Failed:
 
 
 def failure(uuid: UUID, failed: Failed, time: datetime) -> Failure:
-    """Return the row of a failure that is yet to be counted."""
+    """Return an unsaved row of Failure, which a chore counts later."""
     return Failure(instance=uuid, time=time, **failed._asdict())

@@ -1,7 +1,7 @@
-"""File locks that the kernel frees when their last holder is dead.
+"""File locks, which the kernel frees when the last process that holds one is dead.
 
-An ``flock`` belongs to the open file, which children inherit when they are
-forked, so one lock can stand for a whole family of processes.
+An ``flock`` belongs to the open file. Forked children inherit that file, so one lock can stand
+for a daemon with all its processes.
 """
 
 import fcntl
@@ -9,13 +9,13 @@ import os
 
 
 def acquire(path):
-    """Create and lock the file. Returns its descriptor, which holds the lock until closed.
+    """Create and lock the file; returns the descriptor, which holds the lock until closed.
 
-    Raises BlockingIOError if somebody else holds it.
+    Raises BlockingIOError if another process holds the lock.
     """
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
-        # Whoever may make locks in the folder may try this one.
+        # Every user who may create locks in the folder may also try this one.
         shared = os.stat(os.path.dirname(path) or ".").st_mode & 0o066
         if shared:
             os.fchmod(descriptor, 0o600 | shared)
@@ -27,9 +27,9 @@ def acquire(path):
 
 
 def is_free(path):
-    """Tell whether nobody holds the lock; a file that is gone is free.
+    """Return whether nobody holds the lock; a file that is gone counts as free.
 
-    One that belongs to another user, and so cannot be tried, counts as held.
+    A lock of another user, which this process may not try, counts as held.
     """
     try:
         descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
@@ -38,7 +38,7 @@ def is_free(path):
     except PermissionError:
         return False
     try:
-        # A shared lock, so that two who look at once do not see each other.
+        # A shared lock, so that two processes that look at once do not disturb each other.
         fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
@@ -48,7 +48,7 @@ def is_free(path):
 
 
 def remove(path):
-    """Remove the file; no error if it is gone."""
+    """Remove the file, if it exists."""
     try:
         os.unlink(path)
     except FileNotFoundError:

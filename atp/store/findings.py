@@ -10,7 +10,7 @@ from ..words import log_messages
 
 
 class Trouble(TextChoices):
-    """Conditions that should never arise. The label describes one Instance, daemon or schedule."""
+    """Conditions that should never arise. Each label describes an Instance, daemon or schedule."""
 
     UNCLAIMED = "unclaimed", log_messages.unclaimed()
     TASKLESS = "taskless", "live, but without a Task"
@@ -27,9 +27,8 @@ class Trouble(TextChoices):
 class Finding:
     """Trouble with an Instance, a daemon or a schedule, and what was done about it.
 
-    ``since`` is when it was due, or when the lease ended; None if that is not
-    known. ``why`` is the reason, if that is known. ``done`` says what was done; it is
-    empty where nothing was.
+    ``since`` is the time when it was due, or when the lease ended; None if unknown. ``why`` is the
+    reason, if known. ``done`` says what was done, and is empty if nothing was.
     """
 
     trouble: Trouble
@@ -43,7 +42,7 @@ class Finding:
 
     @property
     def key(self) -> tuple[object, ...]:
-        """The fields that distinguish it from every other."""
+        """The fields that distinguish this finding from all others."""
         return self.trouble, self.instance, self.type, self.daemon, self.schedule
 
     def __str__(self) -> str:
@@ -56,28 +55,27 @@ class Finding:
 
 @dataclass(frozen=True, kw_only=True)
 class Cursor:
-    """The position of a walk through the tables, from the newest key downwards.
+    """The position of a walk through the tables Task and Instance, from the newest key downwards.
 
-    Each is the next key to look at, None where it begins with the newest, and 0 where
-    there is none left.
+    Each field is the next key to look at: None begins with the newest, and 0 means the end.
     """
 
     task: int | None = None
     instance: int | None = None
 
 
-# Nothing but what indexes tell at once.
+# A scan from here walks through no table, and looks only at what indexes show at once.
 NOWHERE = Cursor(task=0, instance=0)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Scanned:
-    """The outcome of a scan, and the cursor where the next one goes on."""
+    """The outcome of a scan, and the cursor for the next one."""
 
     findings: tuple[Finding, ...] = ()
     cursor: Cursor = Cursor()
 
     @property
     def is_round(self) -> bool:
-        """Whether the walk has come to the end of both tables."""
+        """Whether the walk has reached the end of both tables."""
         return self.cursor == Cursor()

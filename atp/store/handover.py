@@ -1,18 +1,21 @@
-"""The decision whether an enqueue looks for an idle daemon to hand its Instance to."""
+"""The decision whether an enqueue may hand its Instance to an idle daemon."""
 
 import time
 
-# An enqueue that follows another of this process this soon, in seconds, is not handed over.
+# In seconds: an enqueue this soon after another one of this process is not handed over.
 APART = 0.02
 
 
 class Handing:
-    """For a store; one process's enqueues come in a row if they are less than APART apart."""
+    """A part of a store: it tells single enqueues from those that come in a row.
+
+    Enqueues of one process come in a row if less than APART seconds are between them.
+    """
 
     _last = 0.0
 
     def _may_hand(self, submission):
-        """Whether to look for an idle daemon to hand it to; of many in a row nobody is idle."""
+        """Return whether to look for an idle daemon: not in a row, since then none is idle."""
         last, self._last = self._last, time.monotonic()
         return (
             self._last - last > APART

@@ -1,4 +1,4 @@
-"""The memory that a daemon has of its claims, and the daemon that claims."""
+"""The memory that a daemon keeps between its claims, and the claiming daemon itself."""
 
 import time
 from dataclasses import dataclass, field
@@ -6,34 +6,33 @@ from uuid import UUID
 
 from .rotation import Rotation
 
-# While there is other work, a Type that had nothing to claim is left alone for so long, in
-# seconds.
+# In seconds: while there is other work, a Type found empty is not looked at again for so long.
 FULL_FOR = 0.05
 
 
 class FullTypes:
-    """The limited Types of which nothing could be claimed."""
+    """The limited Types that had nothing to claim lately."""
 
     def __init__(self):
-        # When that was found last, by Type, on the monotonic clock.
+        # The time of the last such claim, by Type, on the monotonic clock.
         self._found_at = {}
-        # The Types of which somebody keeps a limit locked, as far as is known.
+        # The Types whose limits another session is known to keep locked.
         self.blocked = set()
 
     def found(self, type):
-        """Nothing could be claimed of this Type."""
+        """Note that nothing could be claimed of this Type."""
         self._found_at[type] = time.monotonic()
 
     def not_lately(self, types):
         """Return the Types that may have room: all but those found full a moment ago.
 
-        The others are looked at when there is nothing else to be done.
+        A claim looks at the others only if there is nothing else to do.
         """
         before = time.monotonic() - FULL_FOR
         return [type for type in types if self._found_at.get(type, 0.0) < before]
 
     def not_blocked_lately(self, types):
-        """Return the Types but for those whose limits were found locked a moment ago."""
+        """Return the Types whose limits were not found locked a moment ago."""
         tried = {*self.not_lately(types)}
         return [type for type in types if type in tried or type not in self.blocked]
 
@@ -41,9 +40,8 @@ class FullTypes:
 class ClaimMemory:
     """The memory of a daemon from one claim to the next.
 
-    ``rotation`` says whose turn it is. ``limited`` are the Types of which something is
-    limited, as far as is known. A claim without a memory claims just as well, but it cannot
-    take turns with those before it.
+    ``rotation`` says whose turn it is. ``limited`` are the Types known to have a limited lane. A
+    claim without a memory finds the same Tasks, but cannot take turns with earlier claims.
     """
 
     def __init__(self):
@@ -53,7 +51,7 @@ class ClaimMemory:
         self._shortcuts = {}
 
     def shortcut(self, kind):
-        """Return the shortcut of this class, which a store takes in its own way."""
+        """Return the shortcut of this class; each store has shortcuts of its own."""
         found = self._shortcuts.get(kind)
         if found is None:
             found = self._shortcuts[kind] = kind()
@@ -62,7 +60,7 @@ class ClaimMemory:
 
 @dataclass(frozen=True, slots=True)
 class Claimant:
-    """A daemon that claims; ``careful`` says that it waits for no lock of others."""
+    """A daemon that claims; with ``careful`` it waits for no lock of another session."""
 
     daemon: UUID
     memory: ClaimMemory = field(default_factory=ClaimMemory)

@@ -1,8 +1,8 @@
-"""Misfits: what becomes of an Instance whose inputs do not fit the handler of a daemon.
+"""Misfits: Instances whose inputs do not fit the handler of the daemon that claimed them.
 
-It is deferred, for another daemon may have a handler that takes them: in a rolling deploy one
-has. Nothing is written for that but its log, which tells since when no handler has taken it,
-and which have refused it.
+A misfit is deferred, since another daemon may have a handler that takes its inputs, as during a
+rolling deploy. Only its log records that: it tells since when no handler has taken the
+inputs, and which handlers have refused them.
 """
 
 import logging
@@ -21,28 +21,28 @@ from ..words.hints import seconds
 from ..words.raised import path_of
 from .values import Move
 
-# The first delay is doubled each time: up to the longest, or up to the other as long as a
-# daemon lives that may take the inputs.
+# The first delay, doubled each time up to the longest. While a living daemon may take the inputs,
+# the longest is LONGEST_WITH_ANOTHER.
 FIRST_MISFIT, LONGEST_MISFIT = timedelta(seconds=5), timedelta(seconds=60)
 LONGEST_WITH_ANOTHER = timedelta(seconds=15)
-# Before each such delay an Instance is due at once for so many times at most: each daemon that
-# has refused it leaves its Type to others for a moment.
+# Before each such delay, the Instance is due at once for at most this many times: each daemon
+# that has refused it leaves its Type to the others for a moment.
 MOST_AT_ONCE = 10
 _DOUBLINGS = 8
-# What failed so, as data: the exception with which enqueueing refuses such inputs.
+# The detail of such a failure: the exception by which an enqueue refuses such inputs.
 _REFUSED = path_of(InvalidInputs(""))
 
 
 def is_misfit(move: Move) -> bool:
-    """Whether a move says that the inputs do not fit the handler."""
+    """Return whether a move says that the inputs do not fit the handler."""
     return move.event == Event.DEFER and signature_in(move.detail) is not None
 
 
 def misfits_of(records: Any, attempt: int = 0) -> list[tuple[datetime, str]]:
-    """Return the misfits of an Instance since a handler has run last: their times and signatures.
+    """Return the misfits of an Instance since a handler last ran: pairs (time, signature).
 
-    ``records`` selects the log of the Instance, ``attempt`` is one that misfits now. A redrive
-    begins anew.
+    ``records`` is a QuerySet of the Instance's log. ``attempt`` is the attempt that misfits now. A
+    redrive starts anew.
     """
     kinds = [Event.START, Event.DEFER, Event.REDRIVE]
     rows = records.filter(kind__in=kinds).values_list("kind", "attempt", "detail", "time")
@@ -63,8 +63,8 @@ def misfits_of(records: Any, attempt: int = 0) -> list[tuple[datetime, str]]:
 def takers(daemons: Iterable[Any], identifier: str, refused: Iterable[str]) -> tuple[int, int]:
     """Return how many of these daemons may take inputs of a Type, and how many do not.
 
-    ``refused`` are the signatures that do not take them. Of a daemon that does not tell its
-    signature it is not known. Each has ``types`` and ``signatures``.
+    ``refused`` are the signatures of handlers that did not take them. A daemon that does not tell
+    its signature may take them. Each daemon has ``types`` and ``signatures``.
     """
     known = set(refused)
     told = [
@@ -77,12 +77,12 @@ def takers(daemons: Iterable[Any], identifier: str, refused: Iterable[str]) -> t
 
 
 def _of(value: Any, kind: type) -> Any:
-    """Return a value that another version may have written; an empty one of another kind."""
+    """Return a value of this type; an empty one if another version wrote something else."""
     return value if isinstance(value, kind) else kind()
 
 
 class Misfits:
-    """Decides what becomes of misfits, at one time, ``now``."""
+    """Decides whether a misfit is deferred or failed, at the time ``now``."""
 
     def __init__(self, store: Any, now: datetime) -> None:
         self._store = store
@@ -94,9 +94,9 @@ class Misfits:
         return [row for row in rows if not self._store.is_over(row, self._now)]
 
     def decided(self, move: Move, identifier: str) -> Move:
-        """Return what becomes of a misfit of a Type: deferred for longer, or failed.
+        """Return the move for a misfit: it is deferred for longer, or failed.
 
-        It is not failed as long as a daemon lives that may take its inputs.
+        It is not failed while a living daemon may take its inputs.
         """
         records = self._store.rows(LogRecord).filter(instance=move.instance)
         earlier = misfits_of(records, move.attempt or 0)
@@ -117,9 +117,9 @@ class Misfits:
 
 
 def _delay(count: int, others: int, refusing: int) -> timedelta:
-    """Return the delay after ``count`` misfits before.
+    """Return the delay after ``count`` earlier misfits.
 
-    There are ``others`` that may take it, and so many that do not.
+    ``others`` daemons may take the inputs, and ``refusing`` daemons do not.
     """
     if not others:
         return min(FIRST_MISFIT * 2 ** min(count, _DOUBLINGS), LONGEST_MISFIT)

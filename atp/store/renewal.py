@@ -4,16 +4,16 @@ Each vendor's module has the same functions. ``connection`` is one of Django's, 
 ``driver`` the driver's connection below it:
 
 ``traits(driver)``
-    The settings of a connection that its server does not put back.
+    The settings of a connection that its server does not reset.
 ``renew(connection, traits)``
-    Put back all that the session has changed. Returns whether it is as good as new;
-    may raise, and then it is not.
+    Reset everything that the session has changed. Returns whether it is as good as new;
+    if it raises, it is not.
 ``has_transaction(driver)``
     Whether a transaction is open.
 ``is_alive(driver, seconds)``
-    Whether a connection that has rested for so long can be used.
+    Whether a connection can be used that has rested for so many seconds.
 ``bound(driver)``
-    A context in which a link that is dead is noticed within seconds.
+    A context in which a dead link is noticed within seconds.
 """
 
 from importlib import import_module
@@ -25,7 +25,7 @@ _VENDORS = {
 
 
 def renewal_of(connection):
-    """Return the module for one of Django's connections, or None if it cannot be put back."""
+    """Return the module for one of Django's connections; None if it cannot be renewed."""
     vendor = connection.vendor
     if vendor not in _VENDORS or (vendor == "sqlite" and connection.is_in_memory_db()):
         return None

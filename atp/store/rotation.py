@@ -1,53 +1,54 @@
-"""Turns: between Types by their weights, between the lanes of a Type one after the other.
+"""Turns: Types take turns by their weights, and the lanes of a Type one after the other.
 
-Each daemon remembers it between its own claims: all claims together are shared fairly if
-each daemon's are.
+Each daemon remembers the turns between its own claims. If the claims of each daemon are fair, so
+are all claims together.
 """
 
 from collections import Counter
 
-# A look at more lanes, and priorities of them, is broken off: it goes on there next time.
+# A look is broken off after so many lanes and priorities; the next one goes on there.
 STEPS = 50_000
-# A claim is from so many lanes of a Type, where there are other Types, if it is for as many.
+# If there are several Types, a claim takes from up to so many lanes of each, within its limit.
 LANES = 100
-# Tasks of several lanes are handed on in this many turns or more.
+# The Tasks of several lanes are dealt out in about this many rounds, or more.
 PIECES = 64
 
 
 class Rotation:
-    """The order of Types, and the lane behind which the next claim begins.
+    """The order of Types, and the lane of each behind which the next claim begins.
 
-    Each Type has a time of its own, which goes on by what was taken of it, divided by
-    its weight; the one that is furthest behind comes first. A Type that had nothing to do
-    for a while does not get that time back (start-time fair queueing).
+    Each Type has a virtual time, which advances by the number of its Tasks taken, divided by its
+    weight. The Type that is furthest behind comes first. A Type that was idle for a while does not
+    get that time back (start-time fair queueing).
     """
 
     def __init__(self):
         self._times = {}
         self._now = 0.0
         self._after = {}
-        # The Types of which the last claim was limited.
+        # The Types whose last claim was of limited Tasks.
         self._last_apart = set()
-        # The lanes that the last claim took something from; the Types, where nothing is limited.
+        # The lanes that the last claim took from; the Types it took from, if it was not limited.
         self._last = set()
         self._rivals = set()
         self._weights = {}
 
     def order(self, types):
-        """Return the identifiers, the one that is furthest behind first."""
+        """Return the Types in their order: the one that is furthest behind first."""
         return sorted(types, key=self._time)
 
     def behind(self, types):
-        """Return those of ``types``, which are limited, that are no further than any rival.
+        """Return the limited ``types`` that are not ahead of a rival.
 
-        Where lanes of the same Type are not limited, they and the others take turns.
+        A rival is a Type of the last unlimited claim. If a Type also has unlimited lanes, those and
+        the limited ones take turns.
         """
         first = min([self._times[type] for type in self._rivals], default=-1.0)
         first_of = [type for type in self.order(types) if self._time(type) <= first]
         return [type for type in first_of if type not in self._rivals & self._last_apart]
 
     def parts(self, types, limit):
-        """Return how many each of ``types`` may give by its weight, beside rivals, of a claim."""
+        """Return how many Tasks of a claim each Type may give, by its weight and its rivals'."""
         weights = {type: self._weights.get(type, 1.0) for type in {*types, *self._rivals}}
         total = sum(weights.values())
         return {type: _ceil(limit * weights[type] / total) for type in types}
@@ -56,21 +57,21 @@ class Rotation:
         return self._times.get(type, 0.0)
 
     def after(self, type, *, apart=False):
-        """Return the collection behind which to begin; limited lanes have one of their own."""
+        """Return the collection behind which to begin; limited lanes (``apart``) have their own."""
         return self._after.get((type, apart), "")
 
     def skip(self, places, *, apart=False):
-        """Go on there next: pairs of Type and collection where a look was broken off."""
+        """Let the next look go on at these pairs (Type, collection), where one was broken off."""
         self._after |= {(type, apart): collection for type, collection in places}
 
     def turned(self, lanes):
-        """Return limited lanes of a Type, sorted, from the one behind the last on."""
+        """Return limited lanes of a Type, sorted, beginning behind the last one used."""
         return sorted(lanes, key=lambda lane: (lane[1] <= self.after(lane[0], apart=True), lane))
 
     def took(self, counts, weights, *, apart=False):
-        """Remember a claim: how many by lane, in the order of looking, and Types' weights.
+        """Remember a claim: the number of Tasks by lane, in the order of looking, and the weights.
 
-        ``apart`` says that it was a claim of what is limited.
+        ``apart`` says that the claim was of limited Tasks.
         """
         by_type = {}
         self._weights |= weights
@@ -87,10 +88,10 @@ class Rotation:
             self._times[type] = began + count / weights.get(type, 1.0)
 
     def dealt(self, lanes):
-        """Return the Tasks of ``lanes`` (a dict) in turn: the first of each, then the second, …
+        """Return the Tasks of ``lanes`` (lists by lane) in turn: the first of each, the second, …
 
-        Where there are many, some at a time: what a worker gets together is told in fewer
-        words if it is of one Type. Who was not in the last claim comes first.
+        If there are many, several of a lane come together: a batch of one Type takes fewer words to
+        a worker. Lanes that the last claim did not take from come first.
         """
         if len(lanes) == 1:
             self._last = set(lanes)
@@ -107,21 +108,21 @@ class Rotation:
 
 
 def most_steps(types):
-    """Return how many steps from lane to lane a look takes in each of so many Types."""
+    """Return how many steps from lane to lane a look may take in each of ``types`` Types."""
     return max(1, STEPS // max(1, types))
 
 
 def enough_lanes(limit, types):
-    """Return how many of each Type a claim is from at most, of so many Types."""
+    """Return from how many lanes of each of ``types`` Types a claim takes at most."""
     return max(-(-limit // max(1, types)), min(limit, LANES))
 
 
 def shares(limit, weights, lanes):
-    """Return how many each lane may give, where all have as many as it takes.
+    """Return how many Tasks each lane may give, if all lanes have enough.
 
-    ``weights`` are of Types, ``lanes`` pairs of Type and collection, both in the order
-    in which they come: each Type gets its part of ``limit``, and of that each of its
-    lanes an even one. What cannot be divided goes to those that come first.
+    ``weights`` are by Type. ``lanes`` are pairs of Type and collection, in claim order. Each Type
+    gets its part of ``limit``, and each of its lanes an even share of that. Remainders go to those
+    that come first.
     """
     of_type = {}
     for lane in lanes:
@@ -136,10 +137,10 @@ def shares(limit, weights, lanes):
 
 
 def taken(limit, weights, lanes, caps, take):
-    """Collect up to ``limit`` Tasks, as lists by lane; ``take(lane, wanted)`` gives those of one.
+    """Collect up to ``limit`` Tasks as lists by lane; ``take(lane, wanted)`` returns a lane's.
 
-    Each lane gives its share first. What lanes of a Type have left of theirs, other lanes of
-    that Type give; what is left then, any lane that has more. No lane gives more than its cap.
+    Each lane gives its share first. What a lane lacks, other lanes of its Type give; what is still
+    missing then, any lane gives. No lane gives more than its cap.
     """
     share = shares(limit, weights, lanes)
     found, lacking = {}, Counter()

@@ -1,8 +1,8 @@
-"""Sequences that somebody sets back, as tests with ``reset_sequences`` do.
+"""Sequences that are set back, as tests with ``reset_sequences`` do.
 
-Django's tests may set every sequence back to its beginning, and leave the rows that were written
-after ``migrate`` or ``flush``: the declared Types, and their log. The next rows would have the
-keys of those.
+Django's tests may set every sequence back to its beginning, but keep the rows that were written
+after ``migrate`` or ``flush``: the declared Types and their log. New rows would then get the keys
+of those.
 """
 
 from collections.abc import Iterable
@@ -13,7 +13,7 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 
 
 def keep_ahead(connection: BaseDatabaseWrapper) -> None:
-    """Let whoever sets sequences back on this connection leave ours behind the rows there are."""
+    """Make this connection's reset of sequences leave ATP's sequences behind existing rows."""
     operations: Any = connection.ops
     if not connection.features.supports_sequence_reset or hasattr(operations, "atp_keeps_ahead"):
         return

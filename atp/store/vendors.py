@@ -1,26 +1,27 @@
-"""Answers that each vendor gives in its own way, for any store on its database.
+"""Functions that each vendor's module has, for any store on its database.
 
-The modules have the same functions. ``connection`` is one of Django's:
+``connection`` is one of Django's:
 
 ``now(connection)``
     The database's clock, as an aware datetime.
 ``lock_folder(connection)``
-    The folder of the daemons' file locks, or None where leases are times.
+    The folder of the daemons' file locks; None if leases are times.
 ``file_id(connection)``
-    An identity of the database's file, which a replaced file does not have; None where
-    the database is no file.
+    An identity of the database's file, which changes if the file is replaced; None if the
+    database is no file.
 ``log_position(connection)``
-    A key: LogRecords that are written later have higher ones.
+    A key that is lower than the keys of all LogRecords written later.
 ``as_guest(connection)``
-    A context for a daemon's calls on a connection that is somebody else's: see
+    A context in which a daemon may use a connection of an application: see
     :meth:`.contract.Store.as_guest`.
 ``kept_type(types, identifier)``
-    The rows of ``types`` with this identifier, locked against being unregistered.
+    The rows of ``types`` with this identifier, locked so that nobody can unregister them.
 ``take_turn(connection, name)``
-    Waits until no other transaction has taken the turn of this name, and has it to the end of
-    its own; nothing where whoever writes is alone.
+    Wait until no other transaction has the turn of this name, and take it until the own
+    transaction ends. Does nothing if the database has one writer at a time.
 ``open_transactions(connection, longer)``
-    The database's time, and the transactions of others that are open for ``longer``, in seconds.
+    The database's time, and the transactions of other sessions that have been open for
+    ``longer`` seconds.
 """
 
 from importlib import import_module
@@ -30,5 +31,5 @@ _PORTABLE = "atp.store.common.vendor"
 
 
 def vendor_of(connection):
-    """Return the module for one of Django's connections."""
+    """Return the vendor's module for one of Django's connections."""
     return import_module(_VENDORS.get(connection.vendor, _PORTABLE))

@@ -18,19 +18,19 @@ register = template.Library()
 
 @register.filter
 def moment(time):
-    """A time in the current time zone, to the second; the title has it to the millisecond."""
+    """Return a time in the current time zone to the second, with the millisecond in its title."""
     return _moment(time, wording.moment(time))
 
 
 @register.filter
 def precise(time):
-    """A time in the current time zone, to the millisecond."""
+    """Return a time in the current time zone, to the millisecond."""
     return _moment(time, wording.moment(time, precise=True))
 
 
 @register.simple_tag
 def age(time, now):
-    """Return the time since a moment, or until it."""
+    """Return the duration since a past time, or until a future one."""
     return _moment(time, wording.age(time, now))
 
 
@@ -51,43 +51,43 @@ register.filter("headline", wording.headline)
 
 @register.filter
 def zone(time):
-    """The name of the current time zone at a time."""
+    """Return the name of the current time zone at a time, as CET or CEST."""
     return f"{timezone.localtime(time):%Z}"
 
 
 @register.filter
 def seconds(value):
-    """A duration that may be None, which is called "no limit"."""
+    """Return a duration in words, "no limit" for None."""
     return wording.duration(value) or "no limit"
 
 
 @register.filter
 def level(number):
-    """The name of a level of logging."""
+    """Return the name of a logging level."""
     return logging.getLevelName(number)
 
 
 @register.filter
 def short(uuid):
-    """The beginning and the end of a uuid: those of the same minute begin alike."""
+    """Return both ends of a uuid: uuids that were made in the same minute begin alike."""
     return f"{str(uuid)[:8]}…{str(uuid)[-4:]}"
 
 
 @register.filter
 def brief(text, limit):
-    """Text cut to so many characters."""
+    """Return a text cut to ``limit`` characters."""
     return wording.shorten(text, limit)
 
 
 @register.simple_tag
 def total(queue, name):
-    """One count of an Overview over all Types."""
+    """Return a count of an Overview, summed over all Types."""
     return queue.total(name)
 
 
 @register.inclusion_tag("atp/parts/state.html")
 def state(of, reason=""):
-    """The state as a coloured word; ``of`` is an Instance or a word."""
+    """Show a state as a coloured word; ``of`` is an Instance or the state itself."""
     if hasattr(of, "state"):
         return {"state": of.state, "reason": of.reason}
     return {"state": of, "reason": reason}
@@ -95,17 +95,17 @@ def state(of, reason=""):
 
 @register.simple_tag
 def took(instance, now):
-    """Return the duration of the last attempt, so far."""
+    """Return the duration of the last attempt: up to ``now`` if it still runs."""
     return wording.duration(history.took(documents.instance(instance), now))
 
 
-# Width of the drawn time line, in its own units; narrower spans could not be seen.
+# The width of the time line and of its narrowest bar, in units of the drawing.
 _WIDTH, _NARROWEST = 1000, 3
 
 
 @register.inclusion_tag("atp/parts/timeline.html")
 def drawn(timeline, now):
-    """The spans as coloured bars, their length in proportion to how long they took."""
+    """Draw the spans of a time line as coloured bars, as wide as the spans are long."""
     spans = [(span, (span.end or now) - span.begin) for span in timeline.spans]
     if not spans:
         return {"bars": []}
@@ -123,17 +123,17 @@ def drawn(timeline, now):
     return {"bars": bars, "width": _WIDTH + _NARROWEST, "whole": timedelta(seconds=whole)}
 
 
-# Slots that the strip has room for, at most and at least, and the room of one row at most.
+# The widths of the strip, in slots: at most and at least; and the most of a single bar.
 MOST_SLOTS, _FEWEST, _WIDEST = 200, 50, 20
-# How high a bar is, so that outcomes do not differ by their colour alone.
+# The heights of bars, so that outcomes do not differ by colour alone.
 _HEIGHTS = {Outcome.ENQUEUED: 24, Outcome.SKIPPED: 15, Outcome.PAUSED: 7, Outcome.MISSED: 24}
 
 
 @register.inclusion_tag("atp/parts/strip.html")
 def strip(slots):
-    """Slots as coloured bars, the oldest first; they are given newest first.
+    """Draw slots as coloured bars, the oldest first. ``slots`` are given newest first.
 
-    A row of several slots is a wider bar. What is more than the strip holds is left out.
+    A row that stands for several slots is a wider bar. Slots beyond MOST_SLOTS are left out.
     """
     bars, left, counts = [], MOST_SLOTS, Counter()
     for slot in slots:

@@ -1,4 +1,4 @@
-"""Assertions about what is enqueued. What they say of a failure is what a person needs."""
+"""Assertions about enqueued Instances. The message of a failure shows the nearest ones."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from ..conf import settings
 from ..models import Instance
 from .expected import Expected, given_to, rows_of
 
-# So many of the nearest are shown.
+# A message shows this many of the nearest Instances.
 NEAREST = 3
 
 
 def find(type: Any, args: Sequence[Any], given: Mapping[str, Any]) -> list[Instance]:
-    """Return the Instances that are as expected, oldest first."""
+    """Return the Instances that match, oldest first."""
     expected = Expected.of(type, args, given)
     rows = rows_of(expected.type)
     return [row[0] for row in rows if not expected.differences(*row)]
 
 
 def assert_enqueued(type: Any, args: Sequence[Any], given: Mapping[str, Any]) -> Instance:
-    """Return the oldest Instance that is as expected. Raises AssertionError."""
+    """Return the oldest Instance that matches. Raises AssertionError if none does."""
     expected = Expected.of(type, args, given)
     rows = rows_of(expected.type)
     near = []
@@ -35,7 +35,7 @@ def assert_enqueued(type: Any, args: Sequence[Any], given: Mapping[str, Any]) ->
 
 
 def refute_enqueued(type: Any, args: Sequence[Any], given: Mapping[str, Any]) -> None:
-    """Raise AssertionError if an Instance is as described."""
+    """Raise AssertionError if an Instance matches."""
     expected = Expected.of(type, args, given)
     found = [row for row in rows_of(expected.type) if not expected.differences(*row)]
     if found:

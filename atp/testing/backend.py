@@ -1,4 +1,4 @@
-"""InlineBackend: tasks of ``django.tasks`` run in tests at the commit, by ATP."""
+"""InlineBackend: in a test, tasks of ``django.tasks`` run at the commit, by ATP."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from .commits import after_commit
 
 
 class InlineBackend(ATPBackend):
-    """Enqueues as ATPBackend does, and runs what is due at the commit, in this process.
+    """Enqueues as ATPBackend does, and runs all due tasks at the commit, in this process.
 
-    Where no transaction is open, or none but that of a TestCase, that is at once, and the
-    result that is returned has ended. What a task raises stands in its result.
+    If no transaction is open, or only that of a TestCase, the tasks run at once, and
+    ``enqueue()`` returns a result that has ended. An exception of a task is in its result.
     """
 
-    # Whether one is draining: what tasks enqueue is drained by that.
+    # Whether a drain is running: it also runs what its tasks enqueue.
     _is_draining = False
 
     def enqueue(self, task: Any, args: Any, kwargs: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Commits: when what code enqueues would be seen by daemons, also where a test never commits."""
+"""Commits: the moments when daemons would see an enqueue, even if a test never commits."""
 
 from __future__ import annotations
 
@@ -8,15 +8,16 @@ from typing import Any
 
 from django.db import connections, transaction
 
-# As the methods of Django's connections are called.
+# The methods of a Django connection that after_commit() replaces.
 _METHODS = ("savepoint_commit", "savepoint_rollback")
 
 
 def after_commit(alias: str, call: Callable[[], object]) -> None:
-    """Call it at the outermost commit; at once where no transaction is open.
+    """Call ``call()`` at the outermost commit, or at once if no transaction is open.
 
-    The transactions of TestCase do not count: they are never committed. Inside of them a block
-    of the code that is tested is a savepoint, and the end of its outermost one is the commit.
+    The transactions of TestCase do not count: they are never committed. Inside them each
+    ``atomic()`` of the tested code is a savepoint, and the end of the outermost one counts as
+    the commit.
     """
     connection: Any = connections[alias]
     if all(_is_of_test(block) for block in connection.atomic_blocks):
@@ -30,13 +31,13 @@ def after_commit(alias: str, call: Callable[[], object]) -> None:
 
 
 def forget(alias: str) -> None:
-    """Let nothing be called later."""
+    """Cancel the call that waits for the end of a savepoint."""
     for name in _METHODS:
         vars(connections[alias]).pop(name, None)
 
 
 def _commit(connection: Any, call: Callable[[], object], sid: str) -> None:
-    """Release a savepoint; its block is none of the connection's any more."""
+    """Release a savepoint, whose block the connection has left; call if it was the outermost."""
     type(connection).savepoint_commit(connection, sid)
     if all(_is_of_test(block) for block in connection.atomic_blocks):
         forget(connection.alias)

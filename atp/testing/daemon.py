@@ -1,4 +1,4 @@
-"""DaemonProcess: a real atpd on the database of a test, which sees only what is committed."""
+"""DaemonProcess: a real atpd on the database of a test. It sees only committed rows."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ from ..verbs.instances import get
 from .errors import DaemonFailed, NotPossible
 from .starting import DATABASES, MODULES
 
-# Longer than a loaded machine takes to start or to stop one, in seconds.
+# Longer than a loaded machine takes to start or to stop a daemon, in seconds.
 PATIENCE = 60.0
 LOOK_EVERY = 0.02
 
 
 class DaemonProcess:
-    """One atpd. ``start()`` starts it, also again when it has ended."""
+    """One atpd. ``start()`` starts it, and starts it again after it has ended."""
 
     def __init__(self, *args: str, processes: int = 2, modules: tuple[str, ...] = ()) -> None:
         self._args = ("-p", str(processes), *args)
@@ -40,14 +40,14 @@ class DaemonProcess:
 
     @property
     def pid(self) -> int:
-        """The pid of its supervisor. Raises NotPossible if it has not been started."""
+        """The pid of the supervisor. Raises NotPossible if the daemon has not been started."""
         if self._process is None:
             raise NotPossible("The daemon has not been started.")
         return self._process.pid
 
     @property
     def log(self) -> str:
-        """What it has written to standard output and error so far."""
+        """The text that the daemon has written to standard output and error so far."""
         if self._log is None:
             return ""
         self._log.seek(0)
@@ -58,7 +58,7 @@ class DaemonProcess:
         return self._process is not None and self._process.poll() is None
 
     def start(self) -> None:
-        """Start it, and return when it has joined the queue. Raises DaemonFailed."""
+        """Start the daemon, and return when it has joined the queue. Raises DaemonFailed."""
         if self.is_alive:
             return
         _refuse_where_it_sees_nothing()
@@ -75,10 +75,10 @@ class DaemonProcess:
         self._wait(rows.exists, PATIENCE, "has not joined the queue")
 
     def wait_for(self, instance: Instance | str, timeout: float = PATIENCE) -> Instance:
-        """Wait until an Instance has ended, and return it as it is then.
+        """Wait until an Instance has ended, and return it with its final fields.
 
-        ``timeout`` is in seconds. Raises DaemonFailed if the daemon ends before, and
-        TimeoutError.
+        ``timeout`` is in seconds. Raises TimeoutError, and DaemonFailed if the daemon ends
+        before the Instance.
         """
         row = instance if isinstance(instance, Instance) else get(instance)
 
@@ -90,14 +90,14 @@ class DaemonProcess:
         return row
 
     def kill(self) -> None:
-        """Kill all its processes at once, as when its host fails.
+        """Kill all processes of the daemon at once, as if its host failed.
 
-        Others take what it held when its lease is over (``ATP["LEASE"]``), on SQLite at once.
+        Other daemons take its Tasks when its lease ends (``ATP["LEASE"]``), on SQLite at once.
         """
         self._end(signal.SIGKILL)
 
     def stop(self) -> int:
-        """Stop it in order, and return its exit status."""
+        """Stop the daemon gracefully, and return its exit status."""
         process = self._process
         if process is None or process.poll() is not None:
             return 0 if process is None else int(process.returncode)
@@ -105,7 +105,7 @@ class DaemonProcess:
         return self._ended(process)
 
     def destroy(self) -> None:
-        """End it, however it is, and let go of its log."""
+        """Kill the daemon if it runs, and close its log."""
         if self.is_alive:
             self._end(signal.SIGKILL)
         self._close()
@@ -115,7 +115,7 @@ class DaemonProcess:
         if process is None or process.poll() is not None:
             return
         family = {process.pid, *_family(process.pid)}
-        # Who starts others goes first; nobody but the kernel reaps what is left then.
+        # The supervisor goes first, since it starts others. The kernel reaps the rest.
         for pid in (process.pid, *sorted(family - {process.pid})):
             with suppress(ProcessLookupError):
                 os.kill(pid, number)
@@ -160,7 +160,7 @@ def _refuse_where_it_sees_nothing() -> None:
 
 
 def _environment(modules: tuple[str, ...]) -> dict[str, str]:
-    """Return the environment in which it finds the databases of this test."""
+    """Return the environment variables by which the daemon finds the databases of this test."""
     databases = {alias: str(connections[alias].settings_dict["NAME"]) for alias in connections}
     return {
         **os.environ,

@@ -4,12 +4,12 @@ from ..exceptions import ATPError
 
 
 class NotPossible(ATPError):
-    """What a test asks for cannot be done here: a daemon inside a test's transaction, say."""
+    """The test asks for something impossible here, such as a daemon inside its transaction."""
 
 
 class EndlessDrain(ATPError):
-    """More attempts were due than ``most``: a task that enqueues itself, or many."""
+    """More than ``most`` attempts were due: a task enqueues itself, or there are many tasks."""
 
 
 class DaemonFailed(ATPError):
-    """The daemon of a test did not start, or has ended by itself; the message is its log."""
+    """The daemon of a test did not start, or has ended by itself; the message has its log."""

@@ -1,4 +1,4 @@
-"""What a test expects to be enqueued: a Type, arguments and options; and what is like it."""
+"""The Instance that a test expects: a Type, arguments and options; and how others differ."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from ..verbs.registry import registry
 from ..words.hints import did_you_mean, seconds
 from ..words.options import Options, instant
 
-# Those that say how it is enqueued, and are not kept.
+# The options that steer the enqueue, and are not stored.
 _OF_ENQUEUE = ("existing", "on_full", "delay_tolerance", "exact")
-# The options by which what is there can be told apart.
+# The options that a test can compare.
 OPTIONS = tuple(field.name for field in fields(Options) if field.name not in _OF_ENQUEUE)
 _TIMES = ("run_after", "start_before")
-# A delay counts from when the options were looked at, a moment before the Instance was made.
+# A delay counts from the check of the options, which is a moment before the Instance's creation.
 _MOMENT = timedelta(seconds=10)
 
 
 def declared(type: Any) -> TaskType:
-    """Return a declared Type: itself, by its identifier, or that of a task of django.tasks.
+    """Return the declared Type for a Type, an identifier, or a task of ``django.tasks``.
 
     Raises UnknownType.
     """
@@ -37,10 +37,10 @@ def declared(type: Any) -> TaskType:
 def arguments(
     type: TaskType, args: Sequence[Any], given: Mapping[str, Any], known: Sequence[str]
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Divide what is given into arguments of the handler, by name, and others that are ``known``.
+    """Divide given values into arguments of the handler, by name, and values in ``known``.
 
-    An argument of the handler comes first. Raises InvalidInputs for what is neither, and where
-    a name could be both.
+    ``inputs`` has arguments, too. With it, a name that could be both is one in ``known``.
+    Raises InvalidInputs for a name that is neither, and without ``inputs`` for one that is both.
     """
     signature = type.signature
     parameters = signature.parameters
@@ -73,7 +73,7 @@ def arguments(
 
 
 def named(arguments: Mapping[str, Any], signature: Any) -> dict[str, Any]:
-    """Return bound arguments by name, what ``**values`` takes among them."""
+    """Return bound arguments by name, including those that ``**values`` takes."""
     found = dict(arguments)
     for name, parameter in signature.parameters.items():
         if parameter.kind is parameter.VAR_KEYWORD:
@@ -83,7 +83,7 @@ def named(arguments: Mapping[str, Any], signature: Any) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Expected:
-    """A Type, and the arguments and options that an Instance of it is to have, by name."""
+    """A Type, with the arguments and options that a test expects of an Instance, by name."""
 
     type: TaskType
     arguments: Mapping[str, Any]
@@ -91,7 +91,10 @@ class Expected:
 
     @classmethod
     def of(cls, type: Any, args: Sequence[Any], given: Mapping[str, Any]) -> Expected:
-        """Raises UnknownType, InvalidInputs or InvalidOption."""
+        """Return the expectation in a test's values.
+
+        Raises UnknownType, InvalidInputs or InvalidOption.
+        """
         found = declared(type)
         own, options = arguments(found, args, given, (*OPTIONS, "inputs"))
         _check_options(options)
@@ -102,10 +105,7 @@ class Expected:
         return f"{self.type}({', '.join(told)})"
 
     def differences(self, instance: Instance, inputs: Inputs, task: Task | None) -> list[str]:
-        """Compare an Instance with what is expected.
-
-        Returns a line for each argument or option that differs.
-        """
+        """Return a line for each argument or option of an Instance that differs."""
         try:
             there = given_to(self.type, inputs)
         except ATPError as error:
@@ -124,7 +124,7 @@ class Expected:
 
 
 def given_to(type: TaskType, inputs: Inputs) -> dict[str, Any]:
-    """Return the arguments by name that a handler will be given, its defaults among them."""
+    """Return the arguments that a handler will get, by name, including its defaults."""
     args, kwargs = binding.unbind(inputs.value)
     bound = type.signature.bind(*args, **kwargs)
     bound.apply_defaults()
@@ -142,7 +142,7 @@ def _check_options(options: Mapping[str, Any]) -> None:
 
 
 def _is_same(there: Any, wanted: Any) -> bool:
-    """Compare with a value as it is, or as the queue would carry it."""
+    """Whether a stored value equals the wanted one, as that is or as the queue would carry it."""
     if bool(wanted == there):
         return True
     try:
@@ -178,7 +178,7 @@ def _shown(value: Any) -> str:
 
 
 def rows_of(type: TaskType) -> list[tuple[Instance, Inputs, Task | None]]:
-    """Return the Instances of a Type that there are, oldest first, each with its rows."""
+    """Return all Instances of a Type, oldest first, each with its Inputs and its Task or None."""
     alias = settings.DATABASE
     own = Instance.objects.using(alias).of_type(type.identifier).select_related("type")
     instances = list(own.order_by("pk"))

@@ -1,4 +1,4 @@
-"""Inline: what is enqueued runs at the commit, in the process of the test."""
+"""Inline: enqueued Instances run at the commit, in the process of the test."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from .commits import after_commit, forget
 
 
 class Inline:
-    """Calls ``drain()`` at each commit by which something may be due.
+    """Calls ``drain()`` at each commit that may have made a Task due.
 
-    What it raises is kept for the end of the block: nothing of it reaches the code that
-    enqueues, as in production. ``drain()`` is not called while it runs.
+    The end of the block raises the first exception of ``drain()``. As in production, the code
+    that enqueues does not see it. ``drain()`` is not called while it runs.
     """
 
     def __init__(self, drain: Callable[[], object]) -> None:
@@ -28,7 +28,7 @@ class Inline:
         store: Any = get_store()
         verbs = [(store, "enqueue"), (store, "record"), (store, "change"), (store, "open")]
         verbs += [(store.graphs, "submit"), (store.schedules, "backfill")]
-        # What stood there before: another of these, where one is in another.
+        # The attributes from before: those of an outer Inline, if there is one.
         self._before = [(owner, name, vars(owner).get(name)) for owner, name in verbs]
         for owner, name in verbs:
             setattr(owner, name, self._watch(getattr(owner, name)))
@@ -53,7 +53,7 @@ class Inline:
         return watched
 
     def call(self) -> None:
-        """Have everything run that is due, at the commit."""
+        """Drain at the commit, unless a drain is running."""
         if not self._is_draining:
             after_commit(settings.DATABASE, self._run)
 

@@ -30,17 +30,18 @@ _OF_WORK = ("attempt", "raises", "inputs")
 
 
 class Kit:
-    """What a test asks of the queue, and how it runs what is enqueued.
+    """The testing kit: its methods look at the queue, and run what is enqueued.
 
-    A Type is given as itself, by its identifier, or as a task of ``django.tasks``; one that no
-    code declares raises UnknownType. Entered as a context it ends what it has begun.
+    A Type is given as itself, by its identifier, or as a task of ``django.tasks``. A Type that
+    no code declares raises UnknownType. The kit is a context manager: its end ends the daemons
+    and closes the contexts that it has made.
     """
 
     def __init__(self) -> None:
         self._stack = ExitStack()
-        # The queue of the test before is not that of this one.
+        # What is known of the queue of the previous test does not hold for this one.
         known.forget()
-        # The time that was let pass, for schedules.
+        # The time that later() has let pass, for schedules.
         self._passed = timedelta(0)
 
     def __enter__(self) -> Self:
@@ -54,24 +55,25 @@ class Kit:
     def enqueued(self, type: Any, /, *args: Any, **given: Any) -> list[Instance]:
         """Return the Instances of a Type with these arguments and options, oldest first.
 
-        In any state: what has ended too. Raises as :meth:`assert_enqueued` for what is unknown.
+        They may be in any state, even ended. Raises UnknownType, InvalidInputs or InvalidOption.
         """
         return asserting.find(type, args, given)
 
     def assert_enqueued(self, type: Any, /, *args: Any, **given: Any) -> Instance:
         """Return the oldest Instance of a Type with these arguments and options.
 
-        ``given`` are arguments of the handler, compared as the queue carries them, its defaults
-        among them; and options: ``priority``, ``collection``, ``identifier``, ``unique``,
-        ``created_by``, ``timeout``, ``max_retries``, ``run_after`` and ``start_before``. What
-        is not named may be anything. Where an argument is called as an option, ``inputs={…}``
-        has the arguments. Raises AssertionError, which shows the nearest that there are, and
-        UnknownType, InvalidInputs or InvalidOption for what cannot be.
+        ``given`` are arguments of the handler, and the options ``priority``, ``collection``,
+        ``identifier``, ``unique``, ``created_by``, ``timeout``, ``max_retries``, ``run_after``
+        and ``start_before``. Arguments are compared as the queue carries them, and the defaults
+        of the handler count. An argument or option that is not given may have any value. If an
+        argument has the name of an option, give the arguments as ``inputs={…}``. Raises
+        AssertionError with the nearest Instances if none matches, and UnknownType, InvalidInputs
+        or InvalidOption for values that no Instance can have.
         """
         return asserting.assert_enqueued(type, args, given)
 
     def refute_enqueued(self, type: Any, /, *args: Any, **given: Any) -> None:
-        """Raise AssertionError if there is such an Instance, and as :meth:`assert_enqueued`."""
+        """Raise AssertionError if an Instance matches; the arguments are as in assert_enqueued."""
         asserting.refute_enqueued(type, args, given)
 
     # Running it
@@ -85,17 +87,17 @@ class Kit:
         twice: bool = False,
         lose: Loss | Fault | None = None,
     ) -> list[Run]:
-        """Run all that is due, and what it enqueues; returns a :class:`Run` for each attempt.
+        """Run all due Tasks and those that they enqueue; return a :class:`Run` for each attempt.
 
-        Of these Types, or else of all that are declared. It is claimed, run and recorded as by
-        a daemon, one after another, in this process and in the transaction of the test, if it
-        has one.
+        ``types`` are the Types to run, by default all that are declared. Tasks are claimed, run
+        and recorded as by a daemon, but one after another, in this process, and in the
+        transaction of the test if it has one.
 
-        With ``raises`` an error of a handler is raised as it was, when it is recorded. With
-        ``retries`` retries are not waited for, and only the last error is raised. With
-        ``twice`` each attempt is lost when its handler has ended, and there is another: what
-        at-least-once means. With ``lose`` what is due is lost before or after its handler, or
-        at a :class:`Fault`, and is left for the next drain.
+        With ``raises`` the error of a handler is recorded, and then raised as it was. With
+        ``retries`` retries run at once, and only the last error is raised. With ``twice`` the
+        first attempt of each Instance is lost when its handler has ended, and another follows:
+        that is what at-least-once means. With ``lose`` attempts are lost "before" or "after"
+        their handler, or at a :class:`Fault`, and their Tasks are left for the next drain.
 
         Raises EndlessDrain if more than ``most`` attempts are due.
         """
@@ -111,11 +113,11 @@ class Kit:
         return Drain(Member(names), wishes)
 
     def work(self, type: Any, /, *args: Any, **given: Any) -> Run:
-        """Enqueue one Instance, run one attempt of it, and return what came of that.
+        """Enqueue one Instance, run one attempt of it, and return its :class:`Run`.
 
         ``given`` are arguments of the handler, or ``inputs={…}``; and ``attempt``, the number
         of the attempt (those before it count as retries), and ``raises`` as for :meth:`drain`.
-        Nothing else is run, and no gate or limit is asked.
+        Nothing else is run, and gates and limits do not apply.
         """
         task_type = declared(type)
         own, said = arguments(task_type, (), given, _OF_WORK)
@@ -127,12 +129,12 @@ class Kit:
 
     @contextmanager
     def inline(self, *, raises: bool = True) -> Iterator[None]:
-        """Run what is enqueued in the block at the outermost commit, as :meth:`drain` does.
+        """Drain at each outermost commit inside the block: see :meth:`drain`.
 
-        Where no transaction is open, that is at once; in a TestCase, whose transaction is never
-        committed, at the end of the outermost ``atomic()`` of the code that is tested. An error
-        of a handler reaches the end of the block, if it ``raises``, and not the code that
-        enqueues.
+        Without an open transaction, each enqueue is its own commit. In a TestCase, whose
+        transaction is never committed, the end of the outermost ``atomic()`` of the tested code
+        counts as the commit. With ``raises`` the end of the block raises an error of a handler;
+        the code that enqueues does not see it.
         """
         with Inline(lambda: self.drain(raises=raises)):
             yield
@@ -148,11 +150,11 @@ class Kit:
         seconds: float = 0,
         schedules: Iterable[str] = (),
     ) -> None:
-        """Let time pass for the queue: what waits for a time is due earlier by that.
+        """Let time pass for the queue: all times that it waits for come that much earlier.
 
-        That is ``run_after``, retries, ``start_before``, sleeps, gates with an end, and rates.
-        The slots of these ``schedules``, by their identifiers, that come meanwhile are planned,
-        each in its time; all others stand still. No clock is moved: ``now()`` is as before.
+        These are ``run_after``, retries, ``start_before``, sleeps, gates with an end, and rates.
+        ``schedules`` are identifiers of schedules: their slots within that time are planned, each
+        at its time. Other schedules stand still. No clock is moved: ``now()`` is as before.
         Raises UnknownSchedule.
         """
         time = timedelta(days=days, hours=hours, minutes=minutes, seconds=seconds)
@@ -168,7 +170,7 @@ class Kit:
     # Handlers by themselves, and daemons
 
     def context(self, type: Any = None, /, **given: Any) -> MemoryContext:
-        """Return a context for a call of a handler by itself: see :class:`MemoryContext`.
+        """Return a context for calling a handler directly: see :class:`MemoryContext`.
 
         ``given`` are ``attempt``, ``identifier``, ``collection``, ``priority``, ``results`` and
         ``kept``.
@@ -182,7 +184,7 @@ class Kit:
     ) -> DaemonProcess:
         """Start a real atpd on the test's database, and return it when it has joined the queue.
 
-        ``args`` are options of ``manage.py atpd``; ``modules`` are imported first, for Types
+        ``args`` are options of ``manage.py atpd``. The daemon first imports ``modules``, for Types
         that only tests declare. It ends with the test. Raises NotPossible inside a
         transaction, and on a database in memory.
         """

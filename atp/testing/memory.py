@@ -26,11 +26,11 @@ if TYPE_CHECKING:
 
 
 class MemoryContext(Context):
-    """Takes what a handler says, and keeps it: ``messages``, ``progressed`` and ``published``.
+    """Keeps what a handler reports, in ``messages``, ``progressed`` and ``published``.
 
-    ``messages`` are pairs of level and text, ``progressed`` of fraction and text. ``kept`` are
-    the results of steps by name: those of one context can be given to the next, as to a later
-    attempt. A sleep is over at once. After :meth:`cancel` the attempt has to end.
+    ``messages`` are pairs of level and text, ``progressed`` pairs of fraction and text. ``kept``
+    has the results of steps by name: give it to the next context, as to a later attempt. A
+    sleep is over at once. After :meth:`cancel` the attempt has to end.
     """
 
     def __init__(
@@ -67,26 +67,26 @@ class MemoryContext(Context):
         self._reason = "asked to end"
 
     def close(self) -> None:
-        """Send what was held back, and remove the scratch directory."""
+        """Take the messages that were not sent yet, and remove the scratch directory."""
         self.end()
         self.remove_scratch()
         self._folder.cleanup()
 
     @property
     def results(self) -> Results:
-        """The outputs of other nodes that were given, by name."""
+        """The outputs of other nodes that the test has given, by name."""
         return _Given(self._given)  # type: ignore[return-value]
 
     @property
     def undoes(self) -> None:
-        """It undoes nothing."""
+        """None: the Instance undoes no node."""
         return
 
     def graph(self) -> Growth:
         raise InvalidGraph("This context is in no graph: enqueue one, and drain it.")
 
     def flush(self) -> None:
-        """Take each progress, however soon it comes after the last."""
+        """Take each progress, without the limit of ten a second."""
         super().flush()
         self._progress_sent = float("-inf")
 
@@ -110,7 +110,7 @@ class _Given:
 
 
 class _Free:
-    """Nobody pauses it, and it may pause."""
+    """Pauses that never wait: nobody asks for one, and the handler's own end at once."""
 
     def look(self) -> None:
         pass
@@ -120,7 +120,7 @@ class _Free:
 
 
 class _Keeper:
-    """Keeps results of steps as values, as the queue would carry them."""
+    """Keeps the results of steps in a dict, as values that the queue would give back."""
 
     def __init__(self, kept: dict[str, Any], format: str) -> None:
         self._kept, self._format = kept, format

@@ -1,4 +1,4 @@
-"""The plugin of pytest: the fixtures ``atp`` and ``atp_daemon``. It needs pytest-django."""
+"""The pytest plugin: the fixtures ``atp`` and ``atp_daemon``. It needs pytest-django."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Starting atpd on the databases of a test: ``python -m atp.testing.starting [OPTION …]``.
 
-The settings are those of the project, and their databases those that the test has.
+The settings are those of the project, with the databases of the test.
 """
 
 import json
@@ -8,12 +8,12 @@ import os
 import sys
 from importlib import import_module
 
-# In the environment: the names of the databases by alias, and the modules to import, as JSON.
+# Environment variables, as JSON: the names of the databases by alias; the modules to import.
 DATABASES, MODULES = "ATP_TESTING_DATABASES", "ATP_TESTING_MODULES"
 
 
 def main(arguments: list[str]) -> None:
-    """Be an atpd; never returns."""
+    """Run atpd in this process; never return."""
     import django
     from django.core.management import ManagementUtility
     from django.db import connections

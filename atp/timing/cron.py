@@ -1,15 +1,15 @@
 """Cron: the slots of a cron expression in a time zone, by the rules of Debian's cron.
 
-At a change of the clock it matters whether an expression has fixed times, as ``30 2 * * *`` has,
-or a minute or an hour that starts with ``*``:
+A change of the clock has different effects on an expression with fixed times, as ``30 2 * * *``,
+and on one whose minute or hour starts with ``*``:
 
-- The clock goes forward and leaves out 02:30. A fixed time runs once, at the end of the gap.
+- The clock goes forward and skips 02:30. A fixed time runs once, at the end of the gap.
   ``*/20 2 * * *`` does not run in that night.
 - The clock goes back and shows 02:30 twice. A fixed time runs the first time.
   ``*/20 2 * * *`` runs both times.
 
-The same holds where the change is half an hour (Australia/Lord_Howe), where the offset is not a
-whole hour (Pacific/Chatham), and where midnight is left out (America/Havana).
+The same holds if the change is half an hour (Australia/Lord_Howe), if the offset is not a
+whole hour (Pacific/Chatham), and if midnight is skipped (America/Havana).
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class Cron(Timing):
                 yield slot
 
     def _showings(self, time: datetime, backwards: bool) -> Iterator[datetime]:
-        """Yield the slots around a time and beyond it, in order, some of them repeatedly."""
+        """Yield the slots from about a time on, in order; a few come too early, some repeatedly."""
         zone, is_beyond = zones.zone(self.timezone), lt if backwards else gt
         start = time.astimezone(zone).replace(tzinfo=None, fold=0)
         before, after = zones.offsets(start, zone)

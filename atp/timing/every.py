@@ -20,7 +20,7 @@ class Every(Timing):
     """An interval of whole seconds, from one second to ten years. Raises InvalidSchedule.
 
     Slots are at multiples of the interval since 1970-01-01 00:00 UTC, plus ``offset``: hourly is
-    on the hour in UTC. No change of a clock moves them.
+    on the hour in UTC. Changes of a clock do not move them.
     """
 
     interval: timedelta
@@ -59,7 +59,7 @@ class Every(Timing):
 
 
 def shown(value: object) -> str:
-    """Return a length of time as errors tell it: "1.5 s"; what is none, as Python writes it."""
+    """Return a duration as error messages show it: "1.5 s"; any other value as its repr."""
     return f"{value.total_seconds():g} s" if isinstance(value, timedelta) else repr(value)
 
 
@@ -68,7 +68,7 @@ def _is_whole(value: object) -> bool:
 
 
 def _spelled(value: timedelta) -> str:
-    """Return a duration in words, nothing rounded: "1 hour and 30 minutes"."""
+    """Return a duration in words, without rounding: "1 hour and 30 minutes"."""
     seconds, parts = value // zones.SECOND, []
     for name, size in _UNITS:
         count, seconds = divmod(seconds, size)

@@ -1,8 +1,8 @@
-"""Cron expressions: five fields, read, checked and walked by cronsim.
+"""Cron expressions: five fields, parsed, checked and walked by cronsim.
 
-A wall time is a datetime without a zone. What a zone does to it is a matter of
-:mod:`atp.timing.cron`: cronsim is never asked about zones, as its answers are not right at each
-change of a clock (docs/design/schedules.md).
+A wall time is a datetime without a zone. :mod:`atp.timing.cron` handles zones: ATP never asks
+cronsim about them, because its answers are wrong at some changes of a clock
+(docs/design/schedules.md).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ NICKNAMES = {
     "@annually": "0 0 1 1 *",
 }
 LONGEST = 200
-# Whatever comes at all comes within 40 years: 29 February on a Sunday, around 2100.
+# Each possible date comes within 40 years; the rarest is 29 February on a Sunday, around 2100.
 _START = datetime(2000, 1, 1)
 _STEP = re.compile(r"/([0-9]+)$")
 _ORDINAL = re.compile(r"\b([0-9]*)([123])th\b")
@@ -37,7 +37,7 @@ _ORDINAL = re.compile(r"\b([0-9]*)([123])th\b")
 
 @dataclass(frozen=True)
 class Field:
-    """One of the five fields: its name, the number of its values, and what they are."""
+    """One of the five fields: its name, the number of its values, and these values in words."""
 
     name: str
     size: int
@@ -56,18 +56,18 @@ _NAMES = ", ".join(field.name for field in FIELDS)
 
 @dataclass(frozen=True)
 class Expression:
-    """A cron expression that has been checked: :func:`parse` makes it."""
+    """A checked cron expression, made by :func:`parse`."""
 
     fields: str
 
     @cached_property
     def is_fixed(self) -> bool:
-        """Whether it names fixed times of the day: neither minute nor hour starts with ``*``."""
+        """Whether it has fixed times of the day: neither minute nor hour starts with ``*``."""
         minute, hour, *_ = self.fields.split()
         return not minute.startswith("*") and not hour.startswith("*")
 
     def walls(self, start: datetime, *, backwards: bool = False) -> Iterator[datetime]:
-        """Yield the wall times of the expression that are later, or earlier, than ``start``."""
+        """Yield the wall times of the expression after ``start``, or backwards those before it."""
         return CronSim(self.fields, start, reverse=backwards)
 
     def words(self) -> str:
@@ -77,7 +77,7 @@ class Expression:
 
 
 def parse(expression: str) -> Expression:
-    """Read a cron expression of five fields, or a nickname. Raises InvalidSchedule."""
+    """Parse a cron expression of five fields, or a nickname. Raises InvalidSchedule."""
     if not isinstance(expression, str) or not expression.strip():
         raise _invalid(expression, f"must be text of five fields ({_NAMES})")
     if len(expression) > LONGEST:
@@ -118,7 +118,7 @@ def _of_nickname(name: str) -> str:
 
 
 def _check(expression: str, number: int, field: Field, given: str) -> None:
-    """Raise InvalidSchedule with the first part of a field that cannot be."""
+    """Raise InvalidSchedule for the first invalid part of a field."""
     for part in given.split(","):
         step = _STEP.search(part)
         if step and int(step[1]) > field.size:
@@ -140,7 +140,7 @@ def _check(expression: str, number: int, field: Field, given: str) -> None:
 
 
 def _check_dates(expression: str, checked: Expression, parts: list[str]) -> None:
-    """Raise InvalidSchedule where each field is possible, and no date has them all."""
+    """Raise InvalidSchedule if each field is valid, but no date fits all of them."""
     try:
         found = next(checked.walls(_START), None)
     except CronSimError:
@@ -158,7 +158,7 @@ def _count(number: int) -> str:
 
 
 def _ordinal(match: re.Match[str]) -> str:
-    """Return 21st for 21th."""
+    """Correct the ending of an ordinal number: 21st for 21th."""
     tens, ones = match.groups()
     return match[0] if tens.endswith("1") else f"{tens}{ones}{['st', 'nd', 'rd'][int(ones) - 1]}"
 

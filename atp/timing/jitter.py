@@ -1,4 +1,4 @@
-"""Jitter: a delay of a slot, so that schedules of the same time do not all start at once."""
+"""Jitter: a delay of each slot, so that schedules with the same times do not start all at once."""
 
 import hashlib
 from datetime import datetime, timedelta
@@ -8,9 +8,9 @@ from .zones import in_utc
 
 
 def jitter(identifier: str, slot: datetime, seconds: float) -> timedelta:
-    """Return the delay of a slot of a schedule, from 0 to the bound in seconds.
+    """Return the delay of a slot of a schedule, from 0 to ``seconds``.
 
-    It is a hash of both, so it is the same wherever it is computed, and known beforehand.
+    It is a hash of the schedule's identifier and the slot: the same on each host, and predictable.
     Raises InvalidSchedule.
     """
     if not isinstance(seconds, (int, float)) or not 0 <= seconds <= LONGEST_DELAY:

@@ -1,7 +1,7 @@
-"""Timing: the slots of a schedule, whatever they are computed from.
+"""Timing: the slots of a schedule, from a cron expression or an interval.
 
-A slot is a time in UTC, to the second, at which a schedule is to run. The slots before and after
-a time are the same whichever way they are walked, and whoever walks them.
+A slot is a time in UTC, to the second, at which a schedule is to run. The slots do not depend on
+the direction of the walk or on the process that computes them.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from . import zones
 
 @dataclass(frozen=True)
 class Run:
-    """A run that is to come: its slot in UTC, the same in its zone, a remark on its clock."""
+    """A future run: its slot in UTC, the same time in its zone, and a remark on its clock."""
 
     slot: datetime
     local: datetime
@@ -26,7 +26,7 @@ class Run:
 
 
 class Timing(ABC):
-    """The slots of a schedule. ``timezone`` is the zone in which people read them."""
+    """The slots of a schedule. ``timezone`` is the zone in which they are shown to people."""
 
     timezone: str
 
@@ -38,7 +38,7 @@ class Timing(ABC):
         return self._first(time, "after", backwards=False)
 
     def before(self, time: datetime) -> datetime:
-        """Return the last slot that is earlier than an aware time, as :meth:`after` does."""
+        """Return the last slot earlier than an aware time. Raises as :meth:`after` does."""
         return self._first(time, "before", backwards=True)
 
     def slots(self, after: datetime, until: datetime, most: int) -> list[datetime]:
@@ -48,13 +48,13 @@ class Timing(ABC):
         return list(islice(found, most))
 
     def newest(self, after: datetime, until: datetime, most: int) -> list[datetime]:
-        """Return the last ``most`` of these slots, newest first."""
+        """Return the last ``most`` slots later than ``after``, up to ``until``, newest first."""
         after = zones.in_utc(after)
         found = self._walk(zones.in_utc(until) + timedelta.resolution, backwards=True)
         return list(islice(takewhile(lambda slot: slot > after, found), most))
 
     def upcoming(self, count: int, after: datetime) -> list[Run]:
-        """Return the next runs."""
+        """Return the next ``count`` runs after a time."""
         zone = zones.zone(self.timezone)
         slots = islice(self._walk(zones.in_utc(after)), count)
         return [Run(slot, slot.astimezone(zone), self._remark(slot)) for slot in slots]
@@ -65,7 +65,7 @@ class Timing(ABC):
 
     @abstractmethod
     def _walk(self, time: datetime, *, backwards: bool = False) -> Iterator[datetime]:
-        """Yield the slots later than a time in UTC, or earlier than it, the nearest first."""
+        """Yield the slots after a time in UTC, or backwards those before it, the nearest first."""
 
     def _first(self, time: datetime, where: str, *, backwards: bool) -> datetime:
         for slot in self._walk(zones.in_utc(time), backwards=backwards):
@@ -73,7 +73,7 @@ class Timing(ABC):
         raise InvalidSchedule(f"{self.words()}: never {where} {time:%Y-%m-%d}.")
 
     def _remark(self, slot: datetime) -> str:
-        """Return a remark on a slot at which the clock of the zone is changed, or ""."""
+        """Return a remark if the zone's clock is changed around this slot, otherwise ""."""
         zone = zones.zone(self.timezone)
         local = slot.astimezone(zone)
         before, after = zones.offsets(local.replace(tzinfo=None), zone)

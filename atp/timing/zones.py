@@ -1,4 +1,4 @@
-"""Time zones, and what their clocks show when they are changed."""
+"""Time zones, and the changes of their clocks."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ..words.hints import did_you_mean
 from ..words.wording import shorten
 
 SECOND = timedelta(seconds=1)
-# Each host has another zone under these names.
+# These names stand for different zones on different hosts.
 _OF_HOST = {"localtime", "Factory"}
 
 
@@ -23,7 +23,7 @@ def names() -> frozenset[str]:
 
 
 def zone(name: str) -> ZoneInfo:
-    """Return a time zone. Raises InvalidSchedule."""
+    """Return the time zone with this name. Raises InvalidSchedule."""
     if not isinstance(name, str) or name not in names():
         hint = did_you_mean(shorten(str(name)), sorted(names()))
         hint = hint or ("" if names() else " This host has none: install the package tzdata.")
@@ -35,17 +35,17 @@ def zone(name: str) -> ZoneInfo:
 
 
 def in_utc(time: datetime) -> datetime:
-    """Return an aware time in UTC. Raises ValueError for one that is not aware."""
+    """Return an aware time in UTC. Raises ValueError for a naive time."""
     if time.utcoffset() is None:
         raise ValueError(f"{time!r} has no time zone")
     return time.astimezone(UTC)
 
 
 def offsets(wall: datetime, zone: ZoneInfo) -> tuple[timedelta, timedelta]:
-    """Return the offsets from UTC that a wall time has by the clock before and after a change.
+    """Return the offsets from UTC of a wall time, by the clock before and after a change.
 
-    They are equal where the clock shows the time once. The first is larger where the clock goes
-    back and shows it twice, smaller where the clock goes forward and leaves it out.
+    They are equal if the clock shows the time once. The first is larger if the clock goes back and
+    shows the time twice, and smaller if the clock goes forward and skips it.
     """
     first = wall.replace(tzinfo=zone, fold=0)
     before, after = first.utcoffset(), first.replace(fold=1).utcoffset()
@@ -55,7 +55,7 @@ def offsets(wall: datetime, zone: ZoneInfo) -> tuple[timedelta, timedelta]:
 
 
 def shown(wall: datetime, zone: ZoneInfo) -> list[datetime]:
-    """Return when the clock shows a wall time, in UTC: once, twice in their order, or never."""
+    """Return the times in UTC at which the clock shows a wall time: one, two in order, or none."""
     before, after = offsets(wall, zone)
     if before < after:
         return []
@@ -63,7 +63,7 @@ def shown(wall: datetime, zone: ZoneInfo) -> list[datetime]:
 
 
 def end_of_gap(wall: datetime, zone: ZoneInfo) -> datetime:
-    """Return when the clock goes forward and leaves out this wall time, in UTC."""
+    """Return the time in UTC at which the clock goes forward and skips this wall time."""
     before, after = offsets(wall, zone)
     earliest = _utc(wall, after)
 

@@ -1,11 +1,11 @@
-"""The actor of a verb: who acts and through which channel, as text for the log."""
+"""The actor of a verb (``by``): who acts and through which channel, as text for the log."""
 
 from ..exceptions import InvalidOption
 from ..words.options import MAX_IDENTIFIER
 
 
 def check_by(by: object) -> None:
-    """Check that the log takes this as who asked. Raises InvalidOption."""
+    """Check that ``by`` is text that the log can store. Raises InvalidOption."""
     if not isinstance(by, str):
         raise InvalidOption(f"by={by!r}: must be text, who acts and through which channel.")
     if len(by) > MAX_IDENTIFIER or "\x00" in by:

@@ -1,4 +1,4 @@
-"""Changing what waits: the verb; :mod:`atp.queue` is where it is called."""
+"""The verb that changes waiting Instances; callers use it through :mod:`atp.queue`."""
 
 from collections.abc import Callable
 from datetime import datetime, timedelta
@@ -23,13 +23,13 @@ def change(
     collection: str | None = None,
     by: str = "",
 ) -> None:
-    """Change Instances that wait: priority, due time, collection.
+    """Change the priority, due time or collection of waiting Instances.
 
-    ``due`` is a datetime, or a timedelta from now; ``timedelta(0)`` is "run now".
-    ``postpone`` is a timedelta: so much later than it was due, or than now if it is
-    due. What is not given stays as it is, and so does ``start_before``. Raises
-    InvalidOption, with nothing changed; or IllegalTransition if one does not wait:
-    the others are changed. An Instance is given as itself or by its uuid.
+    An Instance is given as itself or by its uuid. ``due`` is a datetime, or a timedelta from
+    now; ``timedelta(0)`` is "run now". ``postpone`` is a timedelta that is added to the due
+    time, or to now if that has passed. An option that is not given stays as it is, and so does
+    ``start_before``. Raises InvalidOption, with nothing changed; or IllegalTransition if one
+    does not wait, after the others have been changed.
     """
     instances = meant(instances, by)
     store = get_store()
@@ -56,7 +56,10 @@ def checked(
     now: Callable[[], datetime],
     due_name: str = "due",
 ) -> Changes:
-    """Return the checked :class:`Changes`. Raises InvalidOption, which calls ``due`` so."""
+    """Check the options of a change and return them as :class:`Changes`. Raises InvalidOption.
+
+    ``due_name`` is the name of ``due`` in error messages.
+    """
     given: dict[str, Any] = {"priority": priority, "collection": collection}
     given = {name: value for name, value in given.items() if value is not None}
     if not given and due is None and postpone is None:
@@ -70,7 +73,7 @@ def checked(
         raise InvalidOption(f"{due_name}={due!r}: must be 0 or more from now.")
     if due is not None:
         checked = instant(due_name, due, now)
-        # From now is from when it is written.
+        # A timedelta counts from the time of the write, so it is kept as it is.
         due = due if isinstance(due, timedelta) else checked
     if postpone is not None and not (
         isinstance(postpone, timedelta) and timedelta() <= postpone <= LONGEST

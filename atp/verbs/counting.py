@@ -1,4 +1,4 @@
-"""The number of live and of waiting Instances."""
+"""Count live and waiting Instances."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def size(type: TypeLike | None = None) -> int:
-    """Return how many Instances are live: waiting or claimed. Raises UnknownType."""
+    """Return the number of live Instances, waiting or claimed. Raises UnknownType."""
     tasks = Task.objects.using(settings.DATABASE)
     if not type:
         return tasks.count()
@@ -22,7 +22,7 @@ def size(type: TypeLike | None = None) -> int:
 
 
 def _none_of(type: TypeLike) -> int:
-    """Return 0 for a Type that there is. Raises UnknownType, with the closest that there is."""
+    """Return 0 for an existing Type. Raises UnknownType, which suggests the closest identifier."""
     if str(type) not in registry:
         get_type(str(type))
     return 0
@@ -31,9 +31,9 @@ def _none_of(type: TypeLike) -> int:
 def waiting(
     type: TypeLike | None = None, collection: str | None = None, *, most: int | None = None
 ) -> int:
-    """Return how many Instances wait in a Type, a lane, or everywhere; counted up to ``most``.
+    """Return the number of waiting Instances of a Type, of a lane, or of all Types.
 
-    Raises UnknownType.
+    Counting stops at ``most``. Raises UnknownType.
     """
     tasks = Task.objects.using(settings.DATABASE).waiting()
     if type is not None:

@@ -1,4 +1,4 @@
-"""Telling daemons what to do: the verbs; :mod:`atp.queue` is where they are called."""
+"""The verbs that send orders to daemons; callers use them through :mod:`atp.queue`."""
 
 from uuid import UUID
 
@@ -12,8 +12,8 @@ from .actor import check_by
 
 
 def get_daemon(name: UUID | str) -> Daemon:
-    """Return the Daemon of this uuid, or of this ``host:pid``. Raises UnknownDaemon."""
-    # A process may have been lost and another have its pid: the newest is meant.
+    """Return the Daemon with this uuid or this ``host:pid``. Raises UnknownDaemon."""
+    # A lost daemon and a newer one may have the same pid: take the newest.
     rows = Daemon.objects.using(settings.DATABASE).order_by("-pk")
     text = str(name)
     try:
@@ -31,11 +31,12 @@ def get_daemon(name: UUID | str) -> Daemon:
 
 
 def command(daemon: Daemon | UUID | str, order: Order | str, *, by: str = "") -> Daemon:
-    """Tell a daemon to go quiet, to resume or to stop, by request on its row; returns the row.
+    """Order a daemon to go quiet, to resume or to stop; return its row.
 
-    ``daemon`` is a Daemon or a uuid, ``order`` "quiet", "resume" or "stop". The daemon acts on
-    it within a second or two; its ``mode`` says when it has. Raises UnknownDaemon, or
-    IllegalOrder where it does that already, is stopping, or is lost.
+    The order is written to the row of the daemon. ``daemon`` is a Daemon, its uuid or its
+    ``host:pid``; ``order`` is "quiet", "resume" or "stop". The daemon acts on it within a second
+    or two, and then changes its ``mode``. Raises UnknownDaemon; InvalidOption for an unknown order;
+    or IllegalOrder if the daemon does that already, is stopping, or is lost.
     """
     check_by(by)
     if order not in Order.values:

@@ -1,4 +1,4 @@
-"""Enqueueing: one Instance, many of a Type, or calls of many Types."""
+"""Enqueue one Instance, many Instances of one Type, or calls of several Types."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ B = TypeVar("B")
 
 @dataclass(frozen=True, kw_only=True)
 class Call:
-    """One call of a handler that is to be: a declared Type with its options, and arguments."""
+    """One call of a handler to be enqueued: a declared Type with its options, and the arguments."""
 
     task_type: TaskType
     args: tuple[Any, ...] = ()
@@ -51,7 +51,7 @@ def enqueue(task_type: TaskType[P, Any], /, *args: P.args, **kwargs: P.kwargs) -
 
 
 def _tell(instances: Iterable[Instance]) -> None:
-    """Send the signal ``enqueued`` for each that is new."""
+    """Send the signal ``enqueued`` for each new Instance."""
     if signals.enqueued.has_listeners():
         for instance in instances:
             if instance.is_new:
@@ -77,7 +77,7 @@ def enqueue_many(
     given = _each_row(arguments_of, inputs)
     names = identifiers_of(task_type, len(given), identifiers)
     store = get_store()
-    # One look at the options, however many there are.
+    # The options are checked once, however many Instances there are.
     options = task_type.options.checked(store.now)
     most = settings.MAX_INPUTS_SIZE
 
@@ -92,7 +92,7 @@ def enqueue_many(
 
 
 def _each_row(read: Callable[[A], B], rows: Iterable[A]) -> list[B]:
-    """Return what ``read`` makes of each row; an error says which row it is about."""
+    """Return ``read(row)`` for each row. An ATPError of a row is raised with the row's number."""
     made = []
     for number, row in enumerate(rows):
         try:
@@ -107,9 +107,8 @@ def _each_row(read: Callable[[A], B], rows: Iterable[A]) -> list[B]:
 def enqueue_calls(calls: Iterable[Call]) -> list[Instance]:
     """Enqueue calls of any Types, each with options of its own, all or none.
 
-    Returns the Instances in the same order. Raises what
-    :meth:`atp.TaskType.enqueue` does; what is wrong with one call, and not with
-    two together, has its place among them as ``call``.
+    Returns the Instances in the same order. Raises what :meth:`atp.TaskType.enqueue` raises. An
+    error about a single call has the position of that call, from 0, as ``error.call``.
     """
     store = get_store()
     of_type = defaultdict(list)
@@ -121,7 +120,7 @@ def enqueue_calls(calls: Iterable[Call]) -> list[Instance]:
             raise
         of_type[call.task_type.identifier].append((number, call.task_type, submission))
     enqueued: dict[int, Instance] = {}
-    # A verb of the store is a transaction already.
+    # For one Type no transaction is needed here: a verb of the store is one already.
     together = transaction.atomic(using=settings.DATABASE) if len(of_type) > 1 else nullcontext()
     with together:
         for numbered in of_type.values():
@@ -144,7 +143,7 @@ def submission_of(
     identifier: str | None,
     limit: int | None,
 ) -> Submission:
-    """Return what the store is asked to enqueue; ``options`` have been checked.
+    """Return the Submission of one call, for the store; ``options`` have been checked.
 
     ``limit`` is the largest size of serialized inputs, in bytes.
     """
@@ -171,10 +170,7 @@ def submission_of(
 
 
 def arguments_of(item: object) -> tuple[tuple[Any, ...], Mapping[str, Any]]:
-    """Return the arguments that an item of enqueue_many() stands for, as ``(args, kwargs)``.
-
-    Raises InvalidInputs.
-    """
+    """Return one item of enqueue_many() as ``(args, kwargs)``. Raises InvalidInputs."""
     if isinstance(item, Mapping):
         return (), item
     if isinstance(item, (tuple, list)):
@@ -198,7 +194,10 @@ def payload_of(
 
 
 def check_existing(options: Options, identifier: str | None) -> None:
-    """Check that what is to happen with an existing Instance can happen. Raises InvalidOption."""
+    """Check that ``existing`` fits the other options of an enqueue. Raises InvalidOption.
+
+    ``existing`` says what happens if an Instance has the identifier or the unique key already.
+    """
     existing, unique = options.existing, options.unique
     if unique is not None and identifier is not None:
         raise InvalidOption(

@@ -1,4 +1,4 @@
-"""The verbs of graphs: submitting, cancelling, redriving, waiting, and the results of nodes."""
+"""The verbs of graphs: submit, cancel, redrive, wait, and read the results of nodes."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ from .actor import check_by
 if TYPE_CHECKING:
     from django.db.models import QuerySet
 
-# The pauses between two looks at a graph, in seconds.
+# The first and the longest pause between two looks at a graph, in seconds.
 _FIRST, _LONGEST = 0.01, 0.5
-# So many names stand in one query.
+# The maximum number of names in one query.
 _MOST = 5000
 
 # A Graph, or its uuid.
@@ -45,18 +45,19 @@ def get_graph(uuid: UUID | str) -> Graph:
 
 
 def submit_graph(plan: GraphPlan) -> Graph:
-    """Write a graph, all of it or nothing; its nodes run as soon as what they wait for has ended.
+    """Write a whole graph or nothing. A node can run once the nodes that it waits for have ended.
 
-    It is part of the caller's transaction. Raises InvalidGraph or DuplicateIdentifier.
+    The write is part of the caller's transaction. Raises InvalidGraph or DuplicateIdentifier.
     """
     return get_store().graphs.submit(plan.checked())
 
 
 def cancel_graph(graph: GraphLike, by: str = "") -> int:
-    """Cancel all live nodes of a graph; returns how many, with those whose holder was asked.
+    """Cancel all live nodes of a graph; return their number, with those whose holder was asked.
 
-    What waits is FAILED at once, CANCELLED or UPSTREAM. Raises IllegalTransition, with nothing
-    written, if none lives, or the holders of all that do have been asked already.
+    Waiting nodes become FAILED at once, with the reason CANCELLED or UPSTREAM. Raises
+    IllegalTransition, with nothing written, if no node is live, or if the holders of all live
+    nodes have been asked already.
     """
     graph, count = _meant(graph, by), 0
     if is_cancellable(graph):
@@ -70,16 +71,16 @@ def cancel_graph(graph: GraphLike, by: str = "") -> int:
 
 
 def is_cancellable(graph: Graph) -> bool:
-    """Whether a node lives whose holder has not been asked to cancel it, in one query."""
+    """Whether the graph has a live node whose holder has not been asked to cancel it; one query."""
     return _live(graph).exclude(daemon__isnull=False, request=CANCEL).exists()
 
 
 def redrive_graph(graph: GraphLike, by: str = "") -> int:
-    """Send all FAILED nodes of a graph back to the queue; returns how many.
+    """Send all FAILED nodes of a graph back to the queue; return their number.
 
-    They wait for each other as before. What FINISHED is not run again. Of a graph that was
-    undone these are the nodes that undo. Raises IllegalTransition, with nothing written, if
-    none is FAILED.
+    They wait for each other as before. Nodes that FINISHED are not run again. Once the undoing of
+    a graph has begun, only its FAILED undoing nodes are sent back. Raises IllegalTransition, with
+    nothing written, if there is no such node.
     """
     graph = _meant(graph, by)
     if not is_redrivable(graph):
@@ -94,7 +95,7 @@ def redrive_graph(graph: GraphLike, by: str = "") -> int:
 
 
 def is_redrivable(graph: Graph) -> bool:
-    """Whether a node is FAILED, and may be redriven, in one query."""
+    """Whether the graph has a FAILED node that may be redriven; one query."""
     nodes = Node.objects.using(settings.DATABASE).filter(REDRIVABLE, graph=graph.pk)
     return nodes.filter(instance__state=State.FAILED).exists()
 
@@ -109,10 +110,10 @@ def _live(graph: Graph) -> QuerySet[Task]:
 
 
 def wait_for_graph(graph: Graph, timeout: float | None = None) -> None:
-    """Wait until no node of a graph is live, and nothing of it is to be undone.
+    """Wait until no node of a graph is live and no node is still to be undone.
 
-    ``timeout`` is in seconds; None waits for ever. Raises WaitTimeout, and
-    WaitInTransaction inside a transaction, which would never see it end.
+    ``timeout`` is in seconds; None waits for ever. Raises WaitTimeout, and WaitInTransaction
+    inside a transaction, which would never see the graph end.
     """
     if connections[settings.DATABASE].in_atomic_block:
         raise WaitInTransaction("wait() inside a transaction would never return: commit first.")
@@ -123,11 +124,11 @@ def wait_for_graph(graph: Graph, timeout: float | None = None) -> None:
     deadline = None if timeout is None else time.monotonic() + timeout
     pause, known = _FIRST, None
     while True:
-        # As long as the one that was found lives, the others need not be looked through.
+        # While the node found last is live, the graph has not ended: look at no other node.
         if known is None or not last.filter(pk=known).exists():
             known = last.first()
         if known is None and not _is_to_be_undone(graph):
-            # It may have been written after the first look, and then has nodes that live.
+            # The undoing nodes may have been written after the first look: look once more.
             known = last.first()
             if known is None:
                 return
@@ -139,7 +140,7 @@ def wait_for_graph(graph: Graph, timeout: float | None = None) -> None:
 
 
 def _is_to_be_undone(graph: Graph) -> bool:
-    """Whether a graph of which no node is live will have some that undo others."""
+    """Whether a graph without live nodes will still get nodes that undo others."""
     undos = Undo.objects.using(settings.DATABASE).filter(
         node__graph=graph.pk, node__graph__undone__isnull=True
     )
@@ -149,14 +150,14 @@ def _is_to_be_undone(graph: Graph) -> bool:
 def node_of(instance: int) -> Node | None:
     """Return the node of an Instance, by its key, with its graph; None if it is in no graph.
 
-    What stands in the line of a schedule is in no graph.
+    An Instance that waits in the line of a schedule has a Node, but no graph: None too.
     """
     nodes = Node.objects.using(settings.DATABASE).select_related("graph")
     return nodes.filter(pk=instance, graph__isnull=False).first()
 
 
 def undone_by(instance: int) -> NodeResult | None:
-    """Return the result of the node that an Instance undoes; None if it undoes none."""
+    """Return the result of the node that an Instance undoes; None if the Instance undoes none."""
     nodes = Node.objects.using(settings.DATABASE)
     undone = nodes.filter(pk__in=nodes.filter(pk=instance).values("undoes"))
     found = undone.select_related("instance__response").first()
@@ -165,7 +166,7 @@ def undone_by(instance: int) -> NodeResult | None:
 
 @dataclass(frozen=True)
 class NodeResult:
-    """The output of a node, as its handler returned it; or the state and reason instead."""
+    """The output of a FINISHED node, as its handler returned it, or the node's state and reason."""
 
     name: str
     state: str
@@ -182,10 +183,10 @@ class NodeResult:
 
 
 def results_of(instance: int, names: Iterable[str] | None = None) -> dict[str, NodeResult]:
-    """Return the results of other nodes of the graph of an Instance, by name.
+    """Return the results of other nodes in the graph of an Instance, by name.
 
-    Those of ``names``, or all that have ended. It is one query for up to some thousand. What
-    is in no graph has none.
+    With ``names``, return the results of these nodes, otherwise of all nodes that have ended. It
+    takes one query for each 5,000 names. An Instance that is in no graph has no results.
     """
     nodes = Node.objects.using(settings.DATABASE)
     own = nodes.filter(graph__in=nodes.filter(pk=instance).values("graph"))

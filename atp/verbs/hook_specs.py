@@ -1,4 +1,4 @@
-"""The hooks that code declares: of Types by name, and by patterns of their names."""
+"""The hooks that code declares: those of single Types, and those of patterns of identifiers."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class HookSpec:
     type: TaskType = field(compare=False)
 
 
-# A pattern of Types, as "dem.*", and a hook that they have.
+# A pattern of identifiers of Types, as "dem.*", and the hook of the Types that match it.
 Pattern = tuple[str, HookSpec]
 
 
@@ -33,36 +33,36 @@ class DeclaredHooks:
     """The hooks of all Types that this process declares."""
 
     def __init__(self) -> None:
-        # By the hooks themselves, so that a module may be imported anew.
+        # The hook is part of the key, so that importing a module again adds none twice.
         self._patterns: dict[tuple[str, Hook], HookSpec] = {}
         self._sources: list[Callable[[], Iterable[Pattern]]] = []
-        # By identifier of a Type: asked at every enqueue.
+        # The hooks by identifier of a Type: a cache, as each enqueue asks for them.
         self._found: dict[str, tuple[HookSpec, ...]] = {}
         setting_changed.connect(self.forget)
 
     def add(self, pattern: str, spec: HookSpec) -> None:
-        """Add a hook of all Types that a pattern matches."""
+        """Add a hook for all Types whose identifier matches a pattern."""
         self._patterns[pattern, spec.hook] = spec
         self.forget()
 
     def add_source(self, source: Callable[[], Iterable[Pattern]]) -> None:
-        """Add what says such patterns whenever it is asked, as settings do."""
+        """Add a function that returns pairs of pattern and hook on each call, as from settings."""
         if source not in self._sources:
             self._sources.append(source)
         self.forget()
 
     def forget(self, **kwargs: object) -> None:
-        """Look anew: Types, patterns or settings are others."""
+        """Clear the cache, because Types, patterns or settings have changed."""
         self._found.clear()
 
     def patterns(self) -> Iterator[Pattern]:
-        """Yield all patterns that are declared, each with its hook."""
+        """Yield all declared patterns, each with its hook."""
         yield from ((pattern, spec) for (pattern, _), spec in self._patterns.items())
         for source in self._sources:
             yield from source()
 
     def of(self, task_type: TaskType) -> tuple[HookSpec, ...]:
-        """Return the hooks of a Type. What is a hook itself has none by patterns."""
+        """Return the hooks of a Type. A Type that is itself a hook gets none from patterns."""
         name = task_type.identifier
         found = self._found.get(name)
         if found is None:
@@ -75,7 +75,7 @@ class DeclaredHooks:
 
     @staticmethod
     def _hook_types(patterns: list[Pattern]) -> set[str]:
-        """Return the identifiers of all Types that are hooks."""
+        """Return the identifiers of all Types that are used as hooks."""
         found = {spec.hook.type for _, spec in patterns}
         for each in registry:
             found |= {spec.hook.type for spec in (*each.on_finished, *each.on_failed)}
@@ -83,7 +83,7 @@ class DeclaredHooks:
 
 
 def hook_types(specs: Iterable[HookSpec]) -> tuple[Registration, ...]:
-    """Return the parameters of the Types that these hooks enqueue, each once."""
+    """Return the Registrations of the Types that these hooks enqueue, each Type once."""
     types = {spec.hook.type: spec.type for spec in specs}
     return tuple(type.registration() for type in types.values())
 

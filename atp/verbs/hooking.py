@@ -1,4 +1,4 @@
-"""Declaring hooks: ``on_finished`` and ``on_failed``, of a Type, of one Instance, or by pattern."""
+"""Declare hooks: ``on_finished`` and ``on_failed``, for a Type, for one Instance, or by pattern."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 NAMES = tuple(STATES)
-# A Type; or a Type, and inputs of its own; or several of these in a list.
+# A Type, or a pair of a Type and its own inputs, or a list of these.
 HookLike = Any
 
-# Options that say when it is due, or that it is the only one: a hook is due at the end, and new.
+# Options that a hook cannot have: it is always a new Instance, and due when the other one ends.
 _REFUSED = ("identifier", "run_after", "start_before", "unique", "created_by", *NAMES)
 
 
@@ -34,7 +34,7 @@ def hooks_of(
 ) -> tuple[HookSpec, ...]:
     """Return the hooks that a value of ``on_finished`` or ``on_failed`` names.
 
-    ``told`` names where it is said. Raises ``error``.
+    ``told`` names the declaration in error messages. Raises ``error``.
     """
     entries = given if isinstance(given, (list, set, frozenset)) else [given]
     try:
@@ -44,7 +44,7 @@ def hooks_of(
 
 
 def plain(told: str, parameters: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a Type's parameters with their hooks as specifications. Raises InvalidType."""
+    """Return the parameters of a Type, with hooks as HookSpecs. Raises InvalidType."""
     return {
         name: hooks_of(told, name, value) if name in NAMES else value
         for name, value in parameters.items()
@@ -52,7 +52,7 @@ def plain(told: str, parameters: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def of_options(changes: Mapping[str, Any]) -> dict[str, Any]:
-    """Return options with their hooks as specifications. Raises InvalidOption."""
+    """Return options of an enqueue, with hooks as HookSpecs. Raises InvalidOption."""
     return {
         name: hooks_of("using()", name, value, InvalidOption)
         if name in NAMES and value is not None
@@ -62,16 +62,17 @@ def of_options(changes: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def on_finished(*patterns: str) -> Callable[[TaskType[P, R]], TaskType[P, R]]:
-    """Make the decorated Type a hook of all Types that match, as "dem.*", when they FINISHED.
+    """Make the decorated Type a hook that runs when an Instance of a matching Type has FINISHED.
 
-    In a pattern ``*`` stands for any characters, ``?`` for one, and ``[ab]`` for one of these.
-    Types that are hooks themselves are left out. Raises InvalidType.
+    ``patterns`` match identifiers of Types, as "dem.*": ``*`` stands for any characters, ``?`` for
+    one, and ``[ab]`` for one of these. Types that are hooks themselves are left out. Raises
+    InvalidType.
     """
     return _matching("on_finished", patterns)
 
 
 def on_failed(*patterns: str) -> Callable[[TaskType[P, R]], TaskType[P, R]]:
-    """Make the decorated Type a hook of all Types that match when they FAILED.
+    """Make the decorated Type a hook that runs when an Instance of a matching Type has FAILED.
 
     See :func:`on_finished`. Raises InvalidType.
     """
@@ -79,7 +80,7 @@ def on_failed(*patterns: str) -> Callable[[TaskType[P, R]], TaskType[P, R]]:
 
 
 def check_pattern(told: str, pattern: Any) -> None:
-    """Raise InvalidType unless it is a pattern of the names of Types."""
+    """Raise InvalidType unless ``pattern`` is a pattern of identifiers of Types."""
     if not is_pattern(pattern):
         raise InvalidType(
             f"{told} takes patterns of the names of Types, as 'dem.*', not {pattern!r}."
@@ -147,7 +148,7 @@ def _check_type(type: TaskType) -> None:
 
 
 def _inputs(type: TaskType, given: Any) -> str:
-    """Return the inputs of a hook's own as JSON, "" if it has none. Raises what is wrong."""
+    """Return a hook's own inputs as JSON, "" if it has none. Raises ATPError if they misfit."""
     if not isinstance(given, Mapping):
         raise InvalidType(f"the inputs of {type.identifier!r} must be a mapping, not {given!r}.")
     for name in given:
@@ -165,7 +166,7 @@ def _inputs(type: TaskType, given: Any) -> str:
 
 
 def unmatched() -> list[str]:
-    """Return sentences about patterns that match no Type which is declared."""
+    """Return a sentence for each pattern that matches no declared Type."""
     names = [type.identifier for type in registry]
     return [
         f"{spec.hook.on} of {spec.hook.type!r}: no Type matches {pattern!r}."

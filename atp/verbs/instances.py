@@ -1,4 +1,4 @@
-"""The verbs of Instances: finding, redriving, releasing, cancelling, pausing, resuming."""
+"""The verbs of Instances: find, redrive, release, cancel, pause, resume."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ InstanceLike = Instance | UUID | str
 def get(
     uuid: UUID | str | None = None, *, type: TypeLike | None = None, identifier: str | None = None
 ) -> Instance:
-    """Return the Instance of this uuid, or of this Type and identifier. Raises UnknownInstance."""
+    """Return the Instance with this uuid, or this Type and identifier. Raises UnknownInstance."""
     rows = Instance.objects.using(settings.DATABASE).select_related("type")
     try:
         if uuid is not None:
@@ -51,12 +51,12 @@ def get(
 async def aget(
     uuid: UUID | str | None = None, *, type: TypeLike | None = None, identifier: str | None = None
 ) -> Instance:
-    """Return an Instance as :func:`get` does, from a coroutine."""
+    """Return an Instance as :func:`get` does, for coroutines."""
     return await sync_to_async(get)(uuid, type=type, identifier=identifier)
 
 
 def _hint(type: str) -> str:
-    """Return what helps if there is no such Type, with the closest that there is."""
+    """Return a hint with the closest identifier if there is no such Type, otherwise ""."""
     known = list(Type.objects.using(settings.DATABASE).values_list("identifier", flat=True))
     if type in known:
         return ""
@@ -64,10 +64,9 @@ def _hint(type: str) -> str:
 
 
 def meant(instances: Iterable[object], by: str = "") -> list[Instance]:
-    """Return the Instances that a verb is given, each itself or by its uuid, as a list.
+    """Return the given Instances as a list; each is given as itself or by its uuid.
 
-    ``by`` is who asks, for the log. Raises UnknownInstance, or InvalidOption where ``by`` is
-    no text that the log takes: before anything is written.
+    Writes nothing. Raises UnknownInstance, or InvalidOption if the log does not accept ``by``.
     """
     check_by(by)
     return [_meant(given) for given in instances]
@@ -82,22 +81,22 @@ def _meant(given: object) -> Instance:
 
 
 def inputs(instance: InstanceLike) -> Inputs | None:
-    """Return the Inputs of an Instance, or None while it is removed. Raises UnknownInstance."""
+    """Return the Inputs of an Instance, None if they are removed. Raises UnknownInstance."""
     return Inputs.objects.using(settings.DATABASE).filter(pk=_meant(instance).pk).first()
 
 
 def response(instance: InstanceLike) -> Response | None:
-    """Return the Response of an Instance, or None for none (RFC 14). Raises UnknownInstance."""
+    """Return the Response of an Instance, None if it has none (RFC 14). Raises UnknownInstance."""
     return Response.objects.using(settings.DATABASE).filter(instance=_meant(instance)).first()
 
 
 def steps(instance: InstanceLike) -> QuerySet[Step]:
-    """Return the steps of an Instance in the order in which they were begun first."""
+    """Return the steps of an Instance, in the order in which they were first begun."""
     return Step.objects.using(settings.DATABASE).filter(instance=_meant(instance)).order_by("id")
 
 
 def task(instance: InstanceLike) -> Task | None:
-    """Return the Task of an Instance, with its daemon; None if it has ended."""
+    """Return the Task of an Instance, with its daemon; None if the Instance has ended."""
     tasks = Task.objects.using(settings.DATABASE).select_related("daemon")
     return tasks.filter(pk=_meant(instance).pk).first()
 
@@ -108,11 +107,10 @@ _BEING_CANCELLED = "has been asked to be cancelled already"
 
 
 def redrive(*instances: InstanceLike, by: str = "") -> None:
-    """Send FAILED Instances back to the queue, with their budgets as new.
+    """Send FAILED Instances back to the queue, with their counters of retries and losses at zero.
 
-    Of a graph what is upstream comes first; what waits for others waits for them again. Raises
-    IllegalTransition if one is not FAILED, or waits for one that is and is not redriven with
-    it; the others are redriven.
+    Nodes of a graph wait for each other again. Raises IllegalTransition if an Instance is not
+    FAILED, or waits for a FAILED node that is not redriven with it; the others are redriven.
     """
     instances = meant(instances, by)
     changes = [Move(event=Event.REDRIVE, instance=i.pk, who=by) for i in instances]
@@ -139,11 +137,11 @@ def _why_not_redriven(instance: Instance) -> str:
 
 
 def release(instance: InstanceLike, by: str = "") -> bool:
-    """Re-enqueue a live Instance (RFC 14).
+    """Send a claimed Instance back to the queue (RFC 14).
 
-    If it is claimed, its holder is asked to stop the attempt and hand it
-    back; no budget is charged. If it waits, there is nothing to do. Returns
-    whether a holder was asked. Raises IllegalTransition if it is terminal.
+    The holder is asked to stop the attempt and hand the Instance back; no budget is charged. A
+    waiting Instance stays as it is. Returns whether a holder was asked. Raises IllegalTransition
+    if the Instance is terminal, or has been asked to be cancelled.
     """
     [instance] = meant([instance], by)
     asked = get_store().request(instance.pk, RELEASE, who=by)
@@ -160,12 +158,12 @@ def release(instance: InstanceLike, by: str = "") -> bool:
 
 
 def cancel(*instances: InstanceLike, by: str = "") -> list[Instance]:
-    """End live Instances: FAILED, with the reason CANCELLED.
+    """End live Instances as FAILED, with the reason CANCELLED.
 
-    What waits is FAILED at once. Of what is claimed the holder is asked: it interrupts the
-    handler, and kills it after its ``cancel_grace``; the Instance may finish before. Returns
-    those, which have not ended yet. Raises IllegalTransition if one is terminal, or has been
-    asked to be cancelled already; the others are cancelled.
+    Waiting Instances become FAILED at once. The holder of a claimed one is asked: it interrupts
+    the handler, and kills it after ``cancel_grace``, unless it finishes before. Returns the
+    Instances whose holder was asked: they have not ended yet. Raises IllegalTransition if one is
+    terminal or has been asked already; the others are cancelled.
     """
     instances = meant(instances, by)
     keys = [instance.pk for instance in instances]
@@ -189,10 +187,10 @@ def cancel(*instances: InstanceLike, by: str = "") -> list[Instance]:
 def pause(instance: InstanceLike, by: str = "") -> None:
     """Pause a RUNNING Instance (RFC 14).
 
-    Its daemon is asked: it stops at its next ``context.check()`` or ``progress()`` outside a
-    transaction, or, if its Type is stoppable, wherever it is. Raises IllegalTransition if it
-    is not running, or has been asked already; NotPausable if its Type is transactional, as
-    far as this process knows the Type.
+    Its daemon is asked. The handler stops at its next ``context.check()`` or ``progress()``
+    outside a transaction; if its Type is stoppable, it stops wherever it is. Raises
+    IllegalTransition if the Instance is not running, or has been asked already; NotPausable if
+    this process declares its Type as transactional.
     """
     [instance] = meant([instance], by)
     type = instance.type.identifier
@@ -207,10 +205,10 @@ def pause(instance: InstanceLike, by: str = "") -> None:
 
 
 def resume(instance: InstanceLike, by: str = "") -> None:
-    """Let a PAUSED Instance go on, as soon as there is a place for it.
+    """Let a PAUSED Instance go on, as soon as a worker is free.
 
-    If it has not paused yet, the wish is taken back: it is RUNNING then. Raises
-    IllegalTransition if it is neither paused nor about to be, or has been asked already.
+    If it has not paused yet, the ask to pause is withdrawn. Raises IllegalTransition if it is
+    neither paused nor about to be, or has been asked to resume already.
     """
     [instance] = meant([instance], by)
     _ask(instance, RESUME, Event.RESUME, "resumed", by)
@@ -236,13 +234,13 @@ def chunks(keys: Sequence[int]) -> list[Sequence[int]]:
 
 
 def _asked_of(instance: Instance) -> str:
-    """Return the request to its holder; empty if there is none, or it has ended."""
+    """Return the pending request to the holder; empty if none is, or the Instance has ended."""
     tasks = Task.objects.using(settings.DATABASE).filter(pk=instance.pk)
     return tasks.values_list("request", flat=True).first() or ""
 
 
 def refresh(instances: Iterable[Instance]) -> None:
-    """Read Instances anew. Raises UnknownInstance if one is gone."""
+    """Reload Instances from the database. Raises UnknownInstance if one has been removed."""
     for instance in instances:
         try:
             instance.refresh_from_db(using=settings.DATABASE)

@@ -1,4 +1,4 @@
-"""Registration: declared Types in the database (RFC 14)."""
+"""Registration: writing declared Types to the database (RFC 14)."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 
 
 def register(*task_types: TaskType, by: str = "") -> set[str]:
-    """Write declared Types to the database; again is an update (RFC 14).
+    """Write declared Types to the database; update those that are there (RFC 14).
 
-    Returns the identifiers of those that somebody else has locked, where this process does
-    not wait for that: a daemon does not.
+    Types that hooks enqueue are written too. Returns the identifiers of Types that another process
+    has locked; only processes that do not wait for locks, as daemons, skip any.
     """
     store = get_store()
     hooks = {spec.type.identifier: spec.type for t in task_types for spec in declared_hooks.of(t)}
@@ -33,7 +33,7 @@ def register(*task_types: TaskType, by: str = "") -> set[str]:
 
 
 def register_all(by: str = "") -> None:
-    """Write every Type that this process declares."""
+    """Write all Types that this process declares to the database."""
     register(*registry, by=by)
 
 

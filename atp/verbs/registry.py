@@ -1,7 +1,6 @@
 """The registry: the Types that this process declares, by identifier.
 
-A daemon runs only handlers from this registry; nothing that the database holds names
-code to run (G14).
+A daemon runs only handlers from this registry; nothing in the database names code to run (G14).
 """
 
 from __future__ import annotations
@@ -21,9 +20,9 @@ from ..words.hints import did_you_mean
 if TYPE_CHECKING:
     from ..authoring.task_type import TaskType
 
-# The Types of ATP itself that are declared when somebody asks for them, by the module.
+# The Types of ATP itself, each with the module that declares it: imported on first use.
 OWN = dict.fromkeys(("atp.redrive", "atp.cancel", "atp.delete"), "atp.deadletters.task")
-# What the identifier of a Type looks like.
+# The pattern of identifiers of Types.
 IDENTIFIER = r"[A-Za-z0-9_][A-Za-z0-9_.:\-]{0,199}"
 
 
@@ -32,11 +31,11 @@ class Registry:
 
     def __init__(self) -> None:
         self._types: dict[str, TaskType] = {}
-        # By a name that a Type had formerly, its identifier.
+        # The current identifier of a Type, by each of its former identifiers.
         self._former: dict[str, str] = {}
-        # By identifier, the run of its module in which it was declared.
+        # By identifier, the execution of the module that declared the Type: see _run_of().
         self._runs: dict[str, object] = {}
-        # Whether they keep what FINISHED, as it is asked of each attempt.
+        # By identifier, whether FINISHED Instances are kept: a cache, read for each attempt.
         self._kept: dict[str, bool] = {}
         setting_changed.connect(self._forget_kept)
 
@@ -50,20 +49,20 @@ class Registry:
         return identifier in self._types or identifier in self._former
 
     def is_former(self, identifier: str) -> bool:
-        """Whether a Type was called so formerly."""
+        """Whether this is a former identifier of a Type."""
         return identifier in self._former
 
     def names(self) -> list[str]:
-        """The identifiers of all Types, and those that they had formerly."""
+        """Return the current and the former identifiers of all Types."""
         return [*self._types, *self._former]
 
     def _find(self, identifier: str) -> TaskType | None:
         return self._types.get(self._former.get(identifier, identifier))
 
     def add(self, task_type: TaskType) -> None:
-        """Add a Type. Raises InvalidType if another has its identifier or one of its old names.
+        """Add a Type. Raises InvalidType if another Type has one of its names, current or former.
 
-        A module that is imported anew declares its Types anew.
+        A module that is imported again declares its Types again, without an error.
         """
         other = self._types.get(task_type.identifier)
         if other is not None and other.handler_path != task_type.handler_path:
@@ -81,7 +80,7 @@ class Registry:
         self._runs[task_type.identifier] = run
 
     def _check_names(self, task_type: TaskType) -> None:
-        """Raise InvalidType if a name of a Type is that of another, now or formerly."""
+        """Raise InvalidType if another Type has, or formerly had, a name of this Type."""
         for name in task_type.names:
             owner = self._former.get(name, name)
             if owner in self._types and owner != task_type.identifier:
@@ -91,15 +90,15 @@ class Registry:
                 raise InvalidType(f"{told}{where}: a Type {name!r} {what}, too.")
 
     def remove(self, identifier: str) -> None:
-        """Forget a Type; no error if there is none."""
+        """Remove a Type; no error if there is none."""
         self._types.pop(identifier, None)
         self._former = {old: new for old, new in self._former.items() if new != identifier}
         self._kept.clear()
 
     def get(self, identifier: str) -> TaskType:
-        """Return the Type that is called so, now or formerly.
+        """Return the Type with this current or former identifier.
 
-        Raises UnknownType, with the closest identifier that there is.
+        Raises UnknownType, which suggests the closest identifier.
         """
         if identifier in OWN and identifier not in self._types:
             self.declare_own()
@@ -110,27 +109,27 @@ class Registry:
         return found
 
     def declare_own(self) -> None:
-        """Declare the Types of ATP itself that every daemon serves."""
+        """Declare the Types of ATP itself, which every daemon serves."""
         for module in set(OWN.values()):
             import_module(module)
 
     def is_transactional(self, identifier: str) -> bool:
-        """Whether what the Type's handler writes is committed together with its end."""
+        """Whether the writes of the Type's handler are committed together with its end."""
         found = self._find(identifier)
         return found is not None and bool(found.transactional)
 
     def is_stoppable(self, identifier: str) -> bool:
-        """Whether an attempt of the Type may be stopped wherever it is, to pause it."""
+        """Whether an attempt of the Type may be paused at any point of its handler."""
         found = self._find(identifier)
         return found is not None and found.stoppable
 
     def backoff_steps(self, identifier: str) -> tuple[timedelta, ...]:
-        """The delays before the Type's retries; empty where they are doubled."""
+        """Return the delays before the Type's retries; empty if the delay doubles each time."""
         found = self._find(identifier)
         return () if found is None else found.backoff_steps
 
     def keeps(self, identifier: str) -> bool:
-        """Whether anything is kept of the Type's Instances when they have FINISHED."""
+        """Whether FINISHED Instances of the Type are kept at all."""
         kept = self._kept.get(identifier)
         if kept is None:
             declared = self._find(identifier)
@@ -139,12 +138,12 @@ class Registry:
         return kept
 
     def downstream(self, identifier: str) -> str:
-        """The name of the downstream that the Type calls; empty if it names none."""
+        """Return the name of the downstream that the Type calls; empty if it names none."""
         found = self._find(identifier)
         return "" if found is None else found.downstream
 
     def handler_of(self, identifier: str) -> TaskType:
-        """Return the Type to run. Raises UnregisteredHandler."""
+        """Return the declared Type, with its handler. Raises UnregisteredHandler."""
         found = self._find(identifier)
         if found is None:
             raise UnregisteredHandler(f"This process has no handler for Type {identifier!r}.")
@@ -155,12 +154,12 @@ registry = Registry()
 
 
 def _run_of(handler: Callable[..., Any]) -> object:
-    """Return what is another whenever the handler's module is run again; None in a shell."""
+    """Return an object that identifies one execution of the handler's module; None in a shell."""
     return getattr(inspect.unwrap(handler), "__globals__", {}).get("__spec__")
 
 
 def _refuse_another(task_type: TaskType, other: TaskType) -> None:
-    """Raise InvalidType if two functions of one name stand in one module."""
+    """Raise InvalidType if one module defines two functions of the same name as this Type."""
     codes = [inspect.unwrap(each.handler).__code__ for each in (other, task_type)]
     first, second = [(code.co_filename, code.co_firstlineno) for code in codes]
     if first != second:
@@ -171,5 +170,5 @@ def _refuse_another(task_type: TaskType, other: TaskType) -> None:
 
 
 def is_identifier(text: object) -> bool:
-    """Whether a Type may be called so."""
+    """Whether the text is a valid identifier of a Type."""
     return isinstance(text, str) and re.fullmatch(IDENTIFIER, text) is not None

@@ -1,4 +1,4 @@
-"""The verbs that remove Instances: by retention, or by name."""
+"""The verbs that remove Instances: all whose retention is over, or given ones."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def purge(type: str | None = None, by: str = "") -> int:
-    """Remove terminal Instances that are older than their Type's retention; returns how many."""
+    """Remove terminal Instances whose Type's retention is over; return their number."""
     check_by(by)
     removed = 0
     while count := get_store().purge(type=type, limit=CHUNK, who=by):
@@ -33,10 +33,10 @@ def purge(type: str | None = None, by: str = "") -> int:
 def delete(*instances: InstanceLike, by: str = "", cancel: bool = False, wait: float = 0.0) -> int:
     """Remove terminal Instances, with inputs, response, files and log (RFC 14).
 
-    Returns how many. That it was done stays in the log of their Type. Raises
-    IllegalTransition, with nothing removed, if one is live, or a node of a graph. With
-    ``cancel`` live ones are cancelled first: what waits is removed at once; what a daemon holds
-    only if it ends within ``wait`` seconds, and else stays, cancelled, to be removed later.
+    Returns their number. The log of their Type records the removal. Raises IllegalTransition,
+    with nothing removed, if one is live or is a node of a graph. With ``cancel``, live Instances
+    are cancelled first. Waiting ones are then removed at once; a claimed one is removed only if it
+    ends within ``wait`` seconds, and otherwise stays, cancelled, to be removed later.
     """
     instances = meant(instances, by)
     refresh(instances)
@@ -57,7 +57,7 @@ def delete(*instances: InstanceLike, by: str = "", cancel: bool = False, wait: f
 
 
 def _refuse_nodes(keys: Sequence[int]) -> None:
-    """Raise IllegalTransition if one is a node: the others of its graph may want its result."""
+    """Raise IllegalTransition if one is a node: other nodes of its graph may need its result."""
     nodes = Node.objects.using(settings.DATABASE).select_related("instance", "graph")
     node = nodes.filter(pk__in=keys, graph__isnull=False).first()
     if node is not None:
@@ -69,7 +69,7 @@ def _refuse_nodes(keys: Sequence[int]) -> None:
 
 
 def _end(instances: list[Instance], by: str, wait: float) -> None:
-    """Cancel live Instances, and wait so many seconds for those that a daemon holds."""
+    """Cancel live Instances, and wait up to ``wait`` seconds for the claimed ones to end."""
     if not instances:
         return
     try:

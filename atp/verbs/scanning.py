@@ -1,4 +1,4 @@
-"""Scanning: the search for what should never be (ATF)."""
+"""Scan the queue for inconsistent states, which should never occur (ATF)."""
 
 from datetime import datetime
 
@@ -7,10 +7,10 @@ from ..store.findings import NOWHERE, Cursor, Finding
 
 
 def scan(*, repair: bool = True, by: str = "") -> list[Finding]:
-    """Look at the whole queue for what should never be, and return the list of Findings.
+    """Scan the whole queue for inconsistent states; return a list of Findings.
 
-    What is safe to mend is mended, unless ``repair`` is off. It takes the
-    longer the more Instances there are; daemons do the same a part at a time.
+    Findings that can be repaired safely are repaired, unless ``repair`` is False. The time grows
+    with the number of Instances; daemons run the same scan in portions.
     """
     found: dict[tuple[object, ...], Finding] = {}
     cursor = None
@@ -22,8 +22,8 @@ def scan(*, repair: bool = True, by: str = "") -> list[Finding]:
 
 
 def suspicions(*, now: datetime | None = None) -> list[Finding]:
-    """Return the Findings that indexes tell at once, with nothing mended.
+    """Return the Findings that indexes show quickly; nothing is repaired.
 
-    ``now`` is the database's time, if that is known.
+    ``now`` is the database's time, if the caller knows it.
     """
     return list(get_store().scan(NOWHERE, repair=False, now=now).findings)

@@ -1,4 +1,4 @@
-"""The schedules that this process declares, and their parameters, checked."""
+"""The schedules that this process declares, and the check of their parameters."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ MOST_MISSED = 10_000
 LONGEST = timedelta(days=3650)
 # The longest identifier leaves room for the slot in the identifiers of Instances.
 LONGEST_IDENTIFIER = 170
-# The argument that is given the slot, if a handler has it.
+# The name of the argument that receives the slot, if the handler has this argument.
 SLOT = "slot"
 _CHOICES = {"missed": Missed, "overlap": Overlap}
 _LENGTHS = ("window", "late_after", "jitter")
@@ -52,7 +52,7 @@ class Schedules:
         return identifier in self._specs
 
     def add(self, spec: ScheduleSpec, task_type: TaskType) -> None:
-        """Add a schedule. Raises InvalidSchedule if another of a different Type has its name."""
+        """Add a schedule. Raises InvalidSchedule if one of another Type has its identifier."""
         other = self._specs.get(spec.identifier)
         if other is not None and other[1].handler_path != task_type.handler_path:
             raise InvalidSchedule(
@@ -62,7 +62,7 @@ class Schedules:
         self._specs[spec.identifier] = spec, task_type
 
     def remove(self, identifier: str) -> None:
-        """Forget a schedule; no error if there is none."""
+        """Remove a schedule; no error if there is none."""
         self._specs.pop(identifier, None)
 
 
@@ -86,7 +86,10 @@ def spec_of(
     priority: int | None = None,
     collection: str | None = None,
 ) -> ScheduleSpec:
-    """Return a schedule that has been checked. Raises InvalidSchedule, or InvalidInputs."""
+    """Check the parameters of a schedule; return a ScheduleSpec.
+
+    Raises InvalidSchedule, or InvalidInputs.
+    """
     _check_identifier(identifier)
     _ = timing(cron, every, timezone)  # raises InvalidSchedule
     lengths = {"window": window, "late_after": late_after, "jitter": jitter}
@@ -132,7 +135,7 @@ def spec_of(
 
 
 def changes_of(changes: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the changes of a schedule's parameters; cron takes the place of every, and back."""
+    """Return the changes of a schedule; a given cron clears every, a given every clears cron."""
     found = dict(changes)
     if found.get("cron") and found.get("every") is None:
         found["every"] = None
@@ -142,7 +145,7 @@ def changes_of(changes: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def given_of(row: Schedule) -> dict[str, Any]:
-    """Return a schedule as the parameters of :func:`spec_of`."""
+    """Return the row of a schedule as keyword arguments for :func:`spec_of`."""
     names = ("every", "timezone", "missed", "most", "overlap", "priority", "collection", *_LENGTHS)
     inputs = codec.decode(Payload(row.format, row.data))
     return {name: getattr(row, name) for name in names} | {
@@ -154,7 +157,7 @@ def given_of(row: Schedule) -> dict[str, Any]:
 def timing(
     cron: str | None = None, every: timedelta | float | None = None, timezone: str | None = None
 ) -> Timing:
-    """Return the times at which a schedule would run. Raises InvalidSchedule."""
+    """Return the Timing of a schedule with these parameters. Raises InvalidSchedule."""
     if (cron is None) == (every is None):
         raise InvalidSchedule("A schedule has either cron or every.", parameter="cron")
     zone = project.TIME_ZONE if timezone is None else timezone
@@ -165,7 +168,7 @@ def timing(
 
 @contextmanager
 def naming(parameter: str) -> Iterator[None]:
-    """Turn InvalidOption into InvalidSchedule of this parameter."""
+    """Turn an InvalidOption into an InvalidSchedule that names this parameter."""
     try:
         yield
     except InvalidOption as wrong:
@@ -209,7 +212,7 @@ def _options(task_type: TaskType, priority: int | None, collection: str | None) 
 
 
 def _payload(task_type: TaskType, inputs: dict[str, Any]) -> tuple[Payload, bool]:
-    """Return the inputs as they are stored, and whether the handler is given the slot."""
+    """Return the inputs as they are stored, and whether the handler takes the slot."""
     parameters = inspect.signature(task_type.handler).parameters
     takes_slot = SLOT in parameters and SLOT not in inputs
     if not takes_slot:

@@ -1,4 +1,4 @@
-"""The verbs of schedules: making and editing, pausing, running now, backfilling."""
+"""The verbs of schedules: create, change, pause, run now, backfill, delete."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ MOST_BACKFILLED = 10_000
 
 
 def create_schedule(identifier: str, type: str, *, by: str = "", **given: Any) -> Schedule:
-    """Make a schedule of a Type that this process declares.
+    """Create a schedule of a Type that this process declares.
 
     ``given`` are the parameters of :func:`atp.schedule`. Raises InvalidSchedule, InvalidInputs,
-    UnknownType, or ScheduleChanged if there is one of this identifier.
+    UnknownType, or ScheduleChanged if a schedule with this identifier exists.
     """
     check_by(by)
     task_type = declared_type(str(type))
@@ -46,10 +46,10 @@ def create_schedule(identifier: str, type: str, *, by: str = "", **given: Any) -
 def change_schedule(
     identifier: str, *, expected: int | None = None, by: str = "", **changes: Any
 ) -> Schedule:
-    """Edit a schedule; what is not given stays as it is. The edit outlives deploys.
+    """Change the given parameters of a schedule; the change outlives deploys.
 
-    ``expected`` is the revision that it has to be at. Raises what :func:`create_schedule`
-    does, UnknownSchedule, or ScheduleChanged.
+    ``expected`` is the revision that the schedule must have. Raises what :func:`create_schedule`
+    raises, UnknownSchedule, or ScheduleChanged.
     """
     check_by(by)
     row = get_schedule(identifier)
@@ -62,14 +62,17 @@ def change_schedule(
 
 
 def _check_contract(task_type: TaskType, spec: ScheduleSpec, given: Mapping[str, Any]) -> None:
-    """Check inputs that are given against the contract of their Type. Raises InvalidInputs."""
+    """Check the given inputs against the contract of their Type. Raises InvalidInputs."""
     if "inputs" in given:
         slot = {SLOT: datetime(2000, 1, 1, tzinfo=UTC)} if spec.takes_slot else {}
         contracts.require(task_type, (), {**(given["inputs"] or {}), **slot})
 
 
 def leave_schedule(identifier: str, *, by: str = "") -> Schedule:
-    """Let a schedule be as the code says, from the next registration on."""
+    """Undo what operators have changed: from the next registration on, the code's parameters hold.
+
+    If this process declares the schedule, it is registered at once.
+    """
     check_by(by)
     row = get_store().schedules.leave(identifier, who=by)
     if identifier in declared:
@@ -85,7 +88,7 @@ def pause_schedule(
     until: datetime | timedelta | None = None,
     by: str = "",
 ) -> Schedule:
-    """Decide the slots of a schedule as PAUSED, until it is resumed or ``until``."""
+    """Pause a schedule, until ``until`` or its resumption; its slots are recorded as PAUSED."""
     check_by(by)
     store = get_store()
     with naming("reason"):
@@ -98,13 +101,13 @@ def pause_schedule(
 
 
 def resume_schedule(identifier: str, *, by: str = "") -> Schedule:
-    """Let a paused schedule go on with its first slot after now."""
+    """Resume a paused schedule, from its first slot after now."""
     check_by(by)
     return get_store().schedules.resume(identifier, who=by)
 
 
 def run_schedule(identifier: str, *, by: str = "") -> Instance:
-    """Enqueue an Instance of a schedule now, beside its slots; returns it."""
+    """Enqueue an Instance of a schedule now, in addition to its slots; return the Instance."""
     check_by(by)
     return get_store().schedules.run(identifier, who=by)
 
@@ -116,10 +119,10 @@ def backfill_schedule(
     *,
     by: str = "",
 ) -> Planned:
-    """Enqueue the Instances of past slots from ``start`` to ``end``, both included.
+    """Enqueue Instances for the past slots from ``start`` to ``end``, both included.
 
-    ``end`` is now if it is not given. Slots that were run are left out. Raises InvalidSchedule
-    if there are more than 10,000.
+    ``end`` defaults to now. Slots that have run already are left out. Raises InvalidSchedule
+    if there are more than 10,000 slots.
     """
     check_by(by)
     row, now = get_schedule(identifier), get_store().now()
@@ -148,7 +151,7 @@ def _passed(name: str, given: datetime | timedelta, now: datetime) -> datetime:
 def delete_schedule(identifier: str, *, by: str = "") -> None:
     """Remove a schedule and the record of its slots; its Instances stay.
 
-    Raises InvalidSchedule if code declares it: registration would bring it back.
+    Raises IllegalSchedule if code declares it, because registration would create it again.
     """
     check_by(by)
     row = get_schedule(identifier)
@@ -158,18 +161,21 @@ def delete_schedule(identifier: str, *, by: str = "") -> None:
 
 
 def retire_schedules(*, by: str = "") -> list[str]:
-    """Plan no more slots of what this process does not declare, and code had; returns these."""
+    """Retire schedules that code once declared and this process does not; return their identifiers.
+
+    A retired schedule gets no new slots.
+    """
     check_by(by)
     return get_store().schedules.retire({spec.identifier for spec in declared}, who=by)
 
 
 def schedules() -> list[Schedule]:
-    """Return all schedules, by identifier."""
+    """Return all schedules, sorted by identifier."""
     return list(Schedule.objects.using(settings.DATABASE).select_related("type"))
 
 
 def get_schedule(identifier: str) -> Schedule:
-    """Return the schedule. Raises UnknownSchedule, with the closest that there is."""
+    """Return the schedule. Raises UnknownSchedule, which suggests the closest identifier."""
     rows = Schedule.objects.using(settings.DATABASE).select_related("type")
     found = rows.filter(identifier=identifier).first() if is_identifier(identifier) else None
     if found is None:
@@ -180,6 +186,6 @@ def get_schedule(identifier: str) -> Schedule:
 
 
 def slots(identifier: str, *, limit: int = 200) -> list[Slot]:
-    """Return the last Slots of a schedule, the newest first."""
+    """Return the latest ``limit`` Slots of a schedule, newest first."""
     rows = Slot.objects.using(settings.DATABASE).filter(schedule=get_schedule(identifier))
     return list(rows.order_by("-at")[:limit])

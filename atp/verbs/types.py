@@ -1,4 +1,4 @@
-"""Types, looked up by their identifier: in the database, and in this process."""
+"""Look up Types by identifier: in the database, and among those that this process declares."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from .registry import is_identifier, registry
 if TYPE_CHECKING:
     from ..authoring.task_type import TaskType
 
-    # A Type, or what names it.
+    # A Type as a row, as it is declared, or by its identifier.
     TypeLike: TypeAlias = str | Type | TaskType
 
 
 def get_type(identifier: str) -> Type:
-    """Return the registered Type. Raises UnknownType, with the closest that there is."""
+    """Return the registered Type. Raises UnknownType, which suggests the closest identifier."""
     types = Type.objects.using(settings.DATABASE)
-    # What can be no identifier may be text that the database does not take.
+    # An invalid identifier is not looked up: the database may not accept its text.
     found = types.filter(identifier=identifier).first() if is_identifier(identifier) else None
     if found is None:
         known = types.values_list("identifier", flat=True)
@@ -29,9 +29,9 @@ def get_type(identifier: str) -> Type:
 
 
 def declared(identifier: str) -> TaskType:
-    """Return the Type as this process declares it: only its handler says which inputs fit.
+    """Return the Type as this process declares it, with its handler.
 
-    Raises UnregisteredHandler if only the database knows it, UnknownType if nobody does.
+    Raises UnregisteredHandler if only the database has the Type, UnknownType if nothing has it.
     """
     if identifier in registry or not is_identifier(identifier):
         return registry.get(identifier)
@@ -41,7 +41,10 @@ def declared(identifier: str) -> TaskType:
 
 
 def types_without_retention(identifier: str | None = None) -> list[str]:
-    """Return the identifiers of the Types that keep what has ended for ever; or of this one."""
+    """Return the identifiers of the Types whose ended Instances are kept for ever.
+
+    With ``identifier``, look only at this Type.
+    """
     types = Type.objects.using(settings.DATABASE).filter(retention__isnull=True)
     types = types if identifier is None else types.filter(identifier=identifier)
     return list(types.values_list("identifier", flat=True))

@@ -1,1 +1,1 @@
-"""The pages: what operators see of the queue in a browser, and do with it."""
+"""The pages: operators watch and steer the queue in a browser."""

@@ -31,21 +31,21 @@ _MENU = (
     ("atp:downstreams", "Downstreams", permissions.VIEW_DOWNSTREAM),
     ("atp:daemons", "Daemons", permissions.VIEW_DAEMON),
 )
-# Statuses after which it is no use that a part of a page asks again.
+# Statuses after which a live part of a page need not ask again.
 _GONE = (400, 403, 404)
 
 
 @method_decorator(csrf_protect, name="dispatch")
 class Page(AccessMixin, View):
-    """A page for whoever is logged in and has its ``permissions``.
+    """The base of a page. The user must be logged in and have its ``permissions``.
 
-    What a verb raises becomes a page that says what is wrong. A request from
-    htmx, which comes for the live part of a page, gets just that.
+    An exception of a verb becomes a page with the problem. A request from htmx gets
+    only the live part of the page.
     """
 
     permissions = ()
     template_name = None
-    # Names that may stand in the query string, and in a form; others are refused.
+    # The names that the query string and a form may have; others are refused.
     parameters = ()
     fields = ()
     http_method_names = ("get", "head", "post", "options")
@@ -64,14 +64,14 @@ class Page(AccessMixin, View):
         return _guarded(answer)
 
     def check_permissions(self, *names):
-        """Raises PermissionDenied, which names those that are lacking."""
+        """Raise PermissionDenied, with the missing permissions, if the user lacks any of these."""
         lacking = permissions.lacking(self.request.user, names)
         if lacking:
             raise PermissionDenied(permissions.refusal(lacking))
 
     @staticmethod
     def check_names(data, known, what):
-        """Raises BadRequest for a name that the page does not have, or that is there twice."""
+        """Raise BadRequest for a name that the page does not have, or that is given twice."""
         for name, values in data.lists():
             if name not in known:
                 hint = did_you_mean(name, known)
@@ -80,11 +80,11 @@ class Page(AccessMixin, View):
                 raise BadRequest(f"The {what} {name!r} is given more than once.")
 
     def may(self, *names):
-        """Whether the user has all of these permissions."""
+        """Return whether the user has all of these permissions."""
         return not permissions.lacking(self.request.user, names)
 
     def show(self, *, status=200, template=None, **context):
-        """Answer with the page, or with its live part if that is what was asked for."""
+        """Answer with the page, or only with its live part if htmx asks for it."""
         context |= {
             "menu": list(self._menu()),
             "username": self.request.user.get_username(),
@@ -97,7 +97,7 @@ class Page(AccessMixin, View):
         return self._rendered(template or self.template_name, context, status)
 
     def _menu(self):
-        """Yield the address of each page of the menu, whether this is below it, and its name."""
+        """Yield the entries of the menu: address, whether it is the current one, and text."""
         overview = reverse("atp:overview")
         for view, text, name in _MENU:
             if self.may(name):
@@ -118,7 +118,7 @@ class Page(AccessMixin, View):
         return answer
 
     def page_to_return_to(self):
-        """Return the address to lead to after a login."""
+        """Return the address of the page to show after a login."""
         return self.request.path
 
     def _rendered(self, template, context, status):
@@ -127,7 +127,7 @@ class Page(AccessMixin, View):
             "base": "atp/live.html" if self.request.htmx else "atp/base.html",
         }
         text = render_to_string(template, context, self.request)
-        # JSON may hold halves of characters, which no page can.
+        # JSON may hold lone surrogates, which UTF-8 cannot encode.
         return HttpResponse(text.encode(errors="backslashreplace"), status=status)
 
     def _failed(self, error):
@@ -135,11 +135,11 @@ class Page(AccessMixin, View):
         if problem is None:
             raise error
         if self.request.htmx:
-            # Where it cannot come back the page says why; else what is there stays, and asks again.
+            # If asking again is no use, reload the page, which says why. Else the old part stays.
             headers = {"HX-Refresh": "true"} if problem.status in _GONE else {}
             return HttpResponse(status=problem.status, headers=headers)
         if problem.status == 503:
-            # Who is asking cannot be told without the database either.
+            # Without the database the user is not known either.
             return self._rendered("atp/problem.html", {"problem": problem}, problem.status)
         return self.show(
             status=problem.status,
@@ -149,7 +149,7 @@ class Page(AccessMixin, View):
         )
 
     def _instance_concerned(self):
-        """The uuid of the Instance that a page below its own is about, if there is one."""
+        """Return the uuid of the Instance whose subpage this is, None if this is no such page."""
         uuid = self.kwargs.get("uuid")
         if uuid is None or not self.may(permissions.VIEW_INSTANCE):
             return None
@@ -163,16 +163,16 @@ class Page(AccessMixin, View):
 
     def _to_login(self):
         if self.request.htmx:
-            # A login form has no place inside a page: load that anew.
+            # A login form does not fit into a part of a page: reload the page.
             return HttpResponse(status=401, headers={"HX-Refresh": "true"})
         if self.request.method in ("GET", "HEAD"):
             return self.handle_no_permission()
-        # What was to be done is not done by logging in.
+        # The login does not repeat a POST: lead to the page that has the form.
         return redirect_to_login(self.page_to_return_to())
 
 
 def _logout_url():
-    """Return the project's address to log out, by Django's own names; None if it has none."""
+    """Return the URL named "logout" or "admin:logout"; None if the project has neither."""
     for name in ("logout", "admin:logout"):
         try:
             return reverse(name)
@@ -182,7 +182,7 @@ def _logout_url():
 
 
 def _guarded(answer):
-    """Add the headers, unless a view has set its own."""
+    """Add the security headers that the view has not set itself."""
     answer.headers.setdefault("Content-Security-Policy", policy())
     answer.headers.setdefault("X-Content-Type-Options", "nosniff")
     answer.headers.setdefault("Referrer-Policy", "same-origin")

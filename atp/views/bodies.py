@@ -1,4 +1,4 @@
-"""Inputs and responses as a page shows them: as text, or as a picture; never as HTML (G14)."""
+"""Inputs and responses on a page: as text or as a picture, never as HTML (G14)."""
 
 from dataclasses import dataclass
 
@@ -24,7 +24,7 @@ class ShownFile:
 
 @dataclass(frozen=True, kw_only=True)
 class Shown:
-    """A body: ``text`` if it is text, cut if ``is_cut``, or a picture, or neither."""
+    """A body on a page: a text, which may be cut; a picture; or only its type and size."""
 
     content_type: str = ""
     size: int = 0
@@ -35,7 +35,7 @@ class Shown:
 
 
 def shown_inputs(inputs):
-    """Return the part of Inputs that a page shows; a pickle is never opened."""
+    """Return Inputs as a page shows them; a pickle is never opened."""
     if inputs is None:
         return None
     if inputs.format != codec.JSON:
@@ -45,7 +45,7 @@ def shown_inputs(inputs):
 
 
 def shown_response(response):
-    """Return the part of a Response that a page shows; None if it has no output and no file."""
+    """Return a Response as a page shows it; None if it has no output and no file."""
     if response is None or not (response.content_type or response.files):
         return None
     text = _text(response)
@@ -60,7 +60,7 @@ def shown_response(response):
 
 
 def _text(response):
-    """The output as text; None if it is not text, or in a file."""
+    """Return the output as text; None if it is not text, or is stored in a file."""
     kind = raw.media_type(response.content_type)
     if response.data is None or not (
         kind in ("application/json", "image/svg+xml") or kind.startswith("text/")

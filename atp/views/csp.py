@@ -11,7 +11,7 @@ _POLICY = (
 
 
 def policy():
-    """Return the policy; static files may come from a server of their own."""
+    """Return the policy, which allows the server of the static files too."""
     parts = urlsplit(static("atp/atp.css"))
     origin = f" {parts.scheme or 'https'}://{parts.netloc}" if parts.netloc else ""
     return _POLICY.format(static=f"'self'{origin}")

@@ -1,4 +1,4 @@
-"""The daemons: how they are, and what each of their workers is doing."""
+"""The pages of the daemons: their condition, and the work of each of their workers."""
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -15,17 +15,18 @@ from ..web import permissions
 from ..words.orders import ORDERS
 from .base import Page
 
-# Rows of the log, and Instances in hand, on a daemon's own page.
+# The most log records, and the most Instances that it holds, on a daemon's own page.
 SHOWN = 100
-# For so long daemons that have left are listed.
+# The time for which a daemon that has left is listed.
 A_DAY = timedelta(days=1)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Worker:
-    """A worker as the last renewal told; ``since`` is when it began, or None while idle.
+    """A worker, as its daemon reported it at the last renewal.
 
-    ``has_ended`` says that the Instance which it was at then is not the daemon's any more.
+    ``since`` is when its attempt started, None if it was idle. ``has_ended`` tells that the
+    daemon has ceased to hold the Instance since then.
     """
 
     number: int
@@ -39,7 +40,7 @@ class Worker:
 
 @dataclass(frozen=True, kw_only=True)
 class DaemonRow:
-    """A Daemon with how it is at the time."""
+    """A daemon with its condition at a time: alive, late or lost."""
 
     daemon: Daemon
     condition: str
@@ -48,14 +49,14 @@ class DaemonRow:
 
     @property
     def verbs(self):
-        """The verbs that make a difference to it; none if it is lost."""
+        """The verbs that the daemon allows now; none if it is lost."""
         if self.condition == overview.LOST:
             return []
         return [verb for verb in VERBS[DAEMON].values() if verb.is_allowed(self.daemon)]
 
     @property
     def told(self):
-        """The order that it has not obeyed yet, in words; None if there is none."""
+        """The label of the order that the daemon has not obeyed yet; None if there is none."""
         aim = self.daemon.aim
         if aim == self.daemon.mode:
             return None
@@ -74,7 +75,7 @@ class DaemonRow:
 
 
 def daemon_row(daemon, now, held):
-    """A daemon; ``held`` are pairs of what daemons hold: the daemon's key, the Instance's uuid."""
+    """Return the row of a daemon. ``held`` are pairs: a daemon's key, the uuid that it holds."""
     document = documents.daemon(daemon, now)
     return DaemonRow(
         daemon=daemon,
@@ -85,14 +86,14 @@ def daemon_row(daemon, now, held):
 
 
 def daemon_rows(now):
-    """All daemons, those longest running first."""
+    """Return the rows of all daemons, those longest running first."""
     daemons = overview.daemons()
     held = _held_by(daemons)
     return [daemon_row(daemon, now, held) for daemon in daemons]
 
 
 def gone(now, rows):
-    """The daemons that have left within a day, but for those that are back."""
+    """Return the daemons that have left within a day, without those that are back."""
     names = {str(row.daemon) for row in rows}
     return [each for each in overview.gone(since=now - A_DAY) if each.name not in names]
 
@@ -123,7 +124,7 @@ def _time(text):
 
 
 def _read(kind, text):
-    """Return the time that a daemon wrote as text; None if it is missing or cannot be read."""
+    """Return ``kind(text)``, a time or uuid; None if the text is missing or cannot be read."""
     try:
         return kind(text)
     except (TypeError, ValueError, AttributeError):

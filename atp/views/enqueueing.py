@@ -1,4 +1,4 @@
-"""Enqueueing from a page: a form for each Type that this process declares."""
+"""The page to enqueue an Instance: a form for each Type that this process declares."""
 
 import contextlib
 import inspect
@@ -69,7 +69,7 @@ class EnqueueForm(forms.Form):
     max_retries = KindField(RETRIES, label="Retries", help_text="empty: those of the Type")
 
     def clean_inputs(self):
-        """Return ``(args, kwargs)``."""
+        """Parse the inputs and return ``(args, kwargs)``."""
         try:
             return binding.arguments(
                 tagged_json.from_plain(tagged_json.parse(self.cleaned_data["inputs"]))
@@ -80,11 +80,11 @@ class EnqueueForm(forms.Form):
             raise forms.ValidationError(str(error)) from None
 
     def options(self, now):
-        """Return what was given of the options of an enqueue."""
+        """Return the options of the enqueue that are filled in."""
         given = {name: self.cleaned_data[name] for name in _OPTIONS}
         given = {name: value for name, value in given.items() if value not in (None, "")}
         if "collection" in self.data:
-            # The form begins with the Type's own: without it there is to be none.
+            # The form starts with the Type's collection: if emptied, it means no collection.
             given["collection"] = self.cleaned_data["collection"]
         if isinstance(given.get("start_before"), timedelta):
             given["start_before"] = now() + given["start_before"]
@@ -161,12 +161,12 @@ class EnqueuePage(Page):
 
 
 def _told(path, text):
-    """Return what is wrong at a path of the inputs in words."""
+    """Return the sentence about an error in the inputs, after its path if it has one."""
     return f"{path}: {text}" if path else text
 
 
 def _delay(timeout):
-    """Return a time-out as the form takes it, in whole seconds."""
+    """Return a time-out as the text of its form field, in whole seconds."""
     return None if timeout is None else f"{math.ceil(timeout.total_seconds())}s"
 
 
@@ -179,7 +179,7 @@ def _stored(instance):
 
 
 def sketch(signature):
-    """Return the arguments that have a default, each with that."""
+    """Return the parameters that have a default which JSON can hold, with these defaults."""
     sketch = {}
     for name, parameter in signature.parameters.items():
         if parameter.default is not parameter.empty:

@@ -1,4 +1,4 @@
-"""The failures: the error groups, and one of them with its dead letters."""
+"""The pages of the error groups: a list, and a single group with its dead letters."""
 
 from django.urls import reverse
 
@@ -17,7 +17,7 @@ from .instances import query_without_page
 from .verbs import VerbPage
 
 PAGE_SIZE = 25
-# The verbs that have a plan, which is shown before they are done.
+# The verbs whose page shows a plan before they are performed.
 _PLANNED = {"redrive": queue.redrive_matching, "delete": queue.delete_matching}
 
 
@@ -43,7 +43,7 @@ class FailuresPage(Page):
 
 
 class FailurePage(Page):
-    """One error group, and its dead letters, a page at a time."""
+    """The page of an error group, with its dead letters, PAGE_SIZE at a time."""
 
     permissions = (permissions.VIEW_ERROR,)
     template_name = "atp/failure.html"

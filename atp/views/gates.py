@@ -1,4 +1,4 @@
-"""Gates: a form that shows how one is, and sets it if it still is so."""
+"""The page of a gate: a form that sets it, unless it has changed since the form was shown."""
 
 from datetime import datetime
 
@@ -13,7 +13,7 @@ from ..web.forms import field_of
 from ..words import sentences
 from .scopes import ScopePage, hidden_fields
 
-# More that wait are not counted.
+# The most waiting Instances that are counted.
 COUNTED = 10_000
 
 
@@ -27,7 +27,7 @@ class GateForm(forms.Form):
         ],
     )
     reason, until = map(field_of, VERBS[SCOPE]["hold"].parameters[:2])
-    # How the gate was when the form was shown: open, or since when it has been as it is.
+    # The gate when the form was shown: "open", or its ``since``.
     expected = forms.CharField(required=False, widget=forms.HiddenInput)
     sure = forms.CharField(required=False, widget=forms.HiddenInput)
 
@@ -38,7 +38,7 @@ class GateForm(forms.Form):
         except ValueError:
             self.add_error(None, "The form has been changed on its way.")
         if given.get("mode") == "open":
-            # What the form showed of the gate that is opened is not said of its opening.
+            # ``until`` and ``reason`` are those of the shut gate, unless the user changed them.
             if "until" in self.changed_data and given.get("until"):
                 self.add_error("until", "A gate that is opened does not open by itself.")
             given.pop("until", None)
@@ -48,9 +48,9 @@ class GateForm(forms.Form):
 
 
 class GatePage(ScopePage):
-    """The gate of a Type or of a lane of it; without a Type that over everything.
+    """The page of the gate of a Type, of a lane, or over everything if no Type is given.
 
-    To drop it asks once more, and says how many wait there.
+    Before a drop it asks for confirmation, with the number of waiting Instances.
     """
 
     title = "Gate"
@@ -62,7 +62,7 @@ class GatePage(ScopePage):
     def form_after(self, error, form, scope):
         if not isinstance(error, GateChanged):
             return form
-        # Who sends it once more has seen how the gate is now.
+        # Show the form with the gate as it is now, so that the user can send it again.
         data = form.data.copy()
         data["expected"] = _initial(error.gate)["expected"]
         data.pop("sure", None)
@@ -103,7 +103,7 @@ class GatePage(ScopePage):
 
 
 def _gate(scope):
-    """The Gate of a scope, None if it is open."""
+    """Return the Gate of a scope, None if it is open."""
     return next((gate for gate in queue.gates() if sentences.is_of(gate, *scope)), None)
 
 

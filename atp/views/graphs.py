@@ -1,4 +1,4 @@
-"""The graphs: the list of them, one with its picture, and its nodes."""
+"""The pages of graphs: a list, a single graph with its picture, and its nodes."""
 
 from collections import defaultdict
 
@@ -19,10 +19,10 @@ from .base import Page
 from .instances import query_without_page
 
 PAGE_SIZE, NODES = 25, 50
-# Seconds until a picture refreshes itself, by its number of nodes: the larger, the rarer.
+# Pairs: up to so many nodes, a picture refreshes itself every so many seconds.
 _REFRESHED = ((500, 2), (5_000, 5))
 _RARELY = 15
-# The order of the nodes below a picture: what needs somebody, what is at work, what waits.
+# The order of the nodes below a picture: failed, at work, waiting, finished.
 _FIRST = (*(State.FAILED, State.RUNNING, State.PAUSED, State.SCHEDULED), State.ACCEPTED)
 
 
@@ -70,7 +70,7 @@ class GraphPage(Page):
         )
 
     def _drawn(self, graph, vertices, links):
-        """Return the picture with the address of each box, and the first nodes as a list."""
+        """Return the context: the picture, the address of each box, and the first nodes."""
         drawing = drawn(vertices, links)
         first = sorted(vertices, key=lambda vertex: _rank(vertex.state))[:NODES]
         waiting = {vertex.key for vertex in first if vertex.waits}
@@ -82,7 +82,7 @@ class GraphPage(Page):
         }
 
     def _address(self, graph, box):
-        """The page of a node's Instance, or the list of the nodes of a box."""
+        """Return the address of a box: the Instance of its node, or the list of its nodes."""
         if box.vertex is None:
             query = f"?{urlencode({'type': box.type})}" if box.type else ""
             return reverse("atp:nodes", args=[graph.uuid]) + query
@@ -100,7 +100,7 @@ def _rank(state):
 
 
 def _told(first, waiting, vertices, links):
-    """Give the nodes of a list, each with a sentence about what it waits for, if it does."""
+    """Yield each node with a sentence about the nodes that it waits for, "" if it does not."""
     of = {vertex.key: vertex for vertex in vertices}
     names = defaultdict(list)
     for link in links:
@@ -117,7 +117,7 @@ def _satisfies(upstream, link):
 
 
 class NodesPage(Page):
-    """The nodes of a graph in the order of their Instances, a page at a time."""
+    """The page of a graph's nodes, in the order of their Instances, NODES at a time."""
 
     permissions = (permissions.VIEW_GRAPH,)
     template_name = "atp/nodes.html"
@@ -141,7 +141,7 @@ class NodesPage(Page):
 
 
 class MermaidText(Page):
-    """The picture as text for Mermaid."""
+    """The download of a graph's picture as text for Mermaid."""
 
     permissions = (permissions.VIEW_GRAPH,)
 

@@ -1,4 +1,4 @@
-"""Instances: the list of them, and all about one."""
+"""The pages of Instances: a list, a single one, its log, its response and its files."""
 
 from django.core.exceptions import BadRequest
 
@@ -21,15 +21,15 @@ from .base import Page
 from .bodies import shown_inputs, shown_response
 
 PAGE_SIZE = 50
-# Records of the log on an Instance's own page, and on a page of its log.
+# Log records on an Instance's own page, and on a page of its log.
 LOG_SHOWN = 50
 LOG_PAGE_SIZE = 200
 # Steps on an Instance's own page; the API lists all.
 STEPS_SHOWN = 50
-# After these the message of the last transition says what was wrong with the last attempt.
+# The message of these events says why the last attempt ended badly.
 _ENDED_BADLY = (Event.FAIL, Event.RETRY, Event.EXPIRE)
 NEWEST_FIRST = ("-id",)
-# Of a page of the log.
+# The orders of a page of the log.
 _ORDERS = {"oldest": ("id",), "newest": NEWEST_FIRST}
 
 
@@ -57,7 +57,7 @@ class InstancesPage(Page):
 
 
 def _add_due_times(instances):
-    """Give each that waits its due time, as ``due``."""
+    """Set ``due`` of each Instance: its due time if it waits, else None."""
     waiting = Task.objects.using(settings.DATABASE).waiting()
     tasks = waiting.in_bulk([row.pk for row in instances if row.state == State.ACCEPTED])
     for row in instances:
@@ -65,14 +65,14 @@ def _add_due_times(instances):
 
 
 def _add_causes(instances, now):
-    """Give each that is live the short cause for which it does not run, as ``cause``."""
+    """Set ``cause`` of each Instance: the short cause why it does not run, None if it has none."""
     found = briefs(instances, now)
     for row in instances:
         row.cause = found.get(row.pk)
 
 
 def query_without_page(request):
-    """The query string of the filters that are set, as links to other pages begin with it."""
+    """Return the query string of the filters that are set, as the beginning of links."""
     query = request.GET.copy()
     query.pop("page", None)
     for name in [name for name in query if not query[name]]:
@@ -118,7 +118,7 @@ class InstancePage(Page):
         )
 
     def _explanation(self, instance):
-        """Why it does not run, or what it does, and when it starts; nothing once it has ended."""
+        """Return the explanation and the start of a live Instance; {} if it has ended."""
         if instance.is_terminal:
             return {}
         found = explain(instance, **permissions.told_to(self.request.user))
@@ -132,25 +132,25 @@ class InstancePage(Page):
         return instance.type.identifier in registry and self.may(*needed)
 
     def _schedule(self, instance):
-        """The identifier of the schedule that has made it, for whoever may see that."""
+        """Return the identifier of the schedule that made it; None if none, or if it is hidden."""
         word, _, identifier = instance.created_by.partition(" ")
         is_link = word == "schedule" and is_identifier(identifier)
         return identifier if is_link and self.may(permissions.VIEW_SCHEDULE) else None
 
 
 def _steps(instance):
-    """Return the latest steps, with no more of their results than is shown."""
+    """Return the latest steps, with their results abbreviated."""
     latest = steps.abbreviated(queue.steps(instance).reverse(), STEPS_SHOWN + 1)
     return {"steps": latest[:STEPS_SHOWN][::-1], "are_steps_cut": len(latest) > STEPS_SHOWN}
 
 
 def _log(instance):
-    """Return the latest records of the log, the time line, and the reason of a failure."""
+    """Return the latest log records, the time line, and the failure of the last attempt."""
     latest = list(instance.log.reverse()[: LOG_SHOWN + 1])
     last = next((record for record in latest if record.event), None)
     told = last.message if last is not None and last.event in _ENDED_BADLY else ""
     if instance.reason == Reason.STALE:
-        # What it was that happened too often.
+        # Begin with the message of the last expiry: it says why the attempts were lost.
         lost = next((record.message for record in latest if record.event == Event.EXPIRE), "")
         told = f"{lost}\n{told}".strip()
     return {
@@ -162,14 +162,14 @@ def _log(instance):
 
 
 def _failure(told):
-    """The line that says what was wrong, and the traceback if there is one."""
+    """Return the headline of a failure, and its traceback, "" if it has none."""
     headline = wording.headline(told)
     rest = wording.without_own_frames(told) if told != headline else ""
     return {"headline": headline, "traceback": rest}
 
 
 def _without_repetitions(records):
-    """Give each that has the same traceback as one before it the claim of that, as ``same_as``."""
+    """Set ``same_as`` of each log record: the attempt whose traceback it repeats, or None."""
     repeated = wording.repetitions((record.message, record.attempt) for record in records)
     for record, same_as in zip(records, repeated, strict=True):
         record.same_as = same_as
@@ -198,7 +198,7 @@ class LogPage(Page):
 
 
 class ResponseBody(Page):
-    """The response as it is; see :mod:`atp.web.raw`."""
+    """The raw response; see :mod:`atp.web.raw`."""
 
     permissions = (permissions.VIEW_INSTANCE, permissions.VIEW_RESPONSE)
 
@@ -208,7 +208,7 @@ class ResponseBody(Page):
 
 
 class PublishedFile(Page):
-    """A file that the handler published, as it is."""
+    """A raw file that the handler published; see :mod:`atp.web.raw`."""
 
     permissions = (permissions.VIEW_INSTANCE, permissions.VIEW_RESPONSE)
 

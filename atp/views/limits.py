@@ -1,4 +1,4 @@
-"""Limits: a form of those of a Type, or of one of its lanes; and the downstreams."""
+"""The pages of limits, with a form for a Type or a lane, and of downstreams."""
 
 from django import forms
 
@@ -32,13 +32,13 @@ class LimitForm(form_of(_LIMIT.parameters)):
     def given(self):
         given = super().given()
         if given.get("rate"):
-            # A new rate goes with the burst that the form shows.
+            # A new rate is set together with the burst that the form shows.
             given.setdefault("burst", self.cleaned_data["burst"])
         return given
 
 
 class LimitPage(ScopePage):
-    """The limits of a Type or of a lane of it."""
+    """The page of the limits of a Type or a lane."""
 
     title = "Limits"
     fields = (
@@ -51,7 +51,7 @@ class LimitPage(ScopePage):
         form = LimitForm(data) if data is not None else LimitForm(initial=_initial(_limit(scope)))
         for name in OF_TYPES if scope[1] is not None else ():
             if not form.data.get(name):
-                del form.fields[name]  # a lane has none
+                del form.fields[name]  # a lane has no such limits
         return form
 
     def state(self, scope):
@@ -89,12 +89,12 @@ def _initial(limit):
     }
 
 
-# Records of the log on a downstream's page.
+# Log records on a downstream's page.
 LOG = 50
 
 
 class DownstreamsPage(Page):
-    """The services that handlers call, and how they are."""
+    """The page of all downstreams: the services that handlers call, with their states."""
 
     permissions = (permissions.VIEW_DOWNSTREAM,)
     template_name = "atp/downstreams.html"
@@ -104,7 +104,7 @@ class DownstreamsPage(Page):
 
 
 class DownstreamPage(Page):
-    """One of them, with the verbs and its log."""
+    """The page of a downstream, with its verbs and its log."""
 
     permissions = (permissions.VIEW_DOWNSTREAM,)
     template_name = "atp/downstream.html"

@@ -1,4 +1,4 @@
-"""The overview: what waits, runs and failed, and who works on it."""
+"""The overview page: counts of waiting, running and failed Instances, and the daemons."""
 
 from .. import queue as verbs
 from ..reports import health, overview
@@ -7,9 +7,9 @@ from ..web import permissions
 from .base import Page
 from .daemons import daemon_rows, gone
 
-# Records of the log about everything.
+# Log records about the whole queue.
 SHOWN = 3
-# More gates are folded, and so are idle Types among more than so many.
+# If there are more gates, those of Types are folded; if there are more Types, the idle ones are.
 GATES, TYPES = 3, 10
 
 
@@ -42,7 +42,7 @@ class OverviewPage(Page):
 
 
 def _by_urgency(types):
-    """Return the Types that are shown, what has failed of late or is due first; and the idle."""
+    """Return the Types to show, by recent failures and due Tasks, and the idle Types to fold."""
     rows = sorted(types, key=lambda counts: (-counts.failed_lately, -counts.due))
     if len(rows) <= TYPES:
         return rows, []

@@ -1,4 +1,4 @@
-"""The schedules: when they run, and what became of their slots."""
+"""The pages of schedules: their next runs, and the outcomes of their slots."""
 
 from datetime import UTC, datetime
 
@@ -13,7 +13,7 @@ from ..web import permissions
 from .base import Page
 from .bodies import shown_inputs
 
-# Slots in the strip and in the table, records of the log, and runs to come.
+# The most slots in the strip and in the table, log records, and next runs.
 STRIP, SLOTS, LOG, UPCOMING = 200, 50, 50, 10
 
 
@@ -61,7 +61,7 @@ class SchedulePage(Page):
 
 
 def shown_runs(runs):
-    """Return the runs of a report, with their times in their zone and in UTC as text."""
+    """Return runs with their times as text, ``local`` in the schedule's zone and ``utc``."""
     return [run | {"local": _of_zone(run["local"]), "utc": _of_utc(run["at"])} for run in runs]
 
 

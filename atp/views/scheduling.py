@@ -1,4 +1,4 @@
-"""Making schedules on a page, and the verbs on them; with their next runs while one edits."""
+"""The forms that make and change schedules, with a preview of the next runs; other verbs."""
 
 from django.conf import settings as project
 from django.contrib import messages
@@ -33,7 +33,7 @@ _TIMES = ("cron", "every", "timezone")
 
 class ScheduleForm(form_of((_IDENTIFIER, *PARAMETERS))):
     def given(self):
-        """Return what is not empty; a collection that is emptied is none."""
+        """Return the values that are not empty; an empty collection stays, and means none."""
         found = {name: self.cleaned_data[name] for name in self.fields}
         return {
             name: value
@@ -43,7 +43,7 @@ class ScheduleForm(form_of((_IDENTIFIER, *PARAMETERS))):
 
 
 class NewSchedulePage(Page):
-    """A form for a schedule of a Type that this process declares."""
+    """The page that makes a schedule of a Type that this process declares."""
 
     permissions = (permissions.VIEW_TYPE, permissions.VIEW_SCHEDULE, permissions.OPERATE)
     template_name = "atp/new_schedule.html"
@@ -125,14 +125,14 @@ class ScheduleVerbPage(VerbPage):
         return self._page(subject, form, **_previewed(form))
 
     def current(self, subject):
-        """Return what the form begins with; the inputs for those who may see them."""
+        """Return the initial values, without the inputs if the user may not see them."""
         found = super().current(subject)
         if not self.may(permissions.VIEW_INPUTS):
             found.pop("inputs", None)
         return found
 
     def given(self, form):
-        """Return what is changed, with the revision that the form has shown."""
+        """Return the changed values, with the revision that the form has shown as ``expected``."""
         given, revision = super().given(form), self.request.POST.get("expected")
         if revision is None:
             return given
@@ -159,12 +159,12 @@ class ScheduleVerbPage(VerbPage):
 
 
 def _previewed(form):
-    """Return the next runs of what a form says; what is wrong with that stands at its field."""
+    """Return the next runs under a form's values as context; add errors to the form."""
     form.is_valid()
     given = {name: form.cleaned_data.get(name) for name in _TIMES}
     changed = {name: given[name] for name in ("cron", "every") if name in form.changed_data}
     given |= changes_of(changed)
-    # What else is not filled in yet is of no concern.
+    # Ignore errors of other fields: they may not be filled in yet.
     for name in form.errors.keys() - set(_TIMES):
         del form.errors[name]
     if form.errors:

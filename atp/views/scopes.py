@@ -1,4 +1,4 @@
-"""The pages of gates and limits: the choice of a scope, and a form for it."""
+"""The base of the pages of gates and limits: the choice of a scope, and a form for it."""
 
 from django import forms
 from django.contrib import messages
@@ -15,12 +15,12 @@ from ..words import sentences
 from ..words.options import MAX_IDENTIFIER
 from .base import Page
 
-# Records of the log below a form.
+# Log records below the form.
 SHOWN = 10
 
 
 class ScopeForm(forms.Form):
-    """The whole Type, or one of its lanes."""
+    """A form that chooses a scope: the whole Type, or one of its lanes."""
 
     of = forms.ChoiceField(
         label="For",
@@ -44,14 +44,14 @@ class ScopeForm(forms.Form):
 
     @property
     def chosen(self):
-        """The collection, None if it is the whole Type."""
+        """The chosen collection, None for the whole Type."""
         return self.cleaned_data["collection"] if self.cleaned_data["of"] == "lane" else None
 
 
 class ScopePage(Page):
-    """A form that shows how a scope is, and sets it.
+    """The base of a page with a form that shows and sets the gate or the limits of a scope.
 
-    The scope stands in the query, and in hidden fields of the form.
+    The scope is in the query string, and in hidden fields of the form.
     """
 
     permissions = (permissions.VIEW_TYPE, permissions.OPERATE)
@@ -60,15 +60,15 @@ class ScopePage(Page):
     title = ""
 
     def form_of(self, scope, data=None):
-        """Return the form of a scope, a pair, as that is or with what was given."""
+        """Return the form of a scope, with ``data`` if given, else with the present settings."""
         raise NotImplementedError
 
     def perform(self, form, scope):
-        """Call the verb; returns what is told of it, or a page that asks once more."""
+        """Call the verb; return a sentence about the outcome, or a page that asks to confirm."""
         raise NotImplementedError
 
     def state(self, scope):
-        """Return the present state, in words."""
+        """Return the present gate or limits of a scope in words."""
         raise NotImplementedError
 
     def get(self, request, identifier=None):
@@ -81,7 +81,7 @@ class ScopePage(Page):
 
     def post(self, request, identifier=None):
         type = None if identifier is None else queue.get_type(identifier)
-        # The form itself says which scope; without, it is that of the query.
+        # The scope is that of the hidden fields; without them, that of the query string.
         given = request.POST if {"of", "collection"} & request.POST.keys() else request.GET
         chooser = self._chooser(type, given)
         if chooser is not None and not chooser.is_valid():
@@ -103,11 +103,11 @@ class ScopePage(Page):
         return redirect(reverse("atp:type", args=[identifier]) if identifier else "atp:overview")
 
     def form_after(self, error, form, scope):
-        """The form that is shown with what is wrong; by default the same."""
+        """Return the form to show with the error; by default the same form."""
         return form
 
     def shown(self, scope, type, *, form=None, chooser=None, **context):
-        """Answer with the page; without a scope, only with what chooses one."""
+        """Answer with the page. If the scope is None, show only the form that chooses one."""
         may_see_log = scope is not None and self.may(permissions.VIEW_LOG)
         return self.show(
             type=type,
@@ -140,7 +140,7 @@ class ScopePage(Page):
 
 
 def hidden_fields(scope):
-    """The fields of a form that say which scope it is of."""
+    """Return the hidden fields of a form that name its scope, as pairs of name and value."""
     if scope is None or scope[0] is None:
         return []
     return [("of", "type")] if scope[1] is None else [("of", "lane"), ("collection", scope[1])]

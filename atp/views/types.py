@@ -1,4 +1,4 @@
-"""The Types: their parameters, and what became of them."""
+"""The pages of Types: a list, and a single one with its parameters, gates, limits and log."""
 
 from .. import contracts, queue
 from ..conf import settings
@@ -14,7 +14,7 @@ from ..web import permissions
 from ..words import sentences
 from .base import Page
 
-# Rows of the log on a Type's own page.
+# Log records on a Type's own page.
 SHOWN = 100
 
 
@@ -39,7 +39,7 @@ class TypesPage(Page):
 
 
 def _limit(limit):
-    """A Limit in words, with its collection if it is of one."""
+    """Return a Limit in words, with its collection, None for the whole Type."""
     return {"collection": limit.collection, "words": sentences.of_limits(limit)}
 
 

@@ -1,4 +1,4 @@
-"""The verbs on pages: a button for each that needs nothing more, a form for the others."""
+"""The pages of verbs: a POST performs a verb; a GET shows its form, or asks to confirm it."""
 
 from django.contrib import messages
 from django.http import Http404
@@ -22,21 +22,21 @@ from .base import Page
 
 
 class VerbPage(Page):
-    """Perform the verb of this name by POST, and go back to its subject.
+    """The base of a verb's page: POST performs the verb, and redirects to its subject.
 
-    What needs more than a button has a page, by GET: a form of the parameters, or the
-    question whether it is meant, where it cannot be undone.
+    Some verbs need more than a button. GET shows a form of their parameters, or asks for
+    confirmation if the verb cannot be undone.
     """
 
     kind = None
     view_permission = None
 
     def find(self):
-        """Return the subject of the address. Raises ATPError."""
+        """Return the subject that the address names. Raises ATPError."""
         raise NotImplementedError
 
     def check_allowed(self, subject):
-        """Raise what the verb would raise, before its form is shown."""
+        """Raise the error of the verb, before its form is shown, if the verb is not allowed."""
 
     def setup(self, request, *args, **kwargs):
         super().setup(request, *args, **kwargs)
@@ -46,7 +46,7 @@ class VerbPage(Page):
 
     @property
     def verb(self):
-        """The verb of the address. Raises Http404."""
+        """The verb that the address names. Raises Http404."""
         found = VERBS[self.kind].get(self.kwargs["name"])
         if found is None:
             raise Http404(f"There is no verb {self.kwargs['name']!r}.")
@@ -84,15 +84,15 @@ class VerbPage(Page):
         return redirect(self.after(subject))
 
     def current(self, subject):
-        """Return what the form begins with."""
+        """Return the initial values of the form."""
         return self.verb.current(subject)
 
     def given(self, form):
-        """Return the values that the verb is called with."""
+        """Return the arguments of the verb from its form."""
         return form.given()
 
     def after(self, subject):
-        """Return the address to go to afterwards."""
+        """Return the address to redirect to after the verb."""
         return self.page_to_return_to()
 
     def _subject(self):
@@ -194,7 +194,7 @@ class GraphVerbPage(VerbPage):
 
 
 class ScopeVerbPage(VerbPage):
-    """The scope is that of the address; a lane of the Type with a collection in the query."""
+    """The page of a verb on a scope: a Type, everything, or a lane if the query names one."""
 
     kind = SCOPE
     view_permission = permissions.VIEW_TYPE

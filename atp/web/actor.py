@@ -1,4 +1,4 @@
-"""The actor and the channel, for the log."""
+"""The actor of a request, as the log names it: the user and the channel."""
 
 from ..words.options import MAX_IDENTIFIER
 

@@ -1,7 +1,7 @@
-"""Filters of lists, for pages and API: django-filter reads, the QuerySets select.
+"""Filters of lists, for pages and API. django-filter parses them, the QuerySets select.
 
-An unknown filter or value is refused instead of ignored, since a list that is
-longer than was asked for looks like an answer.
+An unknown filter or value is refused. If it were ignored, the longer list would look like
+an answer.
 """
 
 import re
@@ -20,14 +20,14 @@ from ..words.hints import did_you_mean
 from ..words.options import MAX_IDENTIFIER
 
 _UUID = re.compile(r"[0-9a-f]{8,32}")
-# As pages show it.
+# A uuid as pages show it: its first eight digits and its last four.
 _SHORT_UUID = re.compile(r"([0-9a-f]{8})(?:…|\.\.\.)([0-9a-f]{4})")
 
 
 def selected(filterset, data, rows, *, others=()):
-    """Return the filter set that ``data`` stands for; its ``qs`` are the rows that fit.
+    """Return the filter set bound to ``data``; its ``qs`` are the selected rows.
 
-    ``others`` are names in the data that are no filters. Raises InvalidSelection.
+    ``others`` are further names that ``data`` may have. Raises InvalidSelection.
     """
     names = [*filterset.base_filters, *others]
     unknown = [name for name in data if name not in names]
@@ -46,7 +46,7 @@ def selected(filterset, data, rows, *, others=()):
 
 
 def _in_their_case(filterset, data):
-    """The data with words as a form has them to choose from."""
+    """Return the data with the words of WordFilters in the case of their choices."""
     data = data.copy()
     for name, each in filterset.base_filters.items():
         if isinstance(each, WordFilter) and data.get(name):
@@ -56,7 +56,7 @@ def _in_their_case(filterset, data):
 
 
 class _TypeField(forms.ModelChoiceField):
-    """A registered Type by its identifier; a wrong one is told with the closest that there is."""
+    """A field for the identifier of a registered Type. Its error suggests the closest one."""
 
     def to_python(self, value):
         try:
@@ -69,7 +69,7 @@ class _TypeField(forms.ModelChoiceField):
 
 
 class _WordField(forms.ChoiceField):
-    """One of a few words; a wrong one is told with the closest that there is."""
+    """A field for one of a few words. Its error suggests the closest one."""
 
     def validate(self, value):
         words = [word for word, _ in self.choices if word]
@@ -81,7 +81,7 @@ class _WordField(forms.ChoiceField):
 
 
 class _UUIDField(forms.CharField):
-    """A uuid, or its first eight digits or more."""
+    """A field for a uuid, its first eight digits or more, or its short form on pages."""
 
     def clean(self, value):
         value = super().clean(value).lower()
@@ -118,7 +118,7 @@ class UUIDFilter(django_filters.Filter):
 
 
 class _FilterSet(django_filters.FilterSet):
-    """A filter set whose values go to a QuerySet verb all together, which knows the indexes."""
+    """A filter set that passes all its values to ``select`` at once, which knows the indexes."""
 
     def filter_queryset(self, queryset):
         given = {name: value for name, value in self.form.cleaned_data.items() if value}
@@ -153,7 +153,7 @@ class InstanceFilter(_FilterSet):
 
 
 class ListedFilter(InstanceFilter):
-    """The filters that only the list of the pages has."""
+    """The filters of Instances on pages: two more than in the API."""
 
     due = WordFilter(("now", "later"), label="Due")
     no_collection = WordFilter(("yes",), label="Without a collection")

@@ -9,7 +9,7 @@ from ..words.options import MAX_IDENTIFIER
 
 
 class KindField(forms.CharField):
-    """A field that a kind of :mod:`atp.words.kinds` reads. Empty is None, but for text."""
+    """A form field whose text a Kind reads. Empty means None, except for the kind Text."""
 
     def __init__(self, kind, *, required=False, help_text="", **kwargs):
         self._kind = kind
@@ -28,12 +28,12 @@ class KindField(forms.CharField):
 
 
 class KindForm(forms.Form):
-    """A form that gives only changed values: somebody may have changed the others meanwhile."""
+    """A form that gives only changed values: another user may have changed the others meanwhile."""
 
     parameters = ()
 
     def given(self):
-        """Return the values that the verb is called with."""
+        """Return the changed values, by name: the arguments of the verb."""
         found = {}
         for parameter in self.parameters:
             name = parameter.name
@@ -45,7 +45,7 @@ class KindForm(forms.Form):
 
 
 def field_of(parameter, **kwargs):
-    """Return the field of a form for a parameter of a verb."""
+    """Return the form field for a parameter of a verb."""
     return KindField(
         parameter.kind,
         required=parameter.is_required,
@@ -57,20 +57,20 @@ def field_of(parameter, **kwargs):
 
 
 def form_of(parameters):
-    """Return the class of forms for the parameters of a verb."""
+    """Return the form class for the parameters of a verb."""
     shown = tuple(parameter for parameter in parameters if parameter.in_forms)
     fields = {parameter.name: field_of(parameter) for parameter in shown}
     return type("VerbForm", (KindForm,), {**fields, "parameters": shown})
 
 
 def tell(form, error):
-    """Show what a verb raised, at the field that it is about if it is about one."""
+    """Add a verb's error to a form: at the field that it names, else to the whole form."""
     field = "inputs" if isinstance(error, InvalidInputs) else getattr(error, "parameter", None)
     form.add_error(field if field in form.fields else None, str(error))
 
 
 def names_in(form):
-    """Return the names that a form sends: those of its fields, and of what they began with."""
+    """Return the names that a form sends: those of its fields and of their initial values."""
     return (*form.base_fields, *(f"initial-{name}" for name in form.base_fields))
 
 

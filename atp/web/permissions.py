@@ -1,7 +1,7 @@
-"""Permissions over HTTP: looking takes Django's view permissions, acting takes one (G14).
+"""Permissions over HTTP: Django's view permissions to look, ``atp.operate`` to act (G14).
 
-Inputs, responses and logs may hold what not everybody is to see, so each has
-the permission of its own table.
+Inputs, responses and logs may hold secrets. So each needs the view permission of its own
+table.
 """
 
 VIEW_TYPE = "atp.view_type"
@@ -21,25 +21,25 @@ DELETE = "atp.delete_instance"
 
 
 def to_delete(instance):
-    """Return the permissions that it takes to delete an Instance: what lives is cancelled first."""
+    """Return the permissions to delete an Instance. A live one is cancelled first: OPERATE too."""
     return (VIEW_INSTANCE, DELETE) if instance.is_terminal else (VIEW_INSTANCE, DELETE, OPERATE)
 
 
 def may_see_errors(user):
-    """Whether the user is told why Instances FAILED: who reads logs, and who has to act on it."""
+    """Return whether the user may see why Instances FAILED: it takes VIEW_LOG or OPERATE."""
     return user.has_perm(VIEW_LOG) or user.has_perm(OPERATE)
 
 
 def told_to(user):
-    """Return what an explanation tells this user: errors of handlers, and names of daemons."""
+    """Return the options of an explanation: may this user see errors, and names of daemons?"""
     return {"errors": may_see_errors(user), "daemons": user.has_perm(VIEW_DAEMON)}
 
 
 def lacking(user, permissions):
-    """Return those of ``permissions`` that the user has not got."""
+    """Return those of ``permissions`` that the user does not have."""
     return [name for name in permissions if not user.has_perm(name)]
 
 
 def refusal(names):
-    """Return the sentence that says which permissions are lacking."""
+    """Return the sentence that names the missing permissions."""
     return f"You lack the permission {' and '.join(names)}."

@@ -1,6 +1,6 @@
-"""The meaning of an exception over HTTP: a status and a title; the sentence is its own.
+"""Problems: the HTTP status and the title of each class of exceptions.
 
-The pages show it, the API answers with it as RFC 9457 has it.
+Pages show a problem. The API answers with it as a problem document (RFC 9457).
 """
 
 from dataclasses import dataclass
@@ -15,9 +15,9 @@ from .. import exceptions as atp
 
 @dataclass(frozen=True, kw_only=True)
 class Problem:
-    """``name`` identifies the kind of problem; ``title`` says it in words, ``detail`` this one.
+    """An error of a request. ``name`` and ``title`` are its kind, ``detail`` is the sentence.
 
-    ``errors`` are pairs of the field that is wrong and what is wrong with it.
+    ``errors`` are pairs: the name of a wrong field, and a sentence about it.
     """
 
     status: int
@@ -25,7 +25,7 @@ class Problem:
     title: str
     detail: str = ""
     errors: tuple = ()
-    # In seconds, where it is known when to try again.
+    # Seconds after which the client may try again; None if not known.
     retry_after: float | None = None
 
 
@@ -71,7 +71,7 @@ MEANINGS = (
 
 
 def problem_of(error):
-    """Return the :class:`Problem` that an exception stands for; None if it is a fault of ours."""
+    """Return the :class:`Problem` of an exception; None if the exception is a bug of ATP."""
     for kind, status, name, title in MEANINGS:
         if isinstance(error, kind):
             return Problem(
@@ -83,13 +83,13 @@ def problem_of(error):
                 retry_after=getattr(error, "retry_after", None),
             )
     if type(error) is DatabaseError:
-        # So psycopg2 calls a connection that is lost while it waits for the answer.
+        # psycopg2 raises this if the connection is lost while it waits for the result.
         return problem_of(OperationalError(*error.args))
     return None
 
 
 def _sentence(error, status):
-    # What a driver says of a connection names hosts and users.
+    # A driver's message about a connection names hosts and users: do not show it.
     return "Try again later." if status == 503 else str(error)
 
 

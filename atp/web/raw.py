@@ -1,9 +1,8 @@
-"""The output of handlers as it is: never as a page of this site (G14).
+"""Raw output of handlers over HTTP, never as a page of this site (G14).
 
-A response may be HTML or SVG with a script in it, and whoever opens it is
-logged in here. So only pictures, plain text and JSON are shown by the
-browser; everything else is downloaded. The headers say the same three times
-over, for browsers that know only some of them.
+A response may be HTML or SVG with a script, and the user who opens it is logged in here.
+So the browser shows only pictures, plain text and JSON. It downloads everything else. Three
+headers say so, for browsers that know only some of them.
 """
 
 import mimetypes
@@ -25,20 +24,20 @@ _UNKNOWN = "application/octet-stream"
 
 
 def media_type(content_type):
-    """Return the type without its parameters, in lower case."""
+    """Return a content type without its parameters, in lower case."""
     return content_type.partition(";")[0].strip().lower()
 
 
 def is_picture(content_type):
-    """Whether it is a picture that a page may show."""
+    """Return whether a page may show this content type as a picture."""
     return media_type(content_type) in PICTURES
 
 
 def body_of(response, name):
     """Return the HTTP response with the body of a Response.
 
-    ``name`` is that of a download, whose ending is that of the content type, if it has one.
-    Raises Http404 if there is none, or its file is gone.
+    ``name`` is the name of the download, without an ending: the content type gives that.
+    Raises Http404 if there is no body, or if its file is gone.
     """
     if response is None or not response.content_type:
         raise Http404("There is no response.")
@@ -51,7 +50,7 @@ def body_of(response, name):
 
 
 def file_of(response, number):
-    """Return the HTTP response with a published file, counted from 0. Raises Http404."""
+    """Return the HTTP response with published file ``number``, from 0. Raises Http404."""
     files = [] if response is None else documents.files(response)
     if number >= len(files):
         raise Http404("There is no such file.")

@@ -16,11 +16,11 @@ TIMEOUT = 10.0
 
 
 class NotDelivered(Exception):
-    """A target did not take a message: it is tried again."""
+    """A target did not accept a message; a retry sends it again."""
 
 
 class _Stay(HTTPRedirectHandler):
-    """Follow no redirect: who answers would choose where this host connects to."""
+    """Follow no redirect: else the target could choose the address that this host connects to."""
 
     def redirect_request(self, *args: Any) -> None:
         return None
@@ -29,7 +29,7 @@ class _Stay(HTTPRedirectHandler):
 def send(target: Target, id: str, body: bytes) -> int:
     """Send a body to a target and return the status of its answer, a 2xx.
 
-    Raises NotDelivered, or Fatal where the target says that it wants no more (410).
+    Raises NotDelivered, or Fatal if the target answers that it wants no more messages (410).
     """
     given = {
         "content-type": "application/json",

@@ -7,10 +7,10 @@ from collections.abc import Iterable
 
 
 def headers(id: str, timestamp: int, body: bytes, keys: Iterable[bytes]) -> dict[str, str]:
-    """Return the headers that go with a body: its id, when it is sent, and its signatures.
+    """Return the headers that go with a body: its id, the time of sending, and its signatures.
 
-    ``timestamp`` is in seconds since the epoch. There is a signature for each key, so that a
-    receiver may change from one to the next. Source: the specification of Standard Webhooks.
+    ``timestamp`` is in seconds since the epoch. Each key makes a signature, so that a receiver
+    may change from one key to the next. Source: the specification of Standard Webhooks.
     """
     signed = f"{id}.{timestamp}.".encode() + body
     signatures = [hmac.new(key, signed, hashlib.sha256).digest() for key in keys]

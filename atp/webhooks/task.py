@@ -22,12 +22,12 @@ MINUTE, HOUR = 60, 3600
 RETRIES = (10, MINUTE, 5 * MINUTE, 30 * MINUTE, HOUR, 3 * HOUR, 7 * HOUR, 12 * HOUR)
 
 
-# What a target does that answers a byte at a time is as if it did not answer.
+# The time-out also ends a request to a target that answers a byte at a time.
 @task_type("atp.webhook", timeout=60, max_restarts=8, max_retries=len(RETRIES), backoff=RETRIES)
 def webhook(
     context: Any, *, target: str, uuid: str, type: str, state: str, reason: str
 ) -> dict[str, int]:
-    """Tell a target how an Instance ended. Its id stays the same from retry to retry."""
+    """Tell a target how an Instance ended. All retries send the same id of the message."""
     message = {
         "type": f"atp.instance.{state.lower()}",
         "timestamp": _time_of(context.uuid).isoformat(timespec="milliseconds"),
@@ -40,7 +40,7 @@ def webhook(
 
 
 def target_named(name: str) -> Target:
-    """Return a target of the setting. Raises Fatal if there is none, or InvalidSetting."""
+    """Return the target with this name. Raises Fatal if the setting has none; InvalidSetting."""
     given = settings.WEBHOOKS
     if name not in given:
         raise Fatal(f"ATP['WEBHOOKS'] has no target {name!r}.{did_you_mean(name, given)}")
@@ -55,7 +55,7 @@ def _target(name: str) -> Target:
 
 
 def _time_of(uuid: UUID) -> datetime:
-    """Return when the hook was written, which was with the end: version 7 has milliseconds."""
+    """Return the time in a uuid of version 7, in milliseconds: the hook is written at the end."""
     return datetime.fromtimestamp((uuid.int >> 80) / 1000, UTC)
 
 

@@ -1,6 +1,6 @@
-"""The messages of the log about an attempt: why it ended, what it was asked, what was refused.
+"""The log messages about an attempt: why it ended, what it was asked, which writes were refused.
 
-As in :mod:`.log_messages`: others call these by the name of this module, and compare none.
+As for :mod:`.log_messages`: call them through this module; no code compares them.
 """
 
 from collections.abc import Sequence
@@ -8,11 +8,11 @@ from collections.abc import Sequence
 from . import wording
 
 _ROLLED_BACK = "all that it wrote was rolled back"
-# How many programs are named that an attempt has left running.
+# The maximum number of processes left running that a message names.
 NAMED = 5
 
 
-# What an Instance was asked, and ends that no handler has brought about.
+# Requests to an Instance, and ends that no handler has caused.
 
 
 def asked(request: str) -> str:
@@ -28,15 +28,15 @@ def missed() -> str:
 
 
 def given_up(restarts: int, allowed: int, lost: int, last: str) -> str:
-    """``last`` is why the last of the attempts was lost."""
+    """``last`` is the reason why the last of the attempts was lost."""
     if restarts > allowed:
         why = f"attempts lost while running: {restarts}, restarts allowed: {allowed}"
     else:
         why = f"attempts lost before they were seen running: {lost}"
-    return f"given up: {why}; the last one: {last or 'not known why'}"
+    return f"given up: {why}; the last one: {last or 'reason unknown'}"
 
 
-# Why an attempt was lost, or handed back.
+# The reasons why an attempt was lost, or handed back.
 
 
 def daemon_stopped() -> str:
@@ -84,7 +84,7 @@ def worker_died(how: str) -> str:
 
 
 def worker_died_early() -> str:
-    return "its worker died before it started"
+    return "its worker died before the handler began"
 
 
 def worker_stuck() -> str:
@@ -92,7 +92,7 @@ def worker_stuck() -> str:
 
 
 def made_room() -> str:
-    return "its place was wanted for a task that goes on"
+    return "its place was needed for a paused task that goes on"
 
 
 def task_taken_away() -> str:
@@ -104,7 +104,7 @@ def timed_out(seconds: float) -> str:
 
 
 def too_much_memory(taken: float, others: int, limit: float) -> str:
-    """``others`` is the number of its child processes."""
+    """``others`` is the number of child processes of the attempt."""
     who = f"it and its {others} child processes" if others > 1 else "it"
     if others == 1:
         who = "it and its child process"
@@ -123,7 +123,7 @@ def with_processes(count: int) -> str:
 
 
 def resumed_to_end(why: str) -> str:
-    return f"so as to end: {why}"
+    return f"resumed in order to end: {why}"
 
 
 # How a handler ended.
@@ -142,11 +142,11 @@ def asked_defer() -> str:
 
 
 def said_fatal() -> str:
-    return "the handler said Fatal"
+    return "the handler raised Fatal"
 
 
 def left_transaction_open() -> str:
-    return "it left a transaction open: what it wrote was rolled back"
+    return "the handler left a transaction open, which was rolled back"
 
 
 def no_connection() -> str:
@@ -162,15 +162,15 @@ def retries_used_up(retries: int, allowed: int) -> str:
 
 
 def no_retries() -> str:
-    return "(it is allowed no retries: max_retries is 0)"
+    return "(no retries are allowed: max_retries is 0)"
 
 
 def left_behind(names: Sequence[str], count: int, *, ended: bool = True) -> str:
-    """``names`` are those of the ``count`` processes that it has left running."""
+    """``names`` are the names of the ``count`` processes that the attempt has left running."""
     named = ", ".join(names[:NAMED]) + (", …" if len(names) > NAMED else "")
     processes = "1 process" if count == 1 else f"{count} processes"
     done = ("was ended" if count == 1 else "were ended") if ended else "could not be ended"
-    advice = " (keep_processes=True would keep what is left on purpose)" if ended else ""
+    advice = " (keep_processes=True on its Type would prevent this)" if ended else ""
     return f"{processes} that it left behind {done}: {named}{advice}"
 
 
@@ -190,9 +190,9 @@ def step_refused(name: str) -> str:
 
 
 def step_waits(name: str, why: str = "") -> str:
-    """``why`` is what the database says; without it the Task is locked."""
-    why = why or "somebody else has locked its Task"
-    return f"step {name}: its checkpoint cannot be written as yet: {why}"
+    """``why`` is the error of the database; without it, another session has locked the Task."""
+    why = why or "another session has locked the Task"
+    return f"the checkpoint of step {name} cannot be written yet: {why}"
 
 
 def asleep(name: str) -> str:
@@ -216,9 +216,9 @@ _DID = {
 
 
 def refused(attempt: int, event: str | None, seconds: float | None) -> str:
-    """``event`` is None for a note; ``seconds`` are those since its Task was taken away.
+    """``event`` is None for a note; ``seconds`` is the time since the Task was taken away.
 
-    They are None where the time of the event is not known.
+    ``seconds`` is None if the time of the event is unknown.
     """
     return f"{_did(attempt, event)} {_when(seconds)}"
 
@@ -246,5 +246,5 @@ def _when(seconds: float | None) -> str:
     if seconds is None:
         return "after its Task was taken away"
     if seconds < 0:
-        return "and could not tell it before its Task was taken away"
+        return "and could not record this before its Task was taken away"
     return f"{seconds:.{0 if seconds >= 10 else 1}f} s after its Task was taken away"

@@ -1,6 +1,6 @@
 """The delay before a retry: exponential or in steps, with a maximum and jitter.
 
-And the pauses of who waits for the end of an Instance.
+Also the pauses of a client that waits for the end of an Instance.
 """
 
 from __future__ import annotations
@@ -18,20 +18,19 @@ if TYPE_CHECKING:
 
 
 def delay(retry: int, *, first: timedelta, maximum: timedelta, rng: Any = random) -> timedelta:
-    """Return the delay before the given retry as a timedelta.
+    """Return the delay before the given retry.
 
-    ``retry`` counts from 1. The delay doubles from ``first`` up to
-    ``maximum`` and is then scaled by a random factor between 0.5 and 1, so
-    that Instances which failed together do not come back together.
+    ``retry`` counts from 1. The delay doubles from ``first`` up to ``maximum``. A random factor
+    between 0.5 and 1 then spreads Instances that failed together.
     """
     exponent = min(retry - 1, 62)
     return _scaled(min(first.total_seconds() * 2**exponent, maximum.total_seconds()), rng)
 
 
 def step(retry: int, steps: Sequence[timedelta], *, rng: Any = random) -> timedelta:
-    """Return the delay before the given retry, where the delays are given; the last repeats.
+    """Return the delay before the given retry from a list of delays; the last one repeats.
 
-    It is scaled as that of :func:`delay` is.
+    It has the same random factor as :func:`delay`.
     """
     return _scaled(steps[min(retry, len(steps)) - 1].total_seconds(), rng)
 
@@ -41,7 +40,7 @@ def _scaled(seconds: float, rng: Any) -> timedelta:
 
 
 class Pauses:
-    """The pauses between two looks at an Instance: ever longer ones, for ``timeout`` seconds."""
+    """The pauses between two looks at an Instance, ever longer, for ``timeout`` seconds in all."""
 
     def __init__(self, timeout: float | None) -> None:
         self._timeout = timeout
@@ -49,7 +48,7 @@ class Pauses:
         self._pause = 0.01
 
     def pause(self, instance: Instance) -> float:
-        """Return the length of the next pause. Raises WaitTimeout."""
+        """Return the next pause in seconds. Raises WaitTimeout if the time is over."""
         left = None if self._deadline is None else self._deadline - time.monotonic()
         if left is not None and left <= 0:
             raise WaitTimeout(f"{instance.uuid} is still {instance.state} after {self._timeout} s.")

@@ -1,8 +1,8 @@
-"""The messages about nodes of graphs, and about attempts that add nodes to their graph."""
+"""The log messages about nodes of graphs, and about attempts that add nodes to their graph."""
 
 
 def freed() -> str:
-    return "all that it waited for has ended"
+    return "all Instances that it waited for have ended"
 
 
 def upstream_failed(name: str, reason: str) -> str:
@@ -10,18 +10,18 @@ def upstream_failed(name: str, reason: str) -> str:
 
 
 def recounted(was: int, count: int) -> str:
-    return f"it waited for {was} nodes of its graph, and should for {count}: set right"
+    return f"it waited for {was} nodes of its graph instead of {count}: corrected"
 
 
 def left_to_fail() -> str:
-    return "a node that it waits for has failed: it will be failed too"
+    return "a node that it waits for has failed: it will fail too"
 
 
 def addition_refused() -> str:
-    return "what it adds to its graph was refused: its Task was taken away"
+    return "the nodes that it adds to its graph were refused: its Task was taken away"
 
 
 def addition_waits(why: str = "") -> str:
-    """``why`` is what the database says; without it the graph, a node or a Task is locked."""
-    why = why or "somebody else has locked what it is to be added to"
-    return f"what it adds to its graph cannot be written as yet: {why}"
+    """``why`` is the error of the database; without it, another session has locked a needed row."""
+    why = why or "another session has locked the graph, a node or a Task"
+    return f"the nodes that it adds to its graph cannot be written yet: {why}"

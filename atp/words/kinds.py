@@ -1,8 +1,7 @@
-"""The kinds of values that verbs take. Each reads text, reads JSON, and has a schema.
+"""The kinds of parameters of verbs. Each kind parses text, parses JSON, and has a schema.
 
-The shell and the forms of the pages read text, the API reads JSON. All of them refuse the
-same values, with the same sentence. :meth:`Kind.from_text` and :meth:`Kind.from_json` raise
-ValueError with it.
+The shell and the forms of the pages give text, the API gives JSON. :meth:`Kind.from_text` and
+:meth:`Kind.from_json` refuse the same values, with a ValueError that has the same sentence.
 """
 
 from collections.abc import Callable
@@ -32,22 +31,22 @@ _SECONDS = {"type": "number", "minimum": 0, "maximum": LONGEST_DELAY}
 
 
 class Kind:
-    """``schema`` is the JSON schema of a value, ``hint`` tells people how to write one."""
+    """A kind of values: ``schema`` is its JSON schema, ``hint`` tells people the format."""
 
     schema: Schema = {}
     hint = ""
 
     def from_text(self, text: str) -> Any:
-        """Return the value that a text stands for."""
+        """Parse a text and return the value. Raises ValueError."""
         raise NotImplementedError
 
     def from_json(self, value: Any) -> Any:
-        """Return the value that a value of JSON stands for."""
+        """Convert a value of JSON and return it. Raises ValueError."""
         raise NotImplementedError
 
 
 class Text(Kind):
-    """One printable line; it may be empty."""
+    """One printable line of text; it may be empty."""
 
     schema = {"type": "string", "maxLength": MAX_IDENTIFIER}
 
@@ -63,7 +62,7 @@ class Text(Kind):
 
 @dataclass(frozen=True)
 class WholeNumber(Kind):
-    """A whole number from ``least`` to ``most``; ``zero`` is a hint for whoever gives 0."""
+    """A whole number from ``least`` to ``most``; ``zero`` is a hint in the error for 0."""
 
     least: int
     most: int
@@ -115,7 +114,7 @@ class Number(Kind):
 
 
 class Rate(Kind):
-    """A number of starts in a time: "100/m"."""
+    """A number of starts per period, as "100/m"."""
 
     schema = {"type": "string", "pattern": rates.PATTERN}
     hint = "as 50/s, 100/min or 5/10s"
@@ -131,7 +130,7 @@ class Rate(Kind):
 class Moment(Kind):
     """A point in time as a datetime, or a timedelta from now.
 
-    Text without an offset is in the current time zone. JSON needs an offset; a number is
+    Text without an offset is in the current time zone. In JSON a time needs an offset; a number is
     seconds from now.
     """
 
@@ -149,7 +148,7 @@ class Moment(Kind):
 
 @dataclass(frozen=True)
 class Delay(Kind):
-    """A length of time as a timedelta, at least so many seconds; in JSON a number of seconds."""
+    """A duration as a timedelta, ``least`` seconds at least; in JSON a number of seconds."""
 
     least: float = 0
     hint = "as 90s, 10m, 2h or 1d"
@@ -168,7 +167,7 @@ class Delay(Kind):
 
 @dataclass(frozen=True)
 class Choice(Kind):
-    """One of some words."""
+    """One of the given words."""
 
     words: tuple[str, ...]
 
@@ -205,7 +204,7 @@ RETRIES, TIMEOUT = WholeNumber(0, MAX_RETRIES), Delay(SHORTEST_TIMEOUT)
 
 
 def _number(read: Callable[[str], float], text: str) -> Any:
-    """Return the number that a text is in ASCII, without Python's underscores; None if none."""
+    """Parse an ASCII number without Python's underscores; return None for any other text."""
     try:
         return read(text) if text.isascii() and "_" not in text else None
     except ValueError:
@@ -220,7 +219,7 @@ def _read(read: Callable[[str], Any], text: str) -> Any:
 
 
 def time_from_json(text: str) -> datetime:
-    """Return a time with an offset. Raises ValueError."""
+    """Parse a time with an offset. Raises ValueError."""
     try:
         time = datetime.fromisoformat(text)
     except ValueError:

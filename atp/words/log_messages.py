@@ -1,10 +1,9 @@
-"""The messages that ATP itself writes to the log of Instances, Types and daemons.
+"""The log messages of ATP about Instances, Types and daemons, for people.
 
-They are for people; those of attempts are in :mod:`.attempt_messages`, those of nodes in
-:mod:`.graph_messages`. Whatever decides
-something looks at the kind of a LogRecord and at its detail, and compares no message. These
-functions are called by the name of their module, so that a run of the tests can replace
-them (``python -m tests.run --nonsense``).
+Messages about attempts are in :mod:`.attempt_messages`, those about nodes in
+:mod:`.graph_messages`. No code compares messages: it decides by the kind and the detail of a
+LogRecord. Callers use these functions through their module, so that the tests can replace them
+(``python -m tests.run --nonsense``).
 """
 
 from __future__ import annotations
@@ -20,13 +19,13 @@ from .orders import Order
 if TYPE_CHECKING:
     from ..models import Gate
 
-_TAKEN_LATER = "what it holds is taken away when a lease has passed"
-# How many of the Instances that were removed at once are named.
+_TAKEN_LATER = "its Tasks will be taken away after the time of one lease"
+# The maximum number of removed Instances that one message names.
 NAMED = 100
 
 
 def changed(steps: Sequence[tuple[str, Any, Any]], now: datetime) -> str:
-    """``steps`` are triples: a column, its value before, and its value now."""
+    """``steps`` are triples: a column, its old value, and its new value."""
     return "; ".join(
         f"{name} {_shown(was, now)} → {_shown(value, now)}" for name, was, value in steps
     )
@@ -53,14 +52,14 @@ def dropped(gate: Gate) -> str:
 
 
 def misfit(release: str, why: str) -> str:
-    """``release`` is that of the daemon, "" if it has none; ``why`` is what does not fit."""
+    """``release`` is that of the daemon, "" if it has none; ``why`` says what does not fit."""
     who = f"release {release} does" if release else "this daemon does"
     return f"{who} not take its inputs: {why}"
 
 
 def misfit_for(last: str, since: datetime) -> str:
     """``last`` is the message of the last deferral, ``since`` the time of the first."""
-    return f"{last}. No daemon that tried has taken them since {sentences.in_utc(since)}"
+    return f"{last}. Every daemon that tried since {sentences.in_utc(since)} refused the inputs"
 
 
 # Hooks.
@@ -82,7 +81,7 @@ def mended(what: str, done: str) -> str:
 
 
 def had_ended() -> str:
-    return "it had ended, but had a Task"
+    return "it had ended, but still had a Task"
 
 
 def nobody_held(state: str) -> str:
@@ -102,7 +101,7 @@ def no_task(state: str = "") -> str:
 
 
 def orphan_removed(key: int) -> str:
-    return f"a Task without an Instance was removed, of key {key}"
+    return f"a Task without an Instance was removed: key {key}"
 
 
 def task_removed() -> str:
@@ -122,7 +121,7 @@ def task_given() -> str:
 
 
 def attempt_aligned() -> str:
-    return "its attempt was made that of its Task"
+    return "both were given the higher attempt number"
 
 
 def taken_later() -> str:
@@ -143,7 +142,7 @@ def unclaimed() -> str:
 def gate(
     mode: str, *, until: datetime | None = None, reason: str = "", was: Gate | None = None
 ) -> str:
-    """``was`` is the gate that was shut before."""
+    """``was`` is the shut gate that this one replaces, or None."""
     until = f", until {sentences.in_utc(until)}" if until else ""
     reason = f": {reason}" if reason else ""
     before = f" (was: {sentences.state_of(was, sentences.in_utc)})" if was is not None else ""
@@ -155,14 +154,14 @@ def limits_set(limits: Mapping[str, Any]) -> str:
 
 
 def limits_left(limits: Mapping[str, Any], *, is_known: bool) -> str:
-    """``is_known`` says that they are what the code declares."""
-    whose = "the code's" if is_known else "as they were, until the next registration"
-    return f"limits: {whose}: {_limits(limits)}"
+    """``is_known`` tells whether these limits are those that the code declares."""
+    until = "" if is_known else ", unchanged until the next registration"
+    return f"limits left to the code{until}: {_limits(limits)}"
 
 
 def limits_declared(declared: Mapping[str, Any]) -> str:
     told = ", ".join(f"{name}: {value}" for name, value in declared.items()) or "none"
-    return f"limits by the code: {told}"
+    return f"limits declared by the code: {told}"
 
 
 def _limits(limits: Mapping[str, Any]) -> str:
@@ -177,7 +176,7 @@ def _limits(limits: Mapping[str, Any]) -> str:
 
 
 def full(count: int, waiting: int) -> str:
-    """``count`` enqueues of one process were refused or delayed; ``waiting`` is what waited."""
+    """``count`` enqueues of one process were refused or delayed; ``waiting`` Instances waited."""
     return f"full: {count} enqueues refused or delayed, {waiting} waiting"
 
 
@@ -189,7 +188,7 @@ def registered() -> str:
 
 
 def parameters(changes: Mapping[str, tuple[object, object]]) -> str:
-    """``changes`` are pairs by name: the value before, and the value now."""
+    """``changes`` are pairs by name: the old value and the new one."""
     told = ", ".join(f"{name}: {was} → {value}" for name, (was, value) in changes.items())
     return f"changed: {told}"
 
@@ -238,7 +237,7 @@ def ordered(order: Order) -> str:
 
 
 def lost_in_rehearsal() -> str:
-    return "a test made this attempt a lost one"
+    return "a test marked this attempt as lost"
 
 
 def left_out_in_rehearsal() -> str:

@@ -1,4 +1,4 @@
-"""The messages of one attempt: all up to a limit, beyond it only the first and the last."""
+"""The messages of one attempt: all up to a limit, beyond that only the first and the last."""
 
 import time
 from collections import deque
@@ -18,7 +18,7 @@ def kept() -> tuple[int, int]:
 
 
 class Messages:
-    """Sends a handler's messages to the daemon, by ``report(kind, …)``."""
+    """Sends the messages of a handler to the daemon, through ``report(kind, …)``."""
 
     def __init__(self, report: Callable[..., object]) -> None:
         self._report = report
@@ -39,7 +39,7 @@ class Messages:
             self.flush()
 
     def flush(self) -> None:
-        """Send the messages held back; now and then tell the daemon to remove the middle ones."""
+        """Send the messages held back; from time to time tell the daemon to remove middle ones."""
         self._sent += len(self._held)
         while self._held:
             self._report("log", *self._held.popleft())
@@ -48,12 +48,12 @@ class Messages:
             self._leave_out()
 
     def end(self) -> None:
-        """Send all messages that were held back: the handler has ended."""
+        """Send all messages held back, because the handler has ended."""
         self.flush()
         if self._count - settings.MAX_LOG_RECORDS > self._left_out:
             self._leave_out()
 
     def _leave_out(self) -> None:
-        """Tell the daemon to remove messages in the middle: so many in all."""
+        """Tell the daemon how many messages in the middle to remove, in all."""
         self._left_out = self._count - settings.MAX_LOG_RECORDS
         self._report("left_out", self._left_out)

@@ -26,12 +26,12 @@ EXISTING = ("raise", "return", "redrive", "replace", "debounce")
 # Those that are about what is live under a unique key.
 OF_UNIQUE = ("replace", "debounce")
 _DAY = timedelta(days=1)
-# Of the identifiers of Types, as fnmatch reads it.
+# A pattern of identifiers of Types, as fnmatch reads it.
 _PATTERN = re.compile(r"[A-Za-z0-9_.:*?\[\]!\-]{1,200}")
 
 
 class OptionValues(TypedDict, total=False):
-    """The options by name, each of which may be left out."""
+    """The options of an enqueue by name; each may be left out."""
 
     priority: int
     collection: str
@@ -54,17 +54,17 @@ class OptionValues(TypedDict, total=False):
 class Options:
     """The options of an enqueue; :meth:`TaskType.using` changes them.
 
-    All values but the times are validated here: others raise InvalidOption.
+    All values except times are validated here; an invalid one raises InvalidOption.
     ``run_after`` and ``start_before`` are datetimes, or timedeltas from now. ``existing`` is
-    the action if the identifier is taken: "raise", "return" the existing
-    Instance, or "redrive" it if it has FAILED. ``unique`` is a key that one live Instance of
-    the Type may have; ``existing`` "replace" then gives what waits under it these inputs, and
-    "debounce" this ``run_after``. ``timeout``, in seconds or as a timedelta, and
-    ``max_retries`` are for this one Instance; None is what its Type says. So are ``on_finished``
-    and ``on_failed``, hooks beside those of its Type; :meth:`TaskType.using` reads them.
-    ``on_full`` "delay" enqueues later what does not fit into a full queue, by no more than
-    ``delay_tolerance``, in seconds or as a timedelta; "raise" raises QueueFull. ``exact`` has
-    the enqueues of a Type with ``max_waiting`` take turns, so that it is never exceeded.
+    the action if the identifier is taken: "raise", "return" the existing Instance, or "redrive" it
+    if it has FAILED. ``unique`` is a key that only one live Instance of the Type may have; with it,
+    ``existing`` may also be "replace", which gives a waiting Instance with this key the new inputs,
+    or "debounce", which gives it the new ``run_after``. ``timeout``, in seconds or as a timedelta,
+    and ``max_retries`` are for this Instance only; None takes the value of its Type.
+    ``on_finished`` and ``on_failed`` add hooks to those of the Type; :meth:`TaskType.using` reads
+    them. ``on_full`` is the action if the queue is full: "raise" raises QueueFull, "delay" makes
+    the Instance due later, by at most ``delay_tolerance``, in seconds or as a timedelta. With
+    ``exact`` the enqueues of a Type take turns, so that ``max_waiting`` is never exceeded.
     """
 
     priority: int = 0
@@ -107,13 +107,13 @@ class Options:
 
     @property
     def hooks(self) -> tuple[Any, ...]:
-        """The hooks of one Instance."""
+        """The hooks of this Instance only, in one tuple."""
         if self.on_finished is None and self.on_failed is None:
             return ()
         return (*(self.on_finished or ()), *(self.on_failed or ()))
 
     def using(self, **changes: Unpack[OptionValues]) -> Self:
-        """Return other options. Raises InvalidOption, also for an unknown name."""
+        """Return a copy with these changes. Raises InvalidOption, also for an unknown name."""
         names = [field.name for field in fields(self)]
         for name in changes:
             if name not in names:
@@ -121,9 +121,9 @@ class Options:
         return replace(self, **changes)
 
     def checked(self, now: Callable[[], datetime]) -> Self:
-        """Return the same with both times in UTC. Raises InvalidOption.
+        """Return a copy with both times in UTC. Raises InvalidOption.
 
-        ``now()`` is the database's clock, which a timedelta counts from.
+        ``now()`` returns the database's time, from which timedeltas count.
         """
         if self.run_after is None and self.start_before is None:
             return self
@@ -176,7 +176,7 @@ def _check_whole(name: str, value: object, most: int) -> None:
 
 
 def is_pattern(value: object) -> bool:
-    """Whether it is a pattern of the identifiers of Types, as "dem.*"."""
+    """Whether the value is a pattern of identifiers of Types, as "dem.*"."""
     return isinstance(value, str) and _PATTERN.fullmatch(value) is not None
 
 
@@ -195,9 +195,9 @@ def check_text(name: str, value: object, *, empty: bool = True) -> None:
 def instant(
     name: str, value: datetime | timedelta | None, now: Callable[[], datetime] | None = None
 ) -> datetime | None:
-    """Return a point in time in UTC; with ``now`` it may be a timedelta from it.
+    """Return a datetime in UTC; with ``now``, ``value`` may also be a timedelta from now.
 
-    Raises InvalidOption.
+    None stays None. Raises InvalidOption.
     """
     if value is None:
         return None

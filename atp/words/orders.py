@@ -1,10 +1,10 @@
-"""The modes of a daemon, and the table of orders that change them."""
+"""The modes of a daemon, and the orders that change them."""
 
 from django.db.models import TextChoices
 
 
 class Mode(TextChoices):
-    """The mode of a daemon, which it writes on its row itself."""
+    """The mode of a daemon, which the daemon itself writes on its row."""
 
     RUNNING = "running", "claims what it serves"
     QUIET = "quiet", "claims nothing more, and goes on with what it runs"
@@ -12,7 +12,7 @@ class Mode(TextChoices):
 
 
 class Order(TextChoices):
-    """An order to a daemon."""
+    """An order to a daemon, given by an operator."""
 
     QUIET = "quiet", "go quiet"
     RESUME = "resume", "resume"
@@ -39,10 +39,7 @@ ORDERS = {
 
 
 def aim(mode: str, request: str) -> Mode:
-    """Return the mode that a daemon is in, or that its request will soon bring it to.
-
-    No order leads out of stopping.
-    """
+    """Return the mode to which the request on its row brings a daemon; no order ends STOPPING."""
     if Mode.STOPPING in (mode, wanted(request)):
         return Mode.STOPPING
     return wanted(request)
@@ -55,5 +52,5 @@ def wanted(request: str) -> Mode:
 
 
 def allowed(aim: Mode) -> list[Order]:
-    """Return the orders that make a difference to a daemon with this aim."""
+    """Return the orders that would change the mode of a daemon with this aim."""
     return [order for order, (sources, _) in ORDERS.items() if aim in sources]

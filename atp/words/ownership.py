@@ -1,4 +1,4 @@
-"""Owners of folders, for messages about folders that this process may not write."""
+"""The owners of folders, for messages about folders that this process cannot write."""
 
 import os
 import pwd
@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 def user_name(number: int) -> str:
-    """Return the name of a user of the operating system, or the number if it has no name."""
+    """Return the name of a user of the operating system, or the number if the user has no name."""
     try:
         return pwd.getpwuid(number).pw_name
     except KeyError:  # a container may run under a number that has no name
@@ -15,7 +15,7 @@ def user_name(number: int) -> str:
 
 
 def whose(path: str | Path) -> str:
-    """Return the owner and mode of a folder and the user of this process, as text."""
+    """Return the owner and mode of a folder, and the user of this process, in words."""
     me = f"this is user {user_name(os.geteuid())}"
     try:
         found = os.stat(path)
@@ -26,9 +26,9 @@ def whose(path: str | Path) -> str:
 
 
 def refusal(path: str | Path) -> str:
-    """Return why this process can make no files in a folder; empty if it can.
+    """Return why this process cannot create files in a folder; "" if it can.
 
-    A folder that is missing would be made: its nearest parent has to be writable then.
+    For a missing folder, which would be created, the nearest existing parent is checked.
     """
     folder = Path(path)
     while not folder.exists() and folder != folder.parent:

@@ -1,4 +1,4 @@
-"""The exceptions that a handler raises to speak to ATP, and those that stand for other ends.
+"""The exceptions that a handler raises to control its end, and those that stand for other ends.
 
 :mod:`atp.exceptions` lists them.
 """
@@ -28,16 +28,15 @@ __all__ = [  # noqa: RUF022 (by who raises them)
     "QueueFull",
 ]
 
-# Ten years, in seconds: further than any clock or column has to reach.
+# Ten years, in seconds: the longest delay that ATP accepts.
 LONGEST_DELAY = 315_360_000.0
 
 
 class Retry(Exception):
-    """Raised by a handler: try again later.
+    """A handler raises Retry to be tried again later.
 
-    It spends one of the Type's ``max_retries`` and is logged without a
-    traceback. ``after`` is the delay, in seconds or as a timedelta; without
-    it the Type's backoff decides.
+    It spends one of the Type's ``max_retries`` and is logged without a traceback. ``after`` is the
+    delay, in seconds or as a timedelta; without it the Type's backoff decides.
     """
 
     def __init__(self, message: str = "", *, after: timedelta | float | None = None) -> None:
@@ -46,10 +45,10 @@ class Retry(Exception):
 
 
 class Defer(Exception):
-    """Raised by a handler: later, and nobody's fault. It spends no budget, however often.
+    """A handler raises Defer to run later, without a failure. It spends no budget, however often.
 
-    ``after`` is the delay, in seconds or as a timedelta, and more than 0: nothing else
-    keeps an Instance that is always deferred from going round and round.
+    ``after`` is the delay, in seconds or as a timedelta. It must be more than 0: nothing else stops
+    an Instance that is always deferred from running again and again at once.
     """
 
     def __init__(self, message: str = "", *, after: timedelta | float) -> None:
@@ -58,15 +57,15 @@ class Defer(Exception):
 
 
 class Throttled(Defer):
-    """Raised by a handler: the downstream of its Type refuses calls. It spends no budget.
+    """A handler raises Throttled if its Type's downstream refuses calls. It spends no budget.
 
-    ``after`` is what the downstream asked for: a Retry-After of HTTP as it came, in seconds or
-    as a date; a timedelta; or None. What has passed is 0, more than an hour is cut to an hour,
-    and what cannot be read says nothing. Where the Type has no downstream it is a
-    :class:`Defer`, of ``LEAST`` seconds at least.
+    ``after`` is the delay that the downstream asked for: an unchanged Retry-After of HTTP, in
+    seconds or as a date; a timedelta; or None. A past time is 0, more than an hour counts as an
+    hour, and a value that cannot be read counts as None. If the Type has no downstream it is a
+    :class:`Defer` of at least ``LEAST`` seconds.
     """
 
-    # A delay of nothing would go round and round.
+    # The shortest delay in seconds: with no delay the attempts would follow each other at once.
     LEAST = 1.0
 
     def __init__(self, message: str = "", *, after: object = None) -> None:
@@ -77,10 +76,10 @@ class Throttled(Defer):
 
 
 class Unavailable(Exception):
-    """Raised by a handler: the downstream of its Type fails, or cannot be reached.
+    """A handler raises Unavailable if its Type's downstream fails or cannot be reached.
 
-    It spends no budget. ``after`` is as in :class:`Throttled`. Where the Type has no
-    downstream it is an error like any other, and spends a retry.
+    It spends no budget. ``after`` is as in :class:`Throttled`. If the Type has no downstream, it is
+    an error like any other, and spends a retry.
     """
 
     def __init__(self, message: str = "", *, after: object = None) -> None:
@@ -90,10 +89,10 @@ class Unavailable(Exception):
 
 
 class Fatal(Exception):
-    """Raised by a handler: trying again is no use, the Instance is FAILED now.
+    """A handler raises Fatal if another attempt is no use: the Instance is FAILED at once.
 
-    Those of one Type with one ``fingerprint``, a word of the handler's own, are one error
-    group, wherever they were raised and whatever they say.
+    All failures of one Type with the same ``fingerprint``, a word that the handler chooses, are one
+    error group, whatever their messages and wherever they were raised.
     """
 
     def __init__(self, *args: object, fingerprint: str = "") -> None:
@@ -104,26 +103,26 @@ class Fatal(Exception):
 
 
 class Interrupted(BaseException):
-    """Raised by ``context.check()`` when the attempt has to end here, or wherever its handler is.
+    """ATP raises Interrupted in ``context.check()``, or anywhere in a handler, to end the attempt.
 
     It derives from BaseException so that a handler's ``except Exception``
-    does not swallow it. ATP handles it; a handler may clean up and re-raise.
+    does not swallow it. A handler may clean up, and must let it pass; ATP handles it.
     """
 
 
 class TaskFailed(Exception):
-    """An Instance is FAILED, and no exception of its handler is the reason.
+    """An Instance is FAILED for a reason other than an exception of its handler.
 
-    Nothing raises it or those below: results of django.tasks name them as errors.
+    Nothing raises this class or its subclasses: results of django.tasks name them as errors.
     """
 
 
 class Stale(TaskFailed):
-    """Attempts of the Instance were lost more often than allowed."""
+    """The Instance lost more attempts than allowed."""
 
 
 class Cancelled(TaskFailed):
-    """Somebody asked for the Instance to be cancelled."""
+    """Somebody has cancelled the Instance."""
 
 
 class Dropped(TaskFailed):
@@ -139,21 +138,21 @@ class Upstream(TaskFailed):
 
 
 class Unusable(Exception):
-    """Raised ``from`` an error about values that cannot be used: it is the same next time.
+    """Raised ``from`` an error about unusable values: each further attempt would fail too.
 
-    The Instance is FAILED for the reason FATAL, with the words of that error.
+    The Instance is FAILED for the reason FATAL, with the message of that error.
     """
 
 
 class Misfit(Exception):
-    """The inputs do not fit the handler of this process: that of another release may take them.
+    """The inputs do not fit the handler of this process; that of another release may accept them.
 
-    The Instance is deferred. The message says why they do not fit.
+    The Instance is deferred. The message says why the inputs do not fit.
     """
 
 
 def path_of(error: BaseException) -> str:
-    """Return the dotted path of the class of an exception, whatever that says of itself."""
+    """Return the dotted path of an exception's class, even if the class overrides its names."""
     kind = type(error)
     names = []
     for slot in ("__module__", "__qualname__"):
@@ -176,25 +175,25 @@ def _delay(name: str, after: timedelta | float, *, is_from_zero: bool = True) ->
     return after
 
 
-# What an enqueue raises.
+# The errors that an enqueue raises.
 
 
 class ATPError(Exception):
-    """Base of all errors of ATP.
+    """The base class of all errors of ATP.
 
-    ``call`` is the place of the call, or the row, that it is about, where there are many.
+    ``call`` is the number of the call or row that the error is about, if there are several.
     """
 
     call: int
 
 
 class QueueFull(ATPError):
-    """So many wait in a Type or a lane that nothing more is let in, and nothing was enqueued.
+    """Too many Instances wait in a Type or a lane, so nothing was enqueued.
 
-    ``scope`` is the Type, or the Type and the collection, as a sentence has it. ``waiting`` is
-    how many wait, counted up to little more than ``limit``, which is the ``max_waiting`` that was
-    reached; None if only ``max_wait`` is set. ``oldest`` is how long the oldest due one has
-    waited, None if that was not asked. ``retry_after`` is in seconds, from 1 to 600.
+    ``scope`` is the Type, or the Type and the collection, in words. ``waiting`` is the number that
+    wait, counted up to a little more than ``limit``. ``limit`` is the ``max_waiting`` that was
+    reached; None if only ``max_wait`` is set. ``oldest`` is how long the oldest due one has waited,
+    None if that was not read. ``retry_after`` is in seconds, from 1 to 600.
     """
 
     def __init__(

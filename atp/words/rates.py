@@ -11,9 +11,9 @@ SECONDS = {"s": 1, "m": 60, "min": 60, "h": 3600, "d": 86400, "w": 604800}
 PATTERN = r"^([1-9][0-9]{0,8})/([1-9][0-9]{0,4})?(min|[smhdw])$"
 _RATE = re.compile(PATTERN)
 _NOTHING = re.compile(r"0+(\.0*)?(/.*)?", re.ASCII)
-# A rate of nothing is refused with this hint.
+# A rate of 0 is refused with this hint.
 HOLD = "To let nothing start, hold it: that is what a gate is for."
-# So is a limit of nothing that may wait.
+# A max_waiting of 0 is refused with this hint.
 GATE = "To let nothing in, gate it: drop fails what is enqueued."
 # The largest count, and the range of weights.
 MOST = 1_000_000
@@ -25,7 +25,7 @@ BURST = 0.1
 
 
 def per_second(rate: object) -> float:
-    """Return a rate in tasks a second. Raises InvalidLimit."""
+    """Return a rate as a number of tasks a second. Raises InvalidLimit."""
     found = _RATE.fullmatch(rate) if isinstance(rate, str) else None
     if found is None:
         raise InvalidLimit(
@@ -37,7 +37,7 @@ def per_second(rate: object) -> float:
 
 
 def default_burst(rate: str) -> int:
-    """Return the burst of a rate for which none is given."""
+    """Return the default burst for a rate."""
     return max(1, int(per_second(rate) * BURST))
 
 
@@ -51,7 +51,7 @@ def check_limits(
     max_waiting: object = None,
     max_wait: object = None,
 ) -> None:
-    """Raise InvalidLimit for a value out of range. None is no limit, or not given."""
+    """Raise InvalidLimit for a value out of range. None means no limit, or not given."""
     counts = {
         "max_running": max_running,
         "max_running_per_collection": max_running_per_collection,

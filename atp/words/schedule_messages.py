@@ -1,6 +1,6 @@
 """The messages that ATP writes to the log of schedules, and to their slots.
 
-They are for people, as those of :mod:`.log_messages`.
+They are for people; see :mod:`.log_messages`.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ if TYPE_CHECKING:
 
 
 def declared(*, is_new: bool, is_set: bool) -> str:
-    """``is_set`` says that it stays as an operator has set it."""
-    said = "declared" if is_new else "declared anew"
-    return f"{said}; what an operator has set holds" if is_set else said
+    """``is_set`` tells whether the schedule keeps the values that an operator has set."""
+    said = "declared" if is_new else "declared again"
+    return f"{said}; the values set by an operator stay" if is_set else said
 
 
 def changed(changes: Mapping[str, tuple[object, object]]) -> str:
-    """``changes`` are pairs by name: the value before, and the value now."""
+    """``changes`` are pairs by name: the old value and the new one."""
     return log_messages.parameters(changes) if changes else "set"
 
 
@@ -45,7 +45,7 @@ def resumed() -> str:
 
 
 def run(uuid: UUID) -> str:
-    return f"run now: {uuid}"
+    return f"run now as Instance {uuid}"
 
 
 def backfilled(count: int) -> str:
@@ -65,22 +65,23 @@ def slot_paused(by: str, reason: str) -> str:
 
 
 def slots_missed(count: int, late: timedelta, *, is_more: bool) -> str:
-    """``late`` is how much later than the first slot that was found."""
+    """``late`` is the delay with which the first slot was found."""
     more = "more than " if is_more else ""
-    return f"{more}{count} not planned in time, the first {late.total_seconds():.0f} s late"
+    slots = f"{more}{count} slot{'' if count == 1 else 's'}"
+    return f"{slots} not planned in time, the first {late.total_seconds():.0f} s late"
 
 
 def slot_skipped(uuid: UUID | None) -> str:
-    """``uuid`` is of the Instance that had not ended; None is that of the slot before."""
+    """``uuid`` is that of the Instance that had not ended; None for that of the slot before."""
     return f"{uuid or 'the Instance of the slot before'} has not ended"
 
 
 def slot_passed_over() -> str:
-    return "a later slot was due too, which would have cancelled it"
+    return "a later slot was due too, and would have cancelled this one"
 
 
 def slot_full(waiting: int) -> str:
-    return f"{waiting} Instances of the schedule waited already, and no more may"
+    return f"{waiting} Instances of the schedule waited already, and no more may wait"
 
 
 def slot_no_room(fill: Fill) -> str:
@@ -88,9 +89,9 @@ def slot_no_room(fill: Fill) -> str:
 
 
 def slot_in_line(behind: int, cancelled: int) -> str:
-    """How many of its schedule it waits for, and how many it has cancelled."""
+    """``behind`` is how many Instances it waits for, ``cancelled`` how many it has cancelled."""
     if cancelled:
-        return f"{cancelled} before it cancelled"
+        return f"earlier Instances cancelled: {cancelled}"
     return f"waits behind {behind}" if behind else ""
 
 

@@ -1,4 +1,4 @@
-"""Sentences about gates and limits: their state now, and before."""
+"""Sentences about gates and limits: their present and their previous state."""
 
 from __future__ import annotations
 
@@ -39,17 +39,17 @@ def state_of(gate: Gate | None, moment: Callable[[datetime], str] = wording.mome
 
 
 def in_utc(time: datetime) -> str:
-    """A time as the log has it."""
+    """Return a time in the form in which the log shows it."""
     return f"{time:%Y-%m-%d %H:%M:%S} UTC"
 
 
 def of_gate(
     mode: str, type: str | None, collection: str | None, was: Gate | None, shut: Iterable[Gate]
 ) -> str:
-    """Return the outcome of a verb on a gate: open, hold or drop.
+    """Return the outcome of a verb on a gate in words; ``mode`` is "open", "hold" or "drop".
 
-    ``was`` is the gate as it was before, None if it was open. ``shut`` are those that are shut
-    then.
+    ``was`` is the gate before the verb, None if it was open. ``shut`` are the gates that are shut
+    after it.
     """
     if mode == "open" and was is None:
         told = ["It is open already."]
@@ -67,13 +67,13 @@ def of_gate(
 
 
 def is_of(gate: Gate, type: str | None, collection: str | None) -> bool:
-    """Whether a gate is that of a scope, and no other's."""
+    """Whether a gate belongs to exactly this scope."""
     of = None if gate.type is None else gate.type.identifier
     return (of, gate.collection) == (type, collection)
 
 
 def above(type: str | None, collection: str | None, shut: Iterable[Gate]) -> list[Gate]:
-    """The gates that shut a scope with others."""
+    """Return the shut gates of wider scopes, which shut this scope too."""
     if type is None:
         return []
     return [
@@ -87,7 +87,7 @@ def above(type: str | None, collection: str | None, shut: Iterable[Gate]) -> lis
 
 
 def of_limits(limit: Limit | None) -> str:
-    """Return the limits in words; None is no limit."""
+    """Return limits in words; None means no limits."""
     if limit is None:
         return "nothing is limited"
     told = [f"{limit.max_running} at a time"] if limit.max_running is not None else []
@@ -102,7 +102,7 @@ def of_limits(limit: Limit | None) -> str:
 
 
 def of_room(fill: Fill, priority: int) -> str:
-    """Return how many may wait for one of this priority, in words."""
+    """Return in words how many Instances may wait at this priority."""
     room = fill.room(priority)
     if room == fill.max_waiting:
         return f"at most {room} may wait there"
@@ -110,7 +110,7 @@ def of_room(fill: Fill, priority: int) -> str:
 
 
 def full(fill: Fill, waiting: int, priority: int, after: float) -> str:
-    """Return why nothing more is let in; ``after`` is in how many seconds to try again."""
+    """Return why an enqueue was refused; ``after`` is the seconds after which to try again."""
     told = []
     if fill.max_waiting is not None:
         told.append(f"{waiting} wait, and {of_room(fill, priority)}")
@@ -122,7 +122,7 @@ def full(fill: Fill, waiting: int, priority: int, after: float) -> str:
 
 
 def of_unlimit(left: Left) -> str:
-    """Return the outcome of leaving limits to the code (:class:`atp.verbs.control.limits.Left`)."""
+    """Return the outcome of :func:`~atp.verbs.control.limits.unlimit` in words."""
     told = "The limits are left to the code" if left.was_set else "No operator has set limits there"
     if left.is_declared:
         return f"{told}: {of_limits(left.limit)}."

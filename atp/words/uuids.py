@@ -1,4 +1,4 @@
-"""Public identities of Instances: unguessable and ordered by time (RFC 9562, version 7)."""
+"""The uuids of Instances: unguessable, and ordered by time (RFC 9562, version 7)."""
 
 import os
 import time

@@ -1,4 +1,4 @@
-"""Times, durations, sizes and errors as text for people, and the reading of such text."""
+"""Times, durations, sizes and errors as text for people, and the parsing of such text."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _SHIFTS = {"": 0, "K": 10, "M": 20, "G": 30, "T": 40}
 
 
 def read_moment(given: str) -> datetime | timedelta:
-    """Read a time in ISO 8601 as an aware datetime, or a delay as ``1h30m`` as a timedelta.
+    """Parse a time in ISO 8601 to an aware datetime, or a delay as ``1h30m`` to a timedelta.
 
     A time without an offset is in the current time zone. Raises ValueError.
     """
@@ -49,7 +49,7 @@ def read_moment(given: str) -> datetime | timedelta:
 
 
 def read_delay(given: str) -> timedelta:
-    """Read a delay as ``1h30m``. Raises ValueError."""
+    """Parse a delay as ``1h30m``. Raises ValueError."""
     if not _DELAY.fullmatch(given):
         raise ValueError(f"{given!r} is not a delay as 90s, 10m, 1h30m or 2d")
     parts = re.findall(r"(\d+)(min|[smhdw])", given)
@@ -68,12 +68,12 @@ def state(instance: Instance) -> str:
 
 
 def shorten(text: str, limit: int = 60) -> str:
-    """Cut text that is longer than ``limit`` characters at its end."""
+    """Cut the end of a text that is longer than ``limit`` characters."""
     return text if len(text) <= limit else f"{text[: limit - 1]}…"
 
 
 def moment(time: datetime | None, *, precise: bool = False) -> str:
-    """Return a time in the current time zone; with ``precise`` to the millisecond."""
+    """Return a time in the current time zone as text; with ``precise``, to the millisecond."""
     if time is None:
         return ""
     local = timezone.localtime(time)
@@ -84,7 +84,7 @@ def moment(time: datetime | None, *, precise: bool = False) -> str:
 
 
 def _is_twice(local: datetime) -> bool:
-    """Tell whether a local time comes twice that night, because clocks are put back."""
+    """Whether this local time occurs twice, because clocks are put back in that night."""
     return local.replace(fold=0).utcoffset() > local.replace(fold=1).utcoffset()  # type: ignore[operator]
 
 
@@ -102,10 +102,10 @@ def headline(text: str) -> str:
 
 
 def repetitions(told: Iterable[tuple[str, int | None]]) -> list[int | None]:
-    """Return for each message the claim whose traceback it repeats, or None.
+    """Return for each message the earlier claim whose traceback it repeats, or None.
 
-    ``told`` are messages with their claims, in the order of the log. What ATP adds behind a
-    traceback, as "(retries used up: 4 of 4)", is no difference.
+    ``told`` are pairs of message and claim, in the order of the log. Text that ATP adds after a
+    traceback, as "(retries used up: 4 of 4)", is ignored in the comparison.
     """
     first: dict[str, int | None] = {}
     found = []
@@ -127,7 +127,7 @@ def zone() -> str:
 
 
 def duration(value: timedelta | None) -> str:
-    """Return a timedelta in one unit, as "3.3 min" or "12 h"; an empty string for None."""
+    """Return a timedelta in one unit, as "3.3 min" or "12 h"; "" for None."""
     if value is None:
         return ""
     seconds = value.total_seconds()
@@ -147,7 +147,7 @@ def _in(number: float, unit: str) -> str:
 
 
 def written(value: timedelta | None) -> str:
-    """Return a delay as :func:`read_moment` reads it, as "1h30m"; an empty string for None."""
+    """Return a delay in the form that :func:`read_moment` parses, as "1h30m"; "" for None."""
     if value is None:
         return ""
     left = int(value.total_seconds())
@@ -159,14 +159,14 @@ def written(value: timedelta | None) -> str:
 
 
 def age(time: datetime | None, now: datetime) -> str:
-    """Return the time since a moment; a moment in the future reads "in 3 min"."""
+    """Return the time since a moment in words; a moment in the future gives "in 3 min"."""
     if time is None:
         return ""
     return duration(now - time) if time <= now else f"in {duration(time - now)}"
 
 
 def size(count: float) -> str:
-    """Return a number of bytes in its largest unit."""
+    """Return a number of bytes in the largest suitable unit."""
     for unit in ("bytes", "KiB", "MiB"):
         if count < 1024:
             return f"{count:.0f} {unit}" if unit == "bytes" else f"{count:.1f} {unit}"
@@ -175,7 +175,7 @@ def size(count: float) -> str:
 
 
 def read_size(given: object) -> int:
-    """Read a size as "512MiB", "512M" or a number of bytes. Raises ValueError."""
+    """Parse a size: "512MiB", "512M" or a number of bytes. Raises ValueError."""
     if isinstance(given, int) and not isinstance(given, bool):
         count = given
     else:
@@ -187,7 +187,7 @@ def read_size(given: object) -> int:
 
 
 def read_memory(given: object) -> int:
-    """Read an amount of memory that a process may have. Raises ValueError."""
+    """Parse the amount of memory that a process may use. Raises ValueError."""
     count = read_size(given)
     if count < LEAST_MEMORY:
         raise ValueError(
@@ -199,7 +199,7 @@ def read_memory(given: object) -> int:
 
 
 def indented(text: str) -> str:
-    """Return JSON text with indentation; text that is no JSON comes back unchanged."""
+    """Return JSON text with indentation; text that is no JSON is returned unchanged."""
     try:
         return json.dumps(json.loads(text), indent=2, ensure_ascii=False)
     except (ValueError, RecursionError):
@@ -207,10 +207,10 @@ def indented(text: str) -> str:
 
 
 def plain_number(value: float) -> float:
-    """Return a number as an int if it is whole."""
+    """Return a whole number as an int, any other number unchanged."""
     return int(value) if value == int(value) else value
 
 
 def percent(fraction: float | None) -> str:
-    """Return progress, from 0 to 1, as a percentage that is 100 only when all is done."""
+    """Return a fraction from 0 to 1 as a percentage, rounded down: only 1 gives 100%."""
     return "" if fraction is None else f"{math.floor(fraction * 100)}%"

@@ -1,7 +1,6 @@
 """What a dispatcher makes of what its workers do: starts, ends, and what must not go on."""
 
 import logging
-import pickle
 import time
 from datetime import timedelta
 from types import SimpleNamespace
@@ -16,6 +15,7 @@ from atp.daemon.pool.reader import Reader
 from atp.daemon.pool.worker_link import WorkerLink
 from atp.daemon.shared.channel import Channel
 from atp.daemon.shared.messages import Kill, Paused, Resumed
+from atp.daemon.shared.packing import packed_end
 from atp.daemon.shared.running_page import NEVER, Page, Running
 from atp.daemon.shared.tokens import Tokens
 from atp.daemon.system.processes import uptime
@@ -55,7 +55,7 @@ def give(hall, task):
 
 def end(hall, key, started, ended):
     """Say as a worker does that an attempt finished and returned nothing."""
-    assert hall.link.ring.write(pickle.dumps((*key, started, ended, None)))
+    assert hall.link.ring.write(packed_end(*key, started, ended, None))
 
 
 def recorded(hall):

@@ -3,11 +3,13 @@
 from types import SimpleNamespace
 
 import pytest
+from django.db import OperationalError
 
 from atp.daemon.chores import chore as module
 from atp.daemon.chores import graphs as graphs_module
 from atp.daemon.chores import table
 from atp.daemon.chores.chore import Chore, Chores, run_due
+from atp.daemon.chores.counting import CountFailures
 from atp.daemon.chores.graphs import IDLE, Graphs
 from atp.daemon.chores.looking import Look
 from atp.daemon.dispatcher.queue_state import QueueState
@@ -157,3 +159,12 @@ class TestUpkeepOfGraphs:
         look(False)
         hall.core.timers.now(Graphs.purging)
         assert graphs.may()
+
+
+def test_failures_that_are_not_counted_are_told_as_that(hall, caplog):
+    """Not as rows that were not removed; and they are counted soon after."""
+    hall.core.counters = SimpleNamespace(has_failures=False)
+    with caplog.at_level("WARNING", logger="atp.daemon"):
+        CountFailures(hall.core).failed(SimpleNamespace(error=OperationalError("away\n")))
+    assert [record.fact for record in caplog.records] == ["failures_not_counted"]
+    assert hall.core.counters.has_failures

@@ -4,8 +4,13 @@ An interpreter that starts, and imports Django, takes more of the processor than
 ask of a daemon. A *warm* process has done so, with no settings and nothing of ATP, and is
 forked for each daemon. The copy takes over arguments, environment and files, and runs
 ``manage.py`` as a fresh interpreter would.
+
+To set up Django and to import ATP takes as long again. So from the second daemon on that has
+the same environment, a *hot* process has done that too: a copy of the warm one, which is
+forked in turn.
 """
 
+import fcntl
 import gc
 import json
 import os
@@ -15,6 +20,7 @@ import signal
 import socket
 import subprocess
 import sys
+from collections import OrderedDict
 from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
@@ -35,19 +41,55 @@ MODULES = (
     *("csv", "ctypes", "django_stubs_ext", "importlib.metadata", "multiprocessing.pool", "zipfile"),
 )
 DRIVERS = ("psycopg2", "psycopg")
+# With these comes the rest of what a daemon needs.
+OF_ATP = ("atp.management.commands.atpd", "atp.daemon.supervisor.entry_points", "atp.store")
 # What only a fresh interpreter, or a fresh process, takes notice of.
 OF_INTERPRETERS = ("LANG", "LC_", "LD_", "PYTHON")
 LONGEST = 1 << 20
+# So many hot processes are kept: the tests of a module have one environment, or a few.
+MOST_HOT = 3
+# What pytest tells of the test that runs makes no difference to a daemon.
+OF_PYTEST = "PYTEST_"
+# The file, beside the first three, by which a hot process is asked.
+ASKED = 3
 
 
-class Warm:
+class Forking:
+    """A process that is forked for each daemon, as the one that asks it for that sees it."""
+
+    def __init__(self, asking):
+        self._socket = asking
+
+    def close(self):
+        """Ask no more: it ends when its copies have ended."""
+        self._socket.close()
+
+    def fork(self, command, *, env, files, asked=None):
+        """Have a copy run a command of Python with these three open files; returns a :class:`Copy`.
+
+        With a socket ``asked`` the copy becomes a hot process, which is asked there.
+        """
+        status, told = os.pipe()
+        wanted = {"argv": command[1:], "environment": env, "folder": os.getcwd()}
+        wanted["is_hot"] = asked is not None
+        given = [*files, *([asked] if asked else [])]
+        sent = [*(each.fileno() for each in given), told]
+        socket.send_fds(self._socket, [json.dumps(wanted).encode()], sent)
+        pid = int(self._socket.recv(LONGEST))
+        os.close(told)
+        return Copy(command, pid, status)
+
+
+class Warm(Forking):
     """The warm process, as the one that has started it sees it. It ends with that."""
 
     # Seconds of the processor that copies have used which have ended.
     used = 0.0
+    # The pids of hot processes: no test has started them for itself.
+    hot_pids: set[int] = set()
 
     def __init__(self):
-        self._socket, own = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        asking, own = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with own:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", __name__, str(own.fileno())],
@@ -56,8 +98,13 @@ class Warm:
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
             )
+        super().__init__(asking)
+        # By environment the hot process, or None after the first daemon; the last one last.
+        self._hot = OrderedDict()
 
     def close(self):
+        for hot in filter(None, self._hot.values()):
+            hot.close()
         self._socket.close()
         self._process.wait()
 
@@ -73,13 +120,34 @@ class Warm:
 
         Returns a :class:`Copy`.
         """
-        status, told = os.pipe()
-        asked = {"argv": command[1:], "environment": env, "folder": os.getcwd()}
-        files = [*(each.fileno() for each in (stdin, stdout, stderr)), told]
-        socket.send_fds(self._socket, [json.dumps(asked).encode()], files)
-        pid = int(self._socket.recv(LONGEST))
-        os.close(told)
-        return Copy(command, pid, status)
+        files = stdin, stdout, stderr
+        return self._of(command, env, files).fork(command, env=env, files=files)
+
+    def _of(self, command, environment, files):
+        """Return the process that is forked for a daemon with this environment."""
+        key = json.dumps(
+            [os.getcwd(), {n: v for n, v in environment.items() if not n.startswith(OF_PYTEST)}],
+            sort_keys=True,
+        )
+        if key not in self._hot:
+            self._hot[key] = None
+            self._let_go()
+            return self
+        if self._hot[key] is None:
+            asking, own = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+            with own:
+                copy = self.fork(command, env=environment, files=files, asked=own)
+            self.hot_pids.add(copy.pid)
+            self._hot[key] = Forking(asking)
+        self._hot.move_to_end(key)
+        return self._hot[key]
+
+    def _let_go(self):
+        """End the hot processes that nobody has asked for longest."""
+        while len(self._hot) > MOST_HOT:
+            _, hot = self._hot.popitem(last=False)
+            if hot is not None:
+                hot.close()
 
 
 class Copy:
@@ -131,16 +199,21 @@ class Server:
         signal.set_wakeup_fd(wakes)
 
     def next_copy(self):
-        """Return what this process is to run, in a copy of it; None if it is to end."""
-        while True:
-            for ready in select.select([self._asked, self._woken], [], [])[0]:
+        """Return what this process is to run, in a copy of it; None if it is to end.
+
+        It ends when nobody can ask any more, and the ends of all copies have been told.
+        """
+        looked_at = [self._asked, self._woken]
+        while self._asked in looked_at or self._told:
+            for ready in select.select(looked_at, [], [])[0]:
                 if ready == self._woken:
                     os.read(self._woken, LONGEST)
                     self._tell_ends()
                     continue
-                said, files, _, _ = socket.recv_fds(self._asked, LONGEST, 4)
+                said, files, _, _ = socket.recv_fds(self._asked, LONGEST, 5)
                 if not said:
-                    return None
+                    looked_at.remove(self._asked)
+                    continue
                 pid = os.fork()
                 if not pid:
                     return json.loads(said), files
@@ -148,6 +221,7 @@ class Server:
                 for each in set(taken):
                     os.close(each)
                 self._asked.send(str(pid).encode())
+        return None
 
     def _tell_ends(self):
         with suppress(ChildProcessError):
@@ -160,31 +234,43 @@ class Server:
 
 
 def become(asked, files):
-    """Run ``manage.py`` in this copy, with the files and the environment that were asked for."""
+    """Run ``manage.py`` in this copy, or be hot, with the files and environment asked for."""
     signal.set_wakeup_fd(-1)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-    for number, each in enumerate(files[:3]):
+    *own, _ = files
+    # None of these may be written over before it has been copied.
+    high = [fcntl.fcntl(each, fcntl.F_DUPFD, 16) for each in own]
+    for number, each in enumerate(high):
         os.dup2(each, number)
-    os.closerange(3, 1 << 16)
+    os.closerange(len(own), 1 << 16)
     os.environ.clear()
     os.environ.update(asked["environment"])
     os.chdir(asked["folder"])
     sys.argv = asked["argv"]
     sys.orig_argv = [sys.executable, *sys.argv]
-    runpy.run_path(sys.argv[0], run_name="__main__")
+    if asked["is_hot"]:
+        import_module("django").setup()
+        serve(OF_ATP, ASKED)
+    else:
+        runpy.run_path(sys.argv[0], run_name="__main__")
+
+
+def serve(modules, asked):
+    """Import these modules, and be forked for whoever asks by this file, until nobody does."""
+    for name in modules:
+        import_module(name)
+    gc.collect()
+    gc.freeze()
+    copy = Server(asked).next_copy()
+    if copy is not None:
+        become(*copy)
 
 
 def main():
-    for name in MODULES:
-        import_module(name)
     for name in DRIVERS:
         with suppress(ImportError):
             import_module(name)
-    gc.collect()
-    gc.freeze()
-    copy = Server(int(sys.argv[1])).next_copy()
-    if copy is not None:
-        become(*copy)
+    serve(MODULES, int(sys.argv[1]))
 
 
 if __name__ == "__main__":

@@ -164,7 +164,7 @@ def test_no_more_wait_than_most(line):
     assert len(line.plan(5)) == 3
     skipped = Slot.objects.filter(outcome=Outcome.SKIPPED)
     assert {slot.message for slot in skipped} == {
-        "2 Instances of the schedule waited already, and no more may"
+        "2 Instances of the schedule waited already, and no more may wait"
     }
     assert skipped.count() == 2
     assert line.plan() == []

@@ -1,4 +1,4 @@
-"""Error groups: the list of them, one of them, and the verbs."""
+"""Error groups in the API: a list, a single group, and the verbs on it."""
 
 from rest_framework import serializers as rest
 from rest_framework.response import Response
@@ -17,7 +17,7 @@ from .outcomes import DoneSerializer, document
 
 
 class ErrorsSerializer(rest.ListSerializer):
-    """Error groups, of which all is read at once."""
+    """A list of error groups, read with a fixed number of queries."""
 
     def to_representation(self, data):
         return [_document(self.child.context["view"], each) for each in groups.groups(data)]

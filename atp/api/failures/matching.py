@@ -1,4 +1,4 @@
-"""Verbs on all that matches: ``POST matching/redrive`` and the others."""
+"""Verbs on all Instances that match, as ``POST matching/redrive``."""
 
 from rest_framework.decorators import action
 from rest_framework.response import Response

@@ -31,7 +31,7 @@ class DoneSerializer(Document):
 
 
 def document(view, outcome):
-    """Return the outcome of a verb as plain values."""
+    """Return the document of a verb's outcome."""
     value = outcome.value
     made = value if isinstance(value, Instance) else None
     return {

@@ -1,8 +1,8 @@
-"""Answers that are made after the end of an Instance.
+"""Responses that wait for the end of an Instance.
 
-A view returns them at once, and Django's handler renders them: so everything that the
-view does is over while a client waits, and a request under ASGI is awaited, although
-the views of REST framework are synchronous.
+A view returns such a response at once, and Django's handler renders it: that is where it
+waits. So the view has ended while the client waits. Under ASGI the handler awaits ``render``,
+although the views of REST framework are synchronous.
 """
 
 import asyncio
@@ -17,20 +17,21 @@ from django.http import HttpResponse
 from ...reports.ends import ends
 from .slots import ASYNC, IN_THREADS, THREADS
 
-# So often it is looked whether the client has hung up, in seconds.
+# Seconds between two checks whether the client has hung up.
 LOOK_EVERY = 1.0
 
 
 def pending(request, instance, seconds, answer):
-    """Return a response that is rendered as ``answer()`` after an Instance's end, or in time.
+    """Return a response that renders ``answer()`` after an Instance's end, or after ``seconds``.
 
-    ``request`` is Django's, with the user who was found. It is None if no more may wait.
+    Return None if too many clients wait already, or if the server has a single thread.
+    ``request`` is Django's, with its user.
     """
     if isinstance(request, ASGIRequest):
         kind, slots = Awaiting, ASYNC
     elif request.META.get("wsgi.multithread"):
         kind, slots = Sleeping, IN_THREADS
-    else:  # the process serves nobody else meanwhile
+    else:  # a process with one thread would serve nobody else meanwhile
         return None
     slot = slots.take(request.user)
     return None if slot is None else kind(request, instance, seconds, answer, slots, slot)
@@ -50,7 +51,7 @@ class Pending(HttpResponse):
 
 
 class Sleeping(Pending):
-    """Sleeps in the thread of the request."""
+    """A response that sleeps in the thread of its request."""
 
     def render(self):
         with THREADS.one():
@@ -72,7 +73,7 @@ class Sleeping(Pending):
 
 
 class Awaiting(Pending):
-    """Awaits the end in the event loop. Django cancels this when the client hangs up."""
+    """A response that waits in the event loop. Django cancels it when the client hangs up."""
 
     async def render(self):
         token, loop, ended = None, asyncio.get_running_loop(), asyncio.Event()
@@ -88,7 +89,7 @@ class Awaiting(Pending):
             async with asyncio.timeout(self._left):
                 await ended.wait()
         except TimeoutError:
-            pass  # it is answered with as it is
+            pass  # answer with the Instance as it is now
         finally:
             ends.forget(token)
             self._slots.free(self._slot)
@@ -96,9 +97,9 @@ class Awaiting(Pending):
 
 
 def _hang_up(environ):
-    """Return a function that tells whether the client has hung up, as far as that is known.
+    """Return a function that tells whether the client has hung up.
 
-    WSGI has no way to tell; gunicorn shows its socket.
+    WSGI cannot tell, but gunicorn passes its socket. Without one the function returns False.
     """
     socket, flag = environ.get("gunicorn.socket"), getattr(select, "POLLRDHUP", None)
     if socket is None or flag is None:
@@ -109,9 +110,10 @@ def _hang_up(environ):
 
 
 def _let_thread_go():
-    """End the thread in which the request's synchronous parts have run; the next gets another.
+    """End the thread that has run the synchronous code of the request; later code gets a new one.
 
-    Django keeps one for each request. It stays where a synchronous middleware stands in it.
+    Django keeps one thread for each request. If a synchronous middleware runs in the thread,
+    the thread stays.
     """
     context = SyncToAsync.thread_sensitive_context.get(None)
     if context is None or getattr(context, "_executor", None) is not None:

@@ -1,6 +1,6 @@
-"""How many clients may wait for the end of an Instance, in one process and of one user.
+"""Limits on the clients that wait for the end of an Instance: per process and per user.
 
-And how many threads they take, those included who are only told that they may not.
+The threads of their requests are limited too, those of refused requests included.
 """
 
 import math
@@ -15,16 +15,16 @@ from django.db import connections
 from ...conf import settings
 from ..queries import LONGEST_WAIT
 
-# Requests that wait read the database before and afterwards: so many at once, whatever
-# the number of threads. Each of them has a connection.
+# A request that waits reads the database before and afterwards. So many may do so at once,
+# whatever the number of threads, since each needs a connection.
 LOOKS = 2
-# Who has taken a place has to begin to wait within this, in seconds: a client may hang up
-# before, and then nobody gives the place back.
+# Seconds from ``take`` to ``keep``. If the client hangs up in between, nobody frees its slot:
+# the slot expires.
 BEGINS_WITHIN = 5.0
 
 
 class PerProcess:
-    """Begins anew in a process that is forked."""
+    """A base of objects that start empty in each forked process: ``_begin`` is called again."""
 
     def __init__(self):
         self._begin()
@@ -35,9 +35,9 @@ class PerProcess:
 
 
 class Slots(PerProcess):
-    """The places for those who wait; ``total`` and ``per_user`` name settings.
+    """The slots of the clients that wait; ``total`` and ``per_user`` name the settings for them.
 
-    A place is freed when its time is over, whatever has become of who took it.
+    A slot expires when its time is over, even if nobody frees it.
     """
 
     def __init__(self, total, per_user):
@@ -49,7 +49,7 @@ class Slots(PerProcess):
         self._taken = {}
 
     def take(self, user):
-        """Return a token for :meth:`keep` and :meth:`free`, or None if all places are taken."""
+        """Return the token of a slot, for :meth:`keep` and :meth:`free`; None if all are taken."""
         key = type(user), getattr(user, "pk", None) or str(user)
         now = time.monotonic()
         with self._lock:
@@ -64,19 +64,19 @@ class Slots(PerProcess):
             return token
 
     def keep(self, token, seconds):
-        """Keep a place while its client waits."""
+        """Keep a slot for so many seconds, while its client waits."""
         with self._lock:
             if token in self._taken:
                 key, _ = self._taken[token]
                 self._taken[token] = key, time.monotonic() + seconds
 
     def free(self, token):
-        """Give a place back; one that has been freed already is no matter."""
+        """Free a slot. Do nothing if it is free already."""
         with self._lock:
             self._taken.pop(token, None)
 
     def __len__(self):
-        """How many are taken."""
+        """Return the number of slots that are taken."""
         return len(self._taken)
 
 
@@ -85,7 +85,7 @@ ASYNC = Slots("MAX_ASYNC_WAITERS", "MAX_ASYNC_WAITERS_PER_USER")
 
 
 class Threads(PerProcess):
-    """The threads of one process that requests with ``?wait=`` take, asleep or not."""
+    """The number of threads in this process that serve requests with ``?wait=``."""
 
     def _begin(self):
         super()._begin()
@@ -93,7 +93,7 @@ class Threads(PerProcess):
 
     @contextmanager
     def one(self, most=math.inf):
-        """Count this thread, unless ``most`` are counted already; gives whether it is."""
+        """Count this thread, unless ``most`` are counted already. Yield whether it is counted."""
         with self._lock:
             is_counted = self._count < most
             self._count += is_counted
@@ -108,7 +108,7 @@ THREADS = Threads()
 
 
 def most_threads():
-    """How many threads may be taken: by those who wait, and by those who look whether they may."""
+    """Return the limit of threads: those that wait, and LOOKS more that read the database."""
     return settings.MAX_WAITERS + LOOKS
 
 
@@ -117,7 +117,7 @@ _looks = threading.BoundedSemaphore(LOOKS)
 
 @contextmanager
 def look():
-    """Read the database, as one of few; a connection that is not to be kept is closed then."""
+    """Let LOOKS threads at a time read the database, and close expired connections afterwards."""
     with _looks:
         try:
             yield
@@ -127,32 +127,32 @@ def look():
 
 
 def let_connections_go():
-    """Close the connections of this thread, those that are to be kept too."""
+    """Close the connections of this thread, persistent ones too."""
     for connection in _free_connections():
         connection.close()
 
 
 def _free_connections():
-    """The connections of this thread, but those in a transaction."""
+    """Return the open connections of this thread that are not in a transaction."""
     found = connections.all(initialized_only=True)
     return [connection for connection in found if not connection.in_atomic_block]
 
 
-# Nobody is to ask again sooner, in seconds, unless it wants to wait for less.
+# The least seconds until a client may ask again, unless it wants to wait for less.
 SOONEST = 5
-# So many a second are to ask one process again.
+# The number of clients that may ask one process again in a second.
 RATE = 4
 
 
 class Turns(PerProcess):
-    """Gives each its turn, so that a crowd does not come back at once, nor in step."""
+    """The turns of refused clients: spread out, so that they do not all come back at once."""
 
     def _begin(self):
         super()._begin()
         self._last = 0.0
 
     def take(self, seconds=LONGEST_WAIT):
-        """Return after how many seconds to ask again: not later than a wait of ``seconds``."""
+        """Return the seconds after which the client shall ask again: from 1 to ``seconds``."""
         now = time.monotonic()
         with self._lock:
             turn = max(now + SOONEST, self._last + 1 / RATE)

@@ -1,1 +1,1 @@
-"""Exceptions of handlers, whatever these do when they are looked at."""
+"""Reading the exceptions of handlers, whose own code may raise when they are read."""

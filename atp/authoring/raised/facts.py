@@ -1,4 +1,4 @@
-"""Facts about an exception. Its class is the application's, so any look at it may raise."""
+"""Facts about an exception. The application defines its class, so any look at it may raise."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from typing import Any
 
 from ...words.raised import LONGEST_DELAY, Defer, Fatal, Interrupted, Retry, Unavailable
 
-# Exceptions in groups, and causes of causes, are followed so far.
+# At most this many exceptions are followed, in groups and from cause to cause.
 MOST = 1000
-# These say themselves what becomes of their attempt, also alone in a group.
+# These classes themselves decide what becomes of the attempt, even in a group.
 SPEAKING = (Interrupted, Retry, Defer, Fatal, Unavailable)
 
 # The slots of BaseException itself, which no class can override.
@@ -26,7 +26,7 @@ _MEMBERS = BaseExceptionGroup.__dict__["exceptions"].__get__
 
 
 def is_a(error: BaseException, *kinds: Any) -> bool:
-    """Whether an exception is of one of these classes, by its type and not by its word."""
+    """Whether an exception is of one of these classes, by its type and not its ``__class__``."""
     try:
         return issubclass(type(error), kinds)
     except BaseException:  # a class may have a check of its own
@@ -62,15 +62,15 @@ def trace(error: BaseException) -> TracebackType | None:
 
 
 def cause(error: BaseException) -> BaseException | None:
-    """Return the exception that an exception was raised from."""
+    """Return the exception ``from`` which an exception was raised; None if there is none."""
     found: BaseException | None = _SLOTS["__cause__"](error)
     return found
 
 
 def delay(error: BaseException, name: str = "after", *, is_from_zero: bool = True) -> float | None:
-    """Return a delay that an exception asks for, in seconds; None for none that makes sense.
+    """Return the delay that an exception asks for, in seconds; None if there is no sound one.
 
-    Its class may have a constructor that does not set it, or sets anything.
+    The constructor of its class may leave the delay out, or set it to anything.
     """
     found = attribute(error, name)
     try:
@@ -82,7 +82,7 @@ def delay(error: BaseException, name: str = "after", *, is_from_zero: bool = Tru
 
 
 def alone(error: BaseException) -> BaseException:
-    """Return the exception that is alone in a group of exceptions; else the exception itself."""
+    """Return the only exception in an exception group; else the exception itself."""
     if is_a(error, BaseExceptionGroup):
         parts = list(_parts(error))
         if len(parts) == 1:
@@ -91,10 +91,10 @@ def alone(error: BaseException) -> BaseException:
 
 
 def spoken(error: BaseException) -> BaseException:
-    """Return the exception whose class says what becomes of an attempt that raised ``error``.
+    """Return the exception whose class decides what becomes of an attempt that raised ``error``.
 
-    In a group, as asyncio.TaskGroup raises it, that is one of those that are in it, if all
-    say the same. Of several delays the longest counts.
+    That is ``error`` itself, unless it is a group, as asyncio.TaskGroup raises, whose exceptions
+    are all of one class in SPEAKING: then it is the one of them with the longest delay.
     """
     if not is_a(error, BaseExceptionGroup):
         return error
@@ -106,10 +106,10 @@ def spoken(error: BaseException) -> BaseException:
 
 
 def release(error: BaseException) -> None:
-    """Let go of the variables of the functions that an exception came through: they have ended.
+    """Clear the variables of the functions that an exception came through: they have ended.
 
-    A function that keeps its own exception in a variable would keep all its other variables
-    too, until garbage is collected.
+    Otherwise a function that keeps its own exception in a variable would keep all its other
+    variables alive until garbage is collected.
     """
     seen = set[int]()
     waiting = [(each, True) for each in (error, *_parts(error))]
@@ -126,14 +126,14 @@ def release(error: BaseException) -> None:
 def _clear(found: TracebackType | None, has_passed: bool) -> None:
     while found is not None:
         frame, found = found.tb_frame, found.tb_next
-        # A generator that has caught an exception may go on, unless that came through it.
+        # A generator that caught the exception may go on; one that it came through has ended.
         if has_passed or not frame.f_code.co_flags & _GENERATORS:
-            with contextlib.suppress(RuntimeError):  # it runs still: it is ATP's own
+            with contextlib.suppress(RuntimeError):  # the frame still runs: it is ATP's own
                 frame.clear()
 
 
 def _parts(group: BaseException) -> Iterator[BaseException]:
-    """Yield the exceptions in a group and in the groups in it, up to a number."""
+    """Yield the exceptions in a group and in its nested groups, MOST at most."""
     waiting, count = [group], 0
     while waiting and count < MOST:
         each = waiting.pop()

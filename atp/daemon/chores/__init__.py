@@ -1,1 +1,1 @@
-"""The chores of a daemon: what it does every so often, beside its Tasks."""
+"""The chores of a daemon: its regular work beside the Tasks, as renewing, sweeping and purging."""

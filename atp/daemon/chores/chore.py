@@ -1,22 +1,21 @@
-"""Chores: the things that a dispatcher does every so often, beside its Tasks."""
+"""Chores: the periodic jobs of a dispatcher, beside its Tasks."""
 
 
 class Chore:
     """One entry of the table of chores.
 
-    ``name`` is the name of its timer. What it is ``doing`` is said in words, for the log. It
-    is done ``every()`` so many seconds; a chore without an interval is done when a look at
-    the queue has found a reason for it (see :mod:`.looking`). ``may()`` says whether it
-    is allowed now.
+    ``name`` is the name of its timer. ``doing`` describes the chore in the log. ``every()``
+    returns its interval in seconds; a chore without an interval runs when a look at the queue
+    has found a reason for it (see :mod:`.looking`). ``may()`` says whether it may run now.
 
-    A chore of the event loop has a ``run()``. Any other has a ``call()``, which returns the
-    function that runs in a thread of the database; ``done(result)`` is called on the event
-    loop afterwards. Where there is a ``failed(result)``, a failure is the chore's own affair
-    and costs the daemon no identity.
+    A chore of the event loop has a ``run()``. Any other chore has a ``call()``, which returns
+    a function for a database thread; afterwards the event loop calls ``done(result)``. A chore
+    with a ``failed(result)`` handles its own failure, and the daemon keeps its identity.
+    Without one, a failure ends the daemon's identity.
     """
 
     name = doing = ""
-    # It may be done so many seconds before it is due.
+    # The number of seconds by which it may run before it is due.
     early = 0.0
     failed = None
 
@@ -26,41 +25,41 @@ class Chore:
         self.orders = orders
 
     def every(self):
-        """Return its interval in seconds, or None."""
+        """Return the interval of the chore in seconds, or None."""
 
     def may(self):
         return True
 
     def is_due(self):
-        """Tell whether it is to be done now; if so, its next turn comes an interval later."""
+        """Tell whether the chore is due; if so, set its timer to one interval from now."""
         every = self.every()
         if every is None:
             return self.may() and self._was_wanted()
         return self.may() and self.core.timers.due(self.name, every, self.early)
 
     def _was_wanted(self):
-        """Tell whether a look has found a reason for it, once for each time."""
+        """Tell whether a look has found a reason for the chore, and forget the reason."""
         is_wanted = self.name in self.core.queue.chores
         self.core.queue.chores.discard(self.name)
         return is_wanted
 
     def again(self):
-        """Have a chore without an interval done once more."""
+        """Make a chore without an interval run once more."""
         self.core.queue.chores.add(self.name)
 
     def run(self):
-        """Do it on the event loop, without a call to the database."""
+        """Run the chore on the event loop, without a call to the database."""
         raise NotImplementedError
 
     def call(self):
         raise NotImplementedError
 
     def done(self, result):
-        """Nothing is to be done afterwards."""
+        """Take the result of the call; by default, do nothing."""
 
 
 def run_due(chores):
-    """Run those chores of the event loop that are due."""
+    """Run the chores of the event loop that are due."""
     for chore in chores:
         if chore.is_due():
             chore.run()
@@ -74,7 +73,7 @@ class Chores:
         self._chores = chores
 
     def turn(self):
-        """Start the first chore that is due, if the thread is free; tells whether one was."""
+        """Start the first chore that is due, if the thread is free; return whether one started."""
         if self._thread.busy:
             return False
         for chore in self._chores:

@@ -1,4 +1,4 @@
-"""Counting in the thread that purges: into Statistic, and dead letters into their groups."""
+"""Counting ends into Statistic, and dead letters into error groups, in the purging thread."""
 
 from django.db import connections
 
@@ -8,16 +8,17 @@ from .chore import Chore
 
 # In seconds: between two looks, between two foldings, and between two pieces of one.
 EVERY, FOLD_EVERY, SOON = 5.0, 60.0, 0.1
-# So many rows are folded at once.
+# The number of rows that are folded at once.
 PIECE = 1000
-# After a failure here dead letters are counted so soon again, in seconds; and so many at once.
+# Once an Instance has failed here, dead letters are counted every AGAIN seconds, up to LETTERS
+# at once.
 AGAIN, LETTERS = 1.0, 2_000
 
 
 class Count(Chore):
-    """Counts what daemons have left uncounted, and folds Statistic.
+    """The chore that counts the log records that daemons left uncounted, and folds Statistic.
 
-    Its failure costs no identity, and it is done the next time.
+    If it fails, the daemon keeps its identity, and the chore tries again at its next turn.
     """
 
     name, doing = "count", "counting"
@@ -53,9 +54,10 @@ class Count(Chore):
 
 
 class CountFailures(Chore):
-    """Counts dead letters into their error groups: those of others every PURGE_EVERY.
+    """The chore that counts dead letters into their error groups.
 
-    A failure costs no identity: what is not counted now is counted the next time.
+    It runs soon after a failure here, and every PURGE_EVERY for the failures of other daemons.
+    If it fails, the daemon keeps its identity, and the chore tries again at its next turn.
     """
 
     name, doing = "count failures", "counting failures"
@@ -84,10 +86,10 @@ class CountFailures(Chore):
         return count
 
     def done(self, result):
-        # What others have counted meanwhile, or have locked, is there the next time.
+        # More may be left. Those that another daemon has locked wait for the next turn.
         if result.value:
             self.core.counters.has_failures = True
 
     def failed(self, result):
         self.core.counters.has_failures = True
-        journal.purge_failed(error=" ".join(str(result.error).split()))
+        journal.failures_not_counted(error=" ".join(str(result.error).split()))

@@ -7,7 +7,7 @@ from .chore import Chore
 
 
 class Drop(Chore):
-    """Done when a look has found such Instances, and again until none is left."""
+    """The chore that runs when a look has found such Instances, and again until none is left."""
 
     name, doing = "drop", "dropping what a gate drops"
 

@@ -1,4 +1,4 @@
-"""The upkeep of graphs: failing what is left to fail, and noticing their end (G17)."""
+"""The upkeep of graphs: failing the nodes that depend on failed ones, and ending graphs (G17)."""
 
 from django.db import connections
 
@@ -7,16 +7,16 @@ from .. import journal
 from ..system.processes import uptime
 from .chore import Chore
 
-# How often it is done while graphs live, and while that is not known, in seconds.
+# The interval in seconds while graphs live, and while the daemon does not know of a live one.
 BUSY, IDLE = 1.0, 5.0
-# So many nodes are failed, and so many graphs looked at, at once.
+# The number of nodes that one turn fails, and the number of graphs that it looks at.
 LIMIT, GRAPHS = 500, 100
 
 
 class Graphs(Chore):
-    """Done in the thread that purges: it holds nothing under the daemon's identity.
+    """The chore that keeps up graphs, in the purging thread; it needs no identity of the daemon.
 
-    While looks at the queue find no graph that lives, only the purge of graphs is left.
+    While looks at the queue find no live graph, it runs for the purge of graphs alone.
     """
 
     name, doing, purging = "graphs", "the upkeep of graphs", "purge graphs"
@@ -35,7 +35,7 @@ class Graphs(Chore):
         return self._is_busy or not self._are_none() or self.core.timers.passed(self.purging)
 
     def _are_none(self):
-        """Whether a look has found no graph that lives, a short time ago."""
+        """Tell whether a recent look has found no live graph."""
         looked = self.core.queue.graphless_at
         return looked is not None and uptime() < looked + IDLE
 

@@ -1,4 +1,4 @@
-"""Looking at the queue: when something will be due, and which other chores are wanted."""
+"""Looking at the queue: when the next Task is due, and which other chores have to run."""
 
 from functools import partial
 
@@ -11,7 +11,7 @@ from .sweeping import Sweep
 
 
 class Look(Chore):
-    """A look costs one statement, and saves the statements of the other chores."""
+    """The chore that looks at the queue. Its one statement saves those of the other chores."""
 
     name, doing = "outlook", "looking at the queue"
 

@@ -6,7 +6,7 @@ from .chore import Chore
 
 
 class Miss(Chore):
-    """Done when a look has found such Instances, and again until none is left."""
+    """The chore that runs when a look has found such Instances, and again until none is left."""
 
     name, doing = "miss", "looking for what was missed"
 

@@ -7,14 +7,14 @@ from .chore import Chore
 
 # The number of schedules that are planned at once.
 LIMIT = 500
-# The time until the next look where nothing could be planned, in seconds.
+# The time until the next look if nothing could be planned, in seconds.
 REST = 0.2
 
 
 class Plan(Chore):
-    """Done when a look has found that a slot is due, and again until none is left.
+    """The chore that runs when a look has found a due slot, and again until none is left.
 
-    A look also tells when the next slot will be due: the timer of that time wakes the daemon.
+    A look also finds the time of the next slot; a timer wakes the daemon at that time.
     """
 
     name, doing = "plan", "planning the slots of schedules"
@@ -39,10 +39,10 @@ class Plan(Chore):
         if planned.enqueued:
             queue.call()
         if not planned.decided:
-            # Another daemon has planned it, or somebody has locked it: the other chores come first.
+            # Another daemon has planned the slot, or somebody has locked it: other chores go first.
             self.core.timers.later("outlook", REST)
             return
         if not planned.is_whole:
             self.again()
-        # The look tells when the next slot will be due.
+        # The look finds the time of the next slot.
         self.core.timers.now("outlook")

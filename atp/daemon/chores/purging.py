@@ -1,4 +1,4 @@
-"""Removing what retention allows to remove, in a thread beside claiming and recording."""
+"""Removing Instances whose retention is over, in a thread beside claiming and recording."""
 
 from django.db import connections
 
@@ -9,23 +9,23 @@ from .chore import Chore
 
 PURGING = "purging"
 # The number of Instances that are removed at once. It grows as long as the daemon is behind,
-# and shrinks if a removal takes too long, in seconds, or fails.
+# and shrinks if a removal takes more than LONG seconds or fails.
 FEWEST, FIRST, MOST = 10, 500, 5000
 LONG = 1.0
-# If more is left, it rests for a multiple of the time that the last removal took, by vendor,
-# and for LONGEST_REST seconds at most.
+# If more is left, the chore rests for a multiple (by vendor) of the time that the last removal
+# took, and for LONGEST_REST seconds at most.
 REST = {"sqlite": 2.0}
 LONGEST_REST = 0.2
-# If nothing is left, it comes back when half a piece should be there, no sooner than this.
+# If nothing is left, the chore runs again when it expects half a piece, no sooner than this.
 SHORTEST = 0.1
-# A connection is kept for the next removal only if that comes soon, in seconds.
+# The connection is kept for the next removal only if that comes within this many seconds.
 SOON = 5.0
 
 
 class Purge(Chore):
-    """Decides how much is removed, and when.
+    """The chore that purges Instances, and decides how many it removes at once, and when.
 
-    It holds nothing under the daemon's identity, so that its failure costs none.
+    It holds nothing under the daemon's identity, so the daemon keeps that if the chore fails.
     """
 
     name, doing = "purge", PURGING
@@ -47,7 +47,7 @@ class Purge(Chore):
 
     def call(self):
         if self._timers.due("purge everywhere", settings.PURGE_EVERY):
-            # Instances that were left out, or that ended late, are before the marks.
+            # Instances that earlier turns left out, or that ended late, lie before the marks.
             self._marks.clear()
         limit, marks, pause = self._limit, self._marks, self._pause
 
@@ -65,7 +65,7 @@ class Purge(Chore):
 
     def _purged(self, count, seconds, limit):
         self._untold += count
-        # A busy daemon removes all the time: it says so only now and then.
+        # A busy daemon removes all the time, and logs a sum only every PURGE_EVERY.
         if self._untold and self._timers.due("purged", settings.PURGE_EVERY):
             journal.purged(count=self._untold)
             self._untold = 0
@@ -82,12 +82,12 @@ class Purge(Chore):
         self._timers.later("purge", self._pause)
 
     def failed(self, result):
-        """Try again with the next look, on a new connection, and with less at once."""
+        """Try again after PURGE_EVERY, on a new connection, with half as many at once."""
         self._limit = max(FEWEST, self._limit // 2)
         journal.purge_failed(error=" ".join(str(result.error).split()))
         self._timers.later("purge", settings.PURGE_EVERY)
 
 
 def _within(factor):
-    """Nothing changes by more than twice at once."""
+    """Return the factor, limited to between a half and two."""
     return max(0.5, min(2.0, factor))

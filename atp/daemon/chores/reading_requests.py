@@ -1,17 +1,17 @@
-"""Reading what is asked of the Tasks that this daemon holds: cancel, pause, resume, release."""
+"""Reading the asks to the Tasks that this daemon holds: cancel, pause, resume, release."""
 
 from functools import partial
 
 from ...conf import settings
 from .chore import Chore
 
-# It is read at least this often, in seconds: whoever cancels a task should not wait much
-# longer than its grace.
+# The asks are read at least this often, in seconds: the end of a cancelled attempt should not
+# come much later than its grace.
 AT_LEAST_EVERY = 0.5
 
 
 class ReadRequests(Chore):
-    """Done as long as this daemon holds anything."""
+    """The chore that reads the asks, as long as this daemon holds a Task."""
 
     name, doing = "asked", "reading requests"
 

@@ -4,12 +4,12 @@ from ... import queue as verbs
 from ...verbs.registry import registry
 from .chore import Chore
 
-# A registration that somebody else has locked is tried again this often, in seconds.
+# The registration of Types that somebody else has locked is tried again this often, in seconds.
 REGISTER_AGAIN = 1.0
 
 
 class Register(Chore):
-    """Done once, and again for the Types whose registration somebody else has locked."""
+    """The chore that registers Types once, and again those that somebody else has locked."""
 
     name, doing = "register", "registering Types"
 
@@ -26,7 +26,7 @@ class Register(Chore):
     def call(self):
         identity = self.core.identity
         types = self._locked or identity.types
-        # What a Type was called formerly is registered already, or nothing waits there.
+        # The row of a former name exists already, or no Task waits under that name.
         own = [registry.get(name) for name in types if not registry.is_former(name)]
         return lambda: verbs.register(*own, by=identity.name)
 

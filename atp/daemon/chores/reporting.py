@@ -1,4 +1,4 @@
-"""Reporting what downstreams answer, to the rows that all daemons share."""
+"""Reporting the answers of downstreams to their rows, which all daemons share."""
 
 import random
 
@@ -7,7 +7,10 @@ from .chore import Chore
 
 
 class Report(Chore):
-    """Done before what has happened is recorded: a probe is over when its end is known."""
+    """The chore that reports a downstream's answers, before the ends of attempts are recorded.
+
+    The probe of a downstream is over as soon as the end of its attempt is known.
+    """
 
     name, doing = "downstreams", "reporting of downstreams"
 
@@ -36,5 +39,5 @@ class Report(Chore):
         self.attempts.hand_back(gone, messages.takes_no_more(name))
 
     def failed(self, result):
-        """What was not written is told again."""
+        """Keep the report that was not written, and send it again."""
         self.core.downstreams.told(self._name, None)

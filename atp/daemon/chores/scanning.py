@@ -11,7 +11,7 @@ from .chore import Chore
 
 
 class Scan(Chore):
-    """Finds what is wrong in the tables, and mends what is safe to mend."""
+    """The chore that finds faults in the tables, and mends those that are safe to mend."""
 
     name, doing = "scan", "scanning"
     # Where the last scan stopped.
@@ -27,13 +27,13 @@ class Scan(Chore):
         return partial(self.scan, self.core.identity.name)
 
     def scan(self, who):
-        """Scan once, mending as ``who``. Runs in a thread; returns the findings.
+        """Scan once, sign repairs as ``who``, and return the findings. Runs in a thread.
 
-        A fault in a check must not end the daemon that is checked. Only an outage of the
-        database concerns the others too.
+        An error in the scan is logged, and does not end the daemon's identity. An outage of
+        the database is raised, since it concerns the other calls too.
         """
-        # A process that nobody is alive to end must not go on beside a Task that may be
-        # handed out again.
+        # Kill the processes of dead daemons on this host, before their Tasks may be handed
+        # out again.
         abandoned.end()
         try:
             scanned = self.core.store.scan(self._cursor, who=who)

@@ -6,7 +6,7 @@ from .chore import Chore
 
 
 class Sweep(Chore):
-    """Done when a look has found lost daemons, and this daemon may judge them."""
+    """The chore that runs when a look has found lost daemons, and this daemon may judge them."""
 
     name, doing = "sweep", "sweeping"
 
@@ -17,7 +17,7 @@ class Sweep(Chore):
         daemon = self.core.identity.current
 
         def sweep():
-            # No process of theirs may run here any more when their Tasks are taken away.
+            # Kill the processes of lost daemons on this host before their Tasks are taken away.
             ended = abandoned.end()
             return ended, self.core.store.sweep(daemon=daemon)
 

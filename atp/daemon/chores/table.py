@@ -17,9 +17,9 @@ from .trimming import Trim
 
 # The event loop does these itself.
 ON_THE_LOOP = (SignOfLife, Summarize)
-# The thread that claims does these when there is nothing to claim, the first that is due.
+# The thread that claims does these when there is nothing to claim: the first one that is due.
 CLAIMING = (Plan, Look, Sweep, Miss, Drop, Scan)
-# The thread that records does these after a renewal, before it records what has happened.
+# The thread that records does these after a renewal, and before it records changes.
 RECORDING = (Report, Register, ReadRequests)
 # These have a thread of their own.
 PURGING = (CountFailures, Graphs, Trim, Count, Purge)

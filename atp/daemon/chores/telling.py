@@ -1,15 +1,15 @@
-"""Telling that the dispatcher is alive, and what was done lately."""
+"""Telling the supervisor that the dispatcher is alive, and the log what was done lately."""
 
 from ..shared import messages
 from .chore import Chore
 
 
 class SignOfLife(Chore):
-    """Tells the supervisor, which kills a dispatcher that is silent for too long."""
+    """The chore that sends a sign of life to the supervisor, which kills a silent dispatcher."""
 
     name = "alive"
-    # If the dispatcher turns anyway, it is done so much sooner, in seconds: less than from
-    # one turn to the next.
+    # If the dispatcher is awake anyway, the sign is sent up to this many seconds early; that
+    # is less than the time between two turns.
     early = 0.49
 
     def every(self):
@@ -20,7 +20,7 @@ class SignOfLife(Chore):
 
 
 class Summarize(Chore):
-    """Tells the log how many tasks finished and failed."""
+    """The chore that logs how many tasks finished and failed."""
 
     name = "summary"
 

@@ -8,12 +8,15 @@ from ...conf import settings
 from .. import journal
 from .chore import Chore
 
-# An error group without dead letters is kept so long after its last failure.
+# An error group without dead letters is kept this long after its last failure.
 KEPT = timedelta(days=30)
 
 
 class Trim(Chore):
-    """Done every PURGE_EVERY. Its failure costs no identity, and it is done the next time."""
+    """The chore that removes old slots and error groups every PURGE_EVERY.
+
+    If it fails, the daemon keeps its identity, and the chore tries again at its next turn.
+    """
 
     name, doing = "trim", "removing old slots and error groups"
 

@@ -1,4 +1,4 @@
-"""Claiming: when to look at the queue, and for how much."""
+"""Claiming: deciding when to claim Tasks, and how many."""
 
 from ...conf import settings
 from ...protection import messages as downstream_messages
@@ -8,12 +8,12 @@ from ..system.processes import uptime
 from .unrecorded import BATCH
 
 CLAIMING = "claiming"
-# After a look that found nothing, the next comes this late, in seconds, and ever later.
+# The pause after a claim that found nothing, in seconds; it doubles each time.
 FIRST_WAIT = 0.01
 
 
 class Claiming:
-    """Works in the claiming thread. Every call is a claim, or one of its ``chores``."""
+    """The user of the claiming thread. Every call in it is a claim or one of the ``chores``."""
 
     def __init__(self, core, thread, attempts, chores):
         self._core = core
@@ -26,7 +26,7 @@ class Claiming:
         self._wait, self._put_backs_at_wait = FIRST_WAIT, None
 
     def turn(self, claims):
-        """Start the next call, if the thread is free; without ``claims`` only chores."""
+        """Start the next call if the thread is free; only a chore if ``claims`` is false."""
         if self._thread.busy:
             return
         wanted = self._wanted() if claims and self._identity.leased else 0
@@ -41,7 +41,7 @@ class Claiming:
         return self._pool.wanted(behind=max(0, len(self._core.unrecorded) - BATCH))
 
     def _is_time(self):
-        """Whether a worker has become free, or something waits or may wait."""
+        """Tell whether a worker has become free, or a Task is due or may be due."""
         freed = self._queue.take_freed()
         return freed or self._queue.is_due or self._queue.more_waits
 
@@ -51,7 +51,7 @@ class Claiming:
         put_backs, calls = queue.put_backs, queue.calls
         free, began = self._pool.free(), uptime()
         if self.found_nothing():
-            # One Task starts at once; the next claim takes the others that came with it.
+            # Claim one Task, which starts at once; the next claim takes those that came with it.
             wanted = 1
         queue.forget_empty()
         if queue.is_due:
@@ -62,7 +62,7 @@ class Claiming:
             claimed = core.store.claim(
                 daemon, types, wanted, free=free, careful=careful, memory=core.memory
             )
-            # Tasks that are too late hide the due ones behind them.
+            # Tasks past their start_before hide the due ones behind them.
             missed = 0 if claimed else core.store.miss(who=self._identity.name)
             return claimed, missed
 
@@ -86,13 +86,13 @@ class Claiming:
 
     def _wait_longer(self, put_backs):
         if put_backs != self._put_backs_at_wait:
-            # However often it was nothing: where there is a limit, there will be room.
+            # Start with a short wait again: a place under a limit may be free soon.
             self._wait, self._put_backs_at_wait = FIRST_WAIT, put_backs
         self._core.timers.later("outlook", self._wait)
         self._wait = min(2 * self._wait, settings.POLL_EVERY)
 
     def locked(self, result):
-        """A claim has met a lock of somebody else, and has taken nothing: the next is careful."""
+        """Claim again, carefully, after a claim met another session's lock and took nothing."""
         if result.doing == CLAIMING:
             self._queue.more_waits = True
 
@@ -106,24 +106,24 @@ class Claiming:
             self._attempts.hand_back_unstarted(self._attempts.stopping)
 
     def handed(self, task):
-        """Take a Task that an enqueue has handed to this daemon, as idle as it was then."""
+        """Take a Task that an enqueue has handed to this daemon, which was idle then."""
         has_free = self._pool.has_free()
         self._take([task])
         if not has_free and not self._attempts.stopping:
-            # Others may be idle. What it has claimed itself it keeps.
+            # Hand this Task back, since other daemons may be idle; keep the claimed ones.
             self._attempts.hand_back(
                 [self._pool.take_waiting(task.key)], attempt_messages.no_worker_free()
             )
 
     @property
     def is_claiming(self):
-        """Whether a claim is on its way: what it brings is held by this daemon, wanted or not."""
+        """Whether a claim is on its way: this daemon will hold its Tasks, wanted or not."""
         return self._thread.doing == CLAIMING
 
     def found_nothing(self):
-        """Whether the last look found nothing due, and nothing was put back since."""
+        """Tell whether the last look found no due Task, and none was put back since."""
         return self._queue.is_empty or not self._identity.types
 
     def is_idle(self):
-        """Whether a worker would at once start a Task that came now."""
+        """Tell whether a worker would start a new Task at once."""
         return self.found_nothing() and self._pool.has_free() and not self._attempts.stopping

@@ -19,7 +19,7 @@ from .unrecorded import UnrecordedChanges
 
 @dataclass(frozen=True, kw_only=True)
 class Core:
-    """The parts that all others need. ``tell(message)`` sends a message to the supervisor."""
+    """The parts that all other parts need. ``tell(message)`` sends to the supervisor."""
 
     store: object
     identity: Identity

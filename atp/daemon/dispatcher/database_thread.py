@@ -1,8 +1,8 @@
-"""Calls to the store, off the event loop, each bounded in time.
+"""Calls to the store in threads beside the event loop, each with a time limit.
 
-A call runs in a thread that has a connection of its own. One that takes too
-long has its socket shut down: signals do not interrupt a driver that waits
-in C code, and a server's statement_timeout does not see a dead link.
+A call runs in a thread that has a connection of its own. If a call takes too long, the
+dispatcher shuts down the connection's socket: signals do not interrupt a driver that waits in
+C code, and a server's statement_timeout does not notice a dead link.
 """
 
 import contextlib
@@ -19,18 +19,20 @@ from ...conf import settings
 from .. import journal
 from ..system.processes import uptime
 
-# A call that goes on after its connection was cut has it cut again after this, in seconds.
+# If a call goes on after its connection was cut, the connection is cut again after this many
+# seconds.
 CUT_AGAIN = 1.0
-# A statement waits so long, in seconds, for a lock that another session holds.
+# The time that a statement waits for a lock of another session, in seconds.
 LOCK_TIMEOUT = 0.1
 
 
 @dataclass(frozen=True)
 class Result:
-    """The end of a call: ``value`` or ``error``, sent and received on the uptime clock.
+    """The result of a call: its ``value`` or its ``error``.
 
-    ``is_locked`` says that nothing is wrong but a lock that somebody else holds;
-    ``failed(result)`` is called with an error, where the caller wants that.
+    ``sent`` and ``received`` are times on the uptime clock. ``is_locked``: the error is only a
+    lock that another session holds. ``failed(result)``, if given, takes an error instead of
+    the dispatcher.
     """
 
     doing: str
@@ -44,10 +46,10 @@ class Result:
 
 
 class DatabaseThread:
-    """One thread, one connection, one call at a time.
+    """A thread with one connection, which runs one call at a time.
 
-    ``results`` is the queue that finished calls are put into, ``wake`` is
-    called after each. No call waits long for the locks of others.
+    It puts each Result into the queue ``results``, and then calls ``wake()``. No call waits
+    long for locks of other sessions.
     """
 
     def __init__(self, name, store, results, wake):
@@ -55,7 +57,7 @@ class DatabaseThread:
         self._store = store
         self._results = results
         self._wake = wake
-        # The words of the call that has not been answered yet.
+        # The words that describe the call in progress; None if there is none.
         self.doing = None
         self._is_stale = False
         self._since, self._deadline = 0.0, None
@@ -64,7 +66,7 @@ class DatabaseThread:
 
     @property
     def busy(self):
-        """Whether a call has not been answered yet."""
+        """Whether a call is in progress, or its result is not collected yet."""
         return self.doing is not None
 
     def submit(self, doing, call, then, failed=None):
@@ -72,7 +74,7 @@ class DatabaseThread:
 
         An error goes to ``failed(result)`` there, if that is given.
 
-        ``doing`` says in words what the call does, for the log.
+        ``doing`` describes the call in the log.
         """
         if self.busy:
             raise AssertionError(f"{doing}: still {self.doing}")
@@ -80,15 +82,15 @@ class DatabaseThread:
         self._calls.put((doing, call, then, failed))
 
     def reconnect(self):
-        """Use a new connection from the next call on: what broke another may have broken this."""
+        """Use a new connection from the next call on, after a failure in this or another thread."""
         self._is_stale = True
 
     def answered(self):
-        """Take note that the result of the call has been collected."""
+        """Note that the event loop has collected the result of the call."""
         self.doing = None
 
     def cut_if_overdue(self, limit):
-        """Shut the connection down if the call takes longer, and again until it gives up."""
+        """Shut the connection down if the call takes over ``limit`` seconds, until it ends."""
         if not self.busy:
             return
         now = uptime()
@@ -97,13 +99,13 @@ class DatabaseThread:
         if now >= self._deadline:
             if self._deadline == self._since + limit:
                 journal.database_slow(doing=self.doing, seconds=limit)
-            # It may have been connecting just now, which cannot be cut.
+            # Cut again later: a connection that is just being opened cannot be cut.
             self._deadline = now + CUT_AGAIN
             _shut_down(self._connection)
 
     def _run(self):
         self._connection = connections[settings.DATABASE]
-        # With DEBUG Django keeps what was executed, until a request begins.
+        # With DEBUG Django keeps all executed statements until a request begins.
         self._connection.queries_log = deque(maxlen=0)
         while True:
             doing, call, then, failed = self._calls.get()
@@ -135,4 +137,4 @@ def _shut_down(connection):
         with socket.socket(fileno=os.dup(raw.fileno())) as link:
             link.shutdown(socket.SHUT_RDWR)
     except Exception:
-        return  # it is closed already
+        return  # the connection is closed already

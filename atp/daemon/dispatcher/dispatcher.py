@@ -1,8 +1,8 @@
 """The dispatcher: the one process of a daemon that talks to the queue.
 
-An event loop over its channels and timers that never waits for the database:
-claiming, recording and purging run in threads, each with a connection of its own.
-Claim → hand out → collect → record.
+Its event loop serves channels and timers, and never waits for the database. Claiming,
+recording and purging run in threads, each with a connection of its own.
+The cycle: claim → hand out → collect → record.
 """
 
 import contextlib
@@ -66,7 +66,7 @@ class Dispatcher:
         self._rang = False
 
     def _furnish(self):
-        """Make what lives as long as the loop. Threads start here, so not before the fork."""
+        """Make the parts of the dispatcher. Call this after the fork, since it starts threads."""
         bound_connecting(settings.STATEMENT_TIMEOUT)
         as_stores_expect()
         processes.allow_descriptors(6 * self._options.processes + 64)
@@ -77,7 +77,7 @@ class Dispatcher:
             page=self._inherited.page,
             tell=self._supervisor.tell,
             pool=Pool(filter(registry.is_transactional, identity.types)),
-            # What it drains it leaves to nobody.
+            # A daemon that drains leaves no Type to others.
             misfits=Misfits(leaves=not self._options.drain),
         )
         self._pool, self._timers, self._unrecorded = core.pool, core.timers, core.unrecorded
@@ -119,7 +119,7 @@ class Dispatcher:
     # The loop
 
     def run(self):
-        """Run until told to stop, or until the supervisor is gone; returns the exit status."""
+        """Run until the daemon stops or the supervisor is dead; return the exit status."""
         for end in (self._waker, self._woken):
             end.setblocking(False)
         self._furnish()
@@ -129,7 +129,7 @@ class Dispatcher:
             journal.nothing_to_serve()
         while True:
             for key, _ in self._selector.select(self._pause()):
-                if key.fileobj.fileno() >= 0:  # a worker before it may have closed it
+                if key.fileobj.fileno() >= 0:  # an earlier callback may have closed it
                     key.data()
             if self._supervisor.is_lost or os.getppid() != self._parent:
                 mark = self._inherited.folders.mark
@@ -141,13 +141,13 @@ class Dispatcher:
                 return status
 
     def _pause(self):
-        """Return for how many seconds nothing has to be done unless something comes."""
+        """Return the time until the next turn, in seconds, if no message comes before."""
         longest = LINGER if self._unrecorded.waits and not self._recorder.busy else MAX_TURN
         longest = self._core.downstreams.pause(longest)
         return self._timers.pause(self._attempts.endings.pause(self._pool.pause(longest)))
 
     def orphan(self, signum, frame):
-        """The kernel's word that the supervisor is dead."""
+        """Handle the kernel's signal that the supervisor is dead."""
         self._supervisor.is_lost = True
         self._wake()
 
@@ -156,12 +156,12 @@ class Dispatcher:
             self._waker.send(b"\0")
 
     def _ring(self):
-        """Called by the thread that waits for wakeups: something may wait."""
+        """Note that a Task may wait in the queue. The thread of the wakeups calls this."""
         self._rang = True
         self._wake()
 
     def _hand(self, daemon, claimed):
-        """Called by the same thread: an enqueue has handed a Task to this daemon."""
+        """Pass on a Task that an enqueue handed to this daemon. The wakeups' thread calls this."""
         self._handed.put((daemon, claimed))
         self._wake()
 
@@ -174,7 +174,7 @@ class Dispatcher:
             self._on_message[type(message)](*message, *descriptors)
 
     def _turn(self):
-        """Do whatever is due; returns the exit status when all is done."""
+        """Do the work that is due; return the exit status when the daemon is done, else None."""
         while not self._results.empty():
             thread, result = self._results.get()
             thread.answered()
@@ -185,7 +185,7 @@ class Dispatcher:
         if self._rang:
             self._rang = False
             self._core.queue.call()
-        # At work it looks by itself, and would hear its own writing.
+        # Listen only while idle: a daemon at work claims anyway, and would hear its own writes.
         self._wakeups.listen(self._claiming.is_idle(), may_be_handed=self._renewal.may_be_handed())
         for thread in self._threads:
             thread.cut_if_overdue(settings.STATEMENT_TIMEOUT)
@@ -200,7 +200,7 @@ class Dispatcher:
         if self._identity.current is not None:
             self._work()
         elif not self._claimer.busy and not self._recorder.busy:
-            # Nothing is on its way under the old identity from here.
+            # No call under the old identity is on its way any more.
             self._membership.rejoin(self._reconciling.joined)
         found_nothing = self._options.drain and self._claiming.found_nothing()
         if not self._stopping.is_stopping and self._stopping.is_drained(found_nothing):
@@ -209,7 +209,7 @@ class Dispatcher:
         return self._stopping.turn()
 
     def _work(self):
-        """Do what only a daemon with an identity may do."""
+        """Do the work that needs an identity: hand out, settle, record, claim and purge."""
         self._orders.keep()
         self._hand_out()
         if not self._recorder.busy:

@@ -1,19 +1,18 @@
-"""The intake of the workers' messages, as long as they can be recorded.
+"""The intake of the workers' messages, as long as the database can record them.
 
-Handlers may say things faster than a database writes them, above all a database that
-is slow or away. When much waits to be recorded, no messages are taken in until less does:
-they wait in the workers' channels, and in the end the workers wait too.
+Handlers may send messages faster than the database writes them, above all if it is slow or
+down. If too many entries wait to be recorded, the dispatcher stops reading messages until
+fewer do. The messages wait in the workers' channels, and in the end the workers wait too.
 """
 
 import selectors
 
-# With so many moves and notes that wait no messages are taken in any more, and with so
-# few they are again.
+# The number of waiting Moves and Notes at which the intake stops, and at which it resumes.
 MOST, AGAIN = 5000, 2500
 
 
 class Intake:
-    """The channels and rings of the workers. ``is_behind`` says that none is read."""
+    """The intake from the workers' channels and rings. ``is_behind``: it reads none of them."""
 
     def __init__(self, selector, unrecorded, reader):
         self._selector = selector
@@ -23,20 +22,20 @@ class Intake:
         self.is_behind = False
 
     def add(self, link):
-        """Take in the messages of this worker from now on."""
+        """Read the messages of this worker from now on."""
         self._links.add(link)
         if not self.is_behind:
             self._listen(link)
 
     def remove(self, link):
-        """The worker is dead: take in the last of its messages."""
+        """Read the last messages of a dead worker, and stop listening to it."""
         self._reader.collect(link)
         self._links.discard(link)
         if not self.is_behind:
             self._selector.unregister(link.channel)
 
     def turn(self):
-        """Read the rings of the workers, unless too much waits to be recorded."""
+        """Read the rings of the workers, unless too many entries wait to be recorded."""
         if self.is_behind and len(self._unrecorded) <= AGAIN:
             self.is_behind = False
             for link in self._links:

@@ -1,4 +1,4 @@
-"""The end of a dispatcher whose supervisor is dead: nothing of its daemon may go on."""
+"""The end of a dispatcher whose supervisor is dead: it kills all that is left of its daemon."""
 
 import contextlib
 import queue
@@ -12,21 +12,21 @@ from .database_thread import DatabaseThread
 
 
 def end(identity, sessions, mark):
-    """Kill what is left of the workers, and let others have the Tasks."""
+    """Kill the remaining workers and their processes, and give the Tasks up."""
     journal.supervisor_died()
     if descendants.kill_sessions(sessions, mark):
         _give_up_tasks(identity)
 
 
 def _give_up_tasks(identity):
-    """Let others have the Tasks before the lease is over: nothing runs here any more (G3)."""
+    """Give the Tasks up before the lease is over, since none of them runs here any more (G3)."""
     daemon = identity.current
     if daemon is None or identity.lock:
-        return  # a lock is free as soon as this process has ended
+        return  # the lock becomes free when this process ends
     results, store = queue.SimpleQueue(), get_store()
     thread = DatabaseThread("atp-leave", store, results, lambda: None)
     why = attempt_messages.supervisor_killed()
     thread.submit("leaving", lambda: store.leave(daemon, lost=why), None)
-    # If that takes longer, it ends with this process, and the lease runs out.
+    # If the call takes longer, it ends with this process, and the lease runs out.
     with contextlib.suppress(queue.Empty):
         results.get(timeout=settings.STATEMENT_TIMEOUT)

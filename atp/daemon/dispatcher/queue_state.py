@@ -4,14 +4,13 @@ from ..system.processes import uptime
 
 
 class QueueState:
-    """Written by the part that learns something, read by the part that claims.
+    """The state of the queue as far as this dispatcher knows it. All parts share it.
 
-    ``put_backs`` counts how often something was put back into the queue, ``calls`` how often
-    there was a reason to look, put-backs among them. ``more_waits`` says that something
-    may be due there now. ``due_at`` is when something will be due, on the uptime clock, and
-    ``planned_at`` when the next slot of a schedule is due, if that lies ahead,
-    ``graphless_at`` when a look found no graph that lives, and ``chores`` are the names of the
-    chores for which the last look has found a reason.
+    ``put_backs`` counts the times that Tasks were put back into the queue. ``calls`` counts the
+    reasons to look, put-backs included. ``more_waits``: a Task may be due now. Times on the
+    uptime clock, or None: ``due_at``, when the next Task is due; ``planned_at``, when the next
+    slot of a schedule is due, if that lies ahead; ``graphless_at``, when a look found no live
+    graph. ``chores`` are the names of the chores for which the last look has found a reason.
     """
 
     def __init__(self):
@@ -20,21 +19,21 @@ class QueueState:
         self.due_at = self.planned_at = self.graphless_at = None
         self.chores = set()
         self._freed = False
-        # The number of put-backs when the queue was found to hold nothing that is due.
+        # The number of put-backs when a look found no due Task in the queue.
         self._empty_at = None
 
     def call(self):
-        """Something may wait in the queue."""
+        """Note that a Task may wait in the queue."""
         self.calls += 1
         self.more_waits = True
 
     def put_back(self):
-        """Something was put back into the queue."""
+        """Note that a Task was put back into the queue."""
         self.put_backs += 1
         self.call()
 
     def free(self):
-        """A worker has become free."""
+        """Note that a worker has become free."""
         self._freed = True
 
     def take_freed(self):
@@ -43,19 +42,19 @@ class QueueState:
         return freed
 
     def found_empty(self, put_backs):
-        """Nothing is due there that was put back before this number of put-backs."""
+        """Note that a look found no due Task; it began after this number of put-backs."""
         self._empty_at = put_backs
 
     def forget_empty(self):
-        """The queue is looked at again."""
+        """Forget that the queue was found empty, because a new look begins."""
         self._empty_at = None
 
     @property
     def is_empty(self):
-        """Whether the last look found nothing due, and nothing was put back since."""
+        """Whether the last look found no due Task, and none was put back since."""
         return self._empty_at == self.put_backs
 
     @property
     def is_due(self):
-        """Whether the time has come at which something is due."""
+        """Whether the time ``due_at`` has come."""
         return self.due_at is not None and uptime() >= self.due_at

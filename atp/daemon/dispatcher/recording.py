@@ -1,4 +1,4 @@
-"""Recording: the thread that renews the lease and writes what has happened."""
+"""Recording: renewing the lease and writing Moves and Notes, in one thread."""
 
 from ...store.values import Move
 from .. import journal
@@ -9,7 +9,7 @@ RECORDING, LEAVING = "recording", "leaving"
 
 
 class Recording:
-    """Works in the recording thread; ``turn()`` starts the most urgent call."""
+    """The user of the recording thread; ``turn()`` starts the most urgent call in it."""
 
     def __init__(self, core, thread, attempts, renewal, chores):
         self._core = core
@@ -18,11 +18,11 @@ class Recording:
         self._attempts = attempts
         self._renewal = renewal
         self._chores = chores
-        # Since when something waits for a lock of others to be gone.
+        # The time since which entries wait for locks of other sessions, or None.
         self._locked_since = None
 
     def turn(self):
-        """Renew when it is time, do a chore that is due, else write what has happened."""
+        """Renew if it is time, else do a chore that is due, else write a batch."""
         if self._thread.busy:
             return
         if self._renewal.is_due():
@@ -80,8 +80,8 @@ class Recording:
         self._unrecorded.acknowledge(delivered.locked)
         self._note_locks(delivered)
         if surprises:
-            # This daemon does not hold all that it thinks it holds: a new identity puts
-            # that right.
+            # This daemon does not hold all the Tasks that it thinks it holds. The join of a
+            # new identity corrects that.
             self._core.identity.lose()
 
     def _note_locks(self, delivered):
@@ -95,15 +95,15 @@ class Recording:
             self._locked_since = None
 
     def locked(self, result):
-        """A call has met a lock of somebody else, and has written nothing: it is made again."""
+        """Prepare to repeat a call that met another session's lock and has written nothing."""
         if result.doing == RECORDING:
             self._unrecorded.give_back()
         elif result.doing == LEAVING:
             self._core.statistics.answered(False)
 
     def failed(self, result):
-        """A batch may be in the database or not: joining will tell."""
+        """Put back a batch that may or may not be in the database; the next join tells."""
         if result.doing == RECORDING:
-            # A batch that took too long is written in smaller pieces.
+            # The batch may have taken too long: make the next ones smaller.
             self._unrecorded.give_back()
             self._unrecorded.shrink()

@@ -1,4 +1,4 @@
-"""Stopping a dispatcher: what runs gets its grace, and what has ended is delivered."""
+"""Stopping a dispatcher: running tasks get their grace, and ended ones are recorded."""
 
 from ...states import Event
 from ...words import attempt_messages
@@ -6,16 +6,16 @@ from .. import journal
 from ..membership.renewal import LOOK_AGAIN
 from ..system.processes import uptime
 
-# Exit statuses, which the supervisor reads; any other means that it died.
+# The exit statuses of a dispatcher; the supervisor takes any other for a death.
 DONE, UNDELIVERED, ORPHANED = 0, 4, 5
-# Beyond its grace a stopping daemon tries this long to deliver its results, in seconds.
+# After its grace a stopping daemon tries this long to record its results, in seconds.
 DELIVERY_GRACE = 10.0
-# From this on it says what it is still waiting for, and so often, in seconds.
+# It logs what it waits for from SOON after the grace, every TELL_UNDELIVERED, in seconds.
 SOON, TELL_UNDELIVERED = 1.0, 3.0
 
 
 class Stopping:
-    """``threads`` are those of the calls that have to end before the dispatcher does."""
+    """The stop of the dispatcher, which waits until the calls of the ``threads`` have ended."""
 
     def __init__(self, core, threads, attempts, orders, recording):
         self._core = core
@@ -38,7 +38,7 @@ class Stopping:
         self._orders.stop()
 
     def turn(self):
-        """Go on with stopping; returns the exit status when it is over."""
+        """Go on with stopping; return the exit status when it is over, else None."""
         if self._at is None:
             return None
         core, (claimer, recorder) = self._core, self._threads
@@ -53,18 +53,18 @@ class Stopping:
             journal.undelivered(count=len(core.unrecorded))
             return UNDELIVERED
         if core.identity.current is None:
-            # Without an identity there is nothing to leave; the lease runs out by itself.
+            # Without an identity there is no row to give up; the lease runs out by itself.
             return DONE
         if over > DELIVERY_GRACE:
-            return DONE  # somebody else has locked its row
+            return DONE  # another session has locked the daemon's row
         if not claimer.busy and core.timers.passed("leave"):
             self._recording.leave(self._left)
         return None
 
     def _tell_undelivered(self, over):
-        """Say why a daemon that has been told to stop has not ended yet."""
+        """Log why a stopping daemon has not ended yet."""
         if over < SOON:
-            return  # most have ended by then
+            return  # most daemons end before that
         claimer, recorder = self._threads
         doing = recorder.doing or claimer.doing
         if doing:
@@ -72,7 +72,7 @@ class Stopping:
             journal.delivering(doing=doing, count=len(self._core.unrecorded), seconds=left)
 
     def is_drained(self, found_nothing):
-        """Whether nothing is left to do here, and nothing in the queue either."""
+        """Tell whether neither this daemon nor the queue has anything left to do."""
         return (
             found_nothing
             and not len(self._core.pool)

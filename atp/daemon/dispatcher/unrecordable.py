@@ -1,4 +1,4 @@
-"""Finding the one move or note that cannot be written, so that the others are."""
+"""Finding the one Move or Note that cannot be written, so that the others can be."""
 
 import logging
 
@@ -13,17 +13,17 @@ from .recording import RECORDING
 
 
 class Unrecordable:
-    """Gives up an entry that no database can take. Its event is written all the same."""
+    """The treatment of entries that cannot be written: drop their texts, but keep their events."""
 
     def __init__(self, core):
         self._core = core
         self._unrecorded = core.unrecorded
 
     def can_isolate(self, result):
-        """Whether a failure lies in what was to be written, not in the database.
+        """Tell whether the data of a batch caused the failure, and not the database.
 
-        Then the entry is looked for: from now on they are written one by
-        one, and the one that fails alone is given up.
+        If so, look for the entry at fault: write the entries one by one from now on, and give
+        up the one that fails alone.
         """
         if result.doing != RECORDING or not _is_of_the_data(result.error):
             return False
@@ -36,19 +36,19 @@ class Unrecordable:
         return True
 
     def _give_up(self, entry, error):
-        """Leave an entry out; the event itself is written all the same, in bare words."""
+        """Replace an entry by its bare event, without the handler's texts; drop a Note."""
         bare = isinstance(entry, Move) and bare_of(entry, type(error).__name__)
         event = entry.event if isinstance(entry, Move) else "note"
         journal.unrecordable(event=event, instance=entry.instance, error=error)
         if bare and bare != entry:
             self._unrecorded.put_first(bare)
         elif bare:
-            # Not even that: under the next identity the Task is expired.
+            # Even the bare event failed: the join of the next identity expires the Task.
             self._core.identity.lose()
 
 
 def bare_of(move, error):
-    """Return the move with nothing in it that a handler has said."""
+    """Return the Move without the texts and values of its handler; a FINISH becomes a FAIL."""
     words = attempt_messages.not_stored(error)
     if move.event == Event.FINISH:
         return move._replace(

@@ -1,6 +1,6 @@
-"""Changes and notes that are not recorded in the database yet.
+"""Moves and Notes that are not recorded in the database yet.
 
-They wait here in order, leave in batches, and stay until the database has acknowledged
+They wait here in order, are sent in batches, and stay until the database has acknowledged
 them.
 """
 
@@ -13,26 +13,26 @@ from ...store.values import Move, Note
 from ..system.processes import uptime
 
 BATCH = 1000
-# An attempt goes on after these events: the state shows whether they have been written.
+# The attempt goes on after these events. Its state shows whether they have been recorded.
 _WITHIN = states.events(lambda row: row.continues)
 _OF_PAUSES = _WITHIN - {Event.START}
-# As long as more is about to come, a batch is waited for: until there are so many,
-# or the first has waited so long, in seconds.
+# While more entries are about to come, a batch waits until it has ENOUGH entries, or until the
+# first has waited for LINGER seconds.
 ENOUGH, LINGER = 200, 0.01
 
 
 class UnrecordedChanges:
-    """A queue of moves and notes, those of one Instance in order."""
+    """A queue of Moves and Notes, which keeps the order of those of one Instance."""
 
     def __init__(self):
         self._entries = deque()
         self._since = 0.0
         self._sent = []
-        # Entries by pair of Instance and attempt that wait until a lock of others is gone.
+        # The entries that wait for a lock of another session, by pair of Instance and attempt.
         self._aside = {}
-        # Pairs of Instance and attempt whose Task may not be this daemon's any more.
+        # The pairs of Instance and attempt whose Task this daemon may not hold any more.
         self._doubtful = set()
-        # Largest batch; None is BATCH.
+        # The size of the largest batch; None is BATCH.
         self.limit = None
 
     def __len__(self):
@@ -40,7 +40,7 @@ class UnrecordedChanges:
         return len(self._entries) + len(self._sent) + aside
 
     def add(self, *entries):
-        """Append moves or notes."""
+        """Append Moves or Notes."""
         if not self._entries:
             self._since = uptime()
         self._entries.extend(self._apart(entries) if self._aside else entries)
@@ -51,16 +51,16 @@ class UnrecordedChanges:
         return bool(self._entries)
 
     def is_ripe(self, *, more_comes):
-        """Whether it is time to write what waits here."""
+        """Tell whether it is time to write a batch."""
         if not self._entries:
             return False
         many = len(self._entries) >= ENOUGH
         return many or not more_comes or uptime() - self._since >= LINGER
 
     def take(self):
-        """Return the next batch: either all moves or all notes. Empty if nothing waits.
+        """Return the next batch, of Moves alone or of Notes alone; empty if no entry waits.
 
-        It counts as sent until :meth:`acknowledge` or :meth:`give_back`.
+        The batch counts as sent until :meth:`acknowledge` or :meth:`give_back`.
         """
         if self._sent or not self._entries:
             return []
@@ -72,7 +72,7 @@ class UnrecordedChanges:
             if type(entry) is not kind:
                 break
             if kind is Move and entry.event in _OF_PAUSES:
-                # One of an attempt at a time: of two nobody could tell whether both are written.
+                # Take one per attempt: of two, the state would not show whether both are recorded.
                 if _key(entry) in held:
                     break
                 held.add(_key(entry))
@@ -80,9 +80,9 @@ class UnrecordedChanges:
         return merged(self._sent) if kind is Note else list(self._sent)
 
     def acknowledge(self, locked=()):
-        """The batch that was sent is in the database, but for the Instances that are locked.
+        """Forget the batch that was sent, except for the entries of ``locked`` Instances.
 
-        The entries of those wait until :meth:`readmit`.
+        Those entries are not recorded, and wait until :meth:`readmit`.
         """
         if locked:
             unwritten = [entry for entry in self._sent if entry.instance in locked]
@@ -97,17 +97,17 @@ class UnrecordedChanges:
 
     @property
     def has_aside(self):
-        """Whether entries wait until a lock of others is gone."""
+        """Whether entries wait for locks of other sessions."""
         return bool(self._aside)
 
     def set_aside(self, keys):
-        """Let the entries of these attempts wait apart, those that are still to come too."""
+        """Let the entries of these attempts wait apart, future ones included."""
         for key in keys:
             self._aside.setdefault(key, [])
         self._entries = deque(self._apart(self._entries))
 
     def readmit(self, keys=None):
-        """Let entries that wait apart be written next: those of these attempts, or all."""
+        """Put entries that wait apart first in the queue: all, or those of these attempts."""
         wanted = [key for key in self._aside if keys is None or key in keys]
         again = [entry for key in wanted for entry in self._aside.pop(key)]
         self._entries.extendleft(reversed(again))
@@ -117,37 +117,37 @@ class UnrecordedChanges:
         return set(self._aside)
 
     def _apart(self, entries):
-        """Put those entries apart that are to wait there; returns the others."""
+        """Put the entries of attempts that wait apart there; return the other entries."""
         others = []
         for entry in entries:
             self._aside.get(_key(entry), others).append(entry)
         return others
 
     def give_back(self):
-        """The batch that was sent may not be in the database: it is first again."""
+        """Put the batch that was sent first again, because it may not be in the database."""
         again = [replace(e, again=True) if isinstance(e, Note) else e for e in self._sent]
         self._entries.extendleft(reversed(again))
         self._sent = []
 
     def shrink(self):
-        """Let the next batches be half as large, until nothing waits any more."""
+        """Halve the size of the next batches, until no entry waits any more."""
         self.limit = max(1, (self.limit or BATCH) // 2)
 
     def drop_first(self):
-        """Forget the first entry that waits, and return it."""
+        """Remove and return the first waiting entry."""
         return self._entries.popleft()
 
     def put_first(self, entry):
-        """Put an entry before all others that wait."""
+        """Put an entry before all other waiting entries."""
         self._entries.appendleft(entry)
 
     def keep(self, kept, keys=None):
-        """After an identity was renewed: forget what is recorded already.
+        """After the join of a new identity, forget the entries that are recorded already.
 
-        ``kept`` is the state by pair of Instance and attempt of what this daemon
-        still holds. What it does not hold is written all the same: either it has been
-        before, and its acknowledgement got lost; or it is refused, and the refusal kept.
-        With ``keys`` only what is to be written of those is looked at.
+        ``kept`` has the states of the attempts that this daemon still holds, by pair of
+        Instance and attempt. Entries of other attempts are written all the same. Either they
+        were recorded before and the acknowledgement got lost, or the database refuses them and
+        keeps the refusal. If ``keys`` is given, look at the entries of these attempts only.
         """
         entries, reached = deque(), dict(kept)
         for each in self._entries:
@@ -159,7 +159,7 @@ class UnrecordedChanges:
             elif isinstance(entry, Move) and entry.event in _WITHIN:
                 transition = states.transition(entry.event, State(reached[key]))
                 if transition is None:
-                    continue  # it has been written
+                    continue  # the entry has been recorded
                 reached[key] = transition.target
             else:
                 entry = _without_start(entry, reached[key])
@@ -167,11 +167,11 @@ class UnrecordedChanges:
         self._entries = entries
 
     def doubt(self, key):
-        """The entries of this attempt may come too late, or have been written already."""
+        """Note that entries of this attempt may come too late, or may be recorded already."""
         self._doubtful.add(key)
 
     def is_doubtful(self, entry):
-        """Whether it was known beforehand that the entry may be refused."""
+        """Tell whether a refusal of the entry would be no surprise."""
         return _key(entry) in self._doubtful
 
     def keys(self):
@@ -184,14 +184,14 @@ def _key(entry):
 
 
 def _without_start(entry, state):
-    """Return the entry without the start that it has with it, if that has been written."""
+    """Return the entry without the start that it includes, if the start has been recorded."""
     if isinstance(entry, Move) and entry.started is not None and state != "SCHEDULED":
         return entry._replace(started=None)
     return entry
 
 
 def merged(notes):
-    """Merge the notes of each attempt: all messages and files, the last progress."""
+    """Merge the Notes of each attempt into one: all messages and files, and the last progress."""
     by_key = {}
     for note in notes:
         key = _key(note)

@@ -1,26 +1,26 @@
-"""Wakeups from the database: something may wait in the queue."""
+"""Wakeups from the database, which say that a Task may wait in the queue."""
 
 import threading
 
 from .. import journal
 
-# A listener waits for so long in one piece, in seconds.
+# The longest single wait of a listener, in seconds.
 PIECE = 5.0
 
 
 class Wakeups:
-    """A thread that waits with the store's listener; ``rung()`` is called there after each ring.
+    """A thread that waits for wakeups with the store's listener, and calls ``rung()`` after each.
 
-    A wakeup is only a hint: the queue is polled all the same, so nothing depends on
-    this thread. But if an enqueue hands over a Task, only this thread is told:
-    it calls ``handed(daemon, claimed)`` then.
+    A wakeup is only a hint: the daemon polls the queue all the same. But if an enqueue hands
+    over a Task, only this thread learns of it, and calls ``handed(daemon, claimed)``.
     """
 
     def __init__(self, store, rung, handed):
         self._store = store
         self._rung = rung
         self._handed = handed
-        # The channel through which Tasks can be handed over; once lost, it is empty or another.
+        # The channel through which Tasks can be handed over. When it is lost, this is empty or
+        # the name of another channel.
         self.channel = ""
         self._missed = False
         self._is_deaf = False
@@ -29,9 +29,9 @@ class Wakeups:
         threading.Thread(target=self._run, name="atp-listen", daemon=True).start()
 
     def listen(self, rings, *, may_be_handed):
-        """Ring from now on, or not; wakeups that come meanwhile are rung for later.
+        """Set whether to call ``rung()`` for wakeups; those that come meanwhile ring later.
 
-        Tasks that are handed over are taken in any case, as long as that may happen.
+        While ``may_be_handed`` is true, the thread takes Tasks that are handed over in any case.
         """
         if (rings or may_be_handed) != self._wanted.is_set():
             (self._wanted.set if rings or may_be_handed else self._wanted.clear)()
@@ -40,7 +40,7 @@ class Wakeups:
             self._ring()
 
     def _ring(self):
-        # The one that has rung looks second, and so does the one that wants it.
+        # Both threads set their own flag before they check the other's, so no wakeup is lost.
         if self._missed and self._rings:
             self._missed = False
             self._rung()
@@ -56,7 +56,7 @@ class Wakeups:
             self._wanted.wait()
             while True:
                 may_rest = self._may_rest(listener)
-                # Once more, before it rests: it may have been handed something until then.
+                # Look once more before resting: a Task may have been handed over until then.
                 came = listener.wait(0 if may_rest else PIECE)
                 if listener.is_deaf and not self._is_deaf:
                     self._is_deaf = True
@@ -65,7 +65,7 @@ class Wakeups:
                 for daemon, claimed in handed:
                     self._handed(daemon, claimed)
                 lost, self.channel = self.channel, listener.channel
-                # After what it was handed the daemon says that it is idle, and looks then.
+                # No ring after a handed Task: the daemon looks when its row says idle again.
                 if (came and not handed) or lost != self.channel:
                     self._missed = True
                     self._ring()

@@ -1,4 +1,4 @@
-"""Workers that come, die, are stopped and go on, as the supervisor says."""
+"""Changes of workers that the supervisor reports: started, died, stopped, going on."""
 
 from ...words import attempt_messages
 from ..pool.deaths import Deaths
@@ -9,7 +9,10 @@ from ..shared.tokens import Tokens
 
 
 class WorkerChanges:
-    """Keeps the pool as the supervisor says. ``sessions`` are the pids of living workers."""
+    """The part of the dispatcher that applies the supervisor's reports to the pool.
+
+    ``sessions`` are the pids of the living workers.
+    """
 
     def __init__(self, core, attempts, intake):
         self._core = core
@@ -27,7 +30,7 @@ class WorkerChanges:
     def _add(self, slot, pid, channel, taking, giving):
         channel, tokens = Channel.from_descriptor(channel), Tokens(taking, giving)
         link = WorkerLink(slot, pid, channel, tokens, self._core.page.ring(slot))
-        # The last records of its predecessor are of no use any more.
+        # The last records of the slot's previous worker are of no use any more.
         link.ring.skip()
         self.sessions.add(pid)
         self._core.pool.add(link)

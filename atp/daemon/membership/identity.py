@@ -1,4 +1,4 @@
-"""The identities of this daemon in the queue, its lease, and the database's clock."""
+"""The identities of this daemon in the queue, its lease, and the offset of the database's clock."""
 
 import uuid
 from dataclasses import dataclass, field, replace
@@ -14,13 +14,13 @@ from ..system.processes import uptime
 
 @dataclass
 class Identity:
-    """The current identity, and earlier ones that have to be ended first.
+    """The current identity of this daemon, and its earlier identities, which have to be ended.
 
-    A new one is taken at the start and after every failure of the database,
-    so that a call still on its way under the old one can take nothing.
-    ``pid`` is the supervisor's; ``previous`` are uuids of this daemon's
-    earlier identities that may still hold something. ``left`` are the pairs of Instance
-    and attempt of this daemon that they do hold, since somebody else has locked those.
+    The daemon takes a new identity at its start and after every failure of the database, so
+    that a late call under the old identity can claim nothing. ``pid`` is the supervisor's.
+    ``previous`` are the uuids of earlier identities that may still hold Tasks. ``left`` are
+    the attempts (pairs of Instance and attempt) that they do hold, because other sessions
+    have locked those.
     """
 
     pid: int
@@ -38,11 +38,11 @@ class Identity:
 
     @property
     def name(self):
-        """The name with which this daemon signs."""
+        """The name with which this daemon signs log records."""
         return f"{hostname()}:{self.pid}"
 
     def facts(self, request=""):
-        """Return the facts that stand in its row when it joins as the candidate."""
+        """Return the values of the daemon's row for a join as the candidate."""
         return DaemonFacts(
             uuid=self.candidate,
             host=hostname(),
@@ -58,21 +58,21 @@ class Identity:
         )
 
     def lose(self):
-        """The current identity is not to be used any more."""
+        """Give up the current identity: it becomes a previous one."""
         if self.current is not None:
             self.previous.append(self.current)
         self.current = None
 
     def propose(self):
-        """Choose the next identity. The same one until it has joined: joining twice is one join."""
+        """Return the next identity. It stays the same until it has joined: a join is idempotent."""
         if self.candidate is None:
             self.candidate = uuid.uuid4()
         return self.candidate
 
     def join(self, store, holding, request=""):
-        """Join the queue as the candidate, ending every earlier identity. Runs in a thread.
+        """Join the queue as the candidate and end every earlier identity. Runs in a thread.
 
-        Returns :class:`Reconciled`, and the earlier identities that could not be ended yet.
+        Return :class:`Reconciled`, and the earlier identities that could not be ended yet.
         """
         facts = self.facts(request)
         return _together(
@@ -82,9 +82,9 @@ class Identity:
 
     @staticmethod
     def settle(store, current, previous, holding):
-        """Go on with ending the previous identities, as far as locks of others allow it now.
+        """End the previous identities, as far as the locks of other sessions allow it now.
 
-        Runs in a thread. Returns as :meth:`join` does.
+        Runs in a thread. Return the same as :meth:`join`.
         """
         return _together(
             (old, store.settle(old, current, lease=settings.LEASE, holding=holding))
@@ -92,20 +92,20 @@ class Identity:
         )
 
     def joined(self, reconciled, unsettled, sent, received):
-        """The candidate has become the current identity."""
+        """Make the candidate the current identity, after its join."""
         self.current, self.candidate = self.candidate, None
         self.settled(reconciled, unsettled)
         self.unbroken_since = sent
         self.renewed(reconciled.time, sent, received)
 
     def settled(self, reconciled, unsettled):
-        """Only those earlier identities are left that are ``unsettled``."""
+        """Keep only the ``unsettled`` earlier identities."""
         self.previous, self.left = unsettled, frozenset(reconciled.left)
 
     def renewed(self, database_time, sent, received):
-        """A renewal was sent and acknowledged at these times on the uptime clock."""
+        """Extend the lease: a renewal was ``sent`` and acknowledged at these uptimes."""
         if self.lock:
-            # The lease is the lock, which cannot lapse while a process of ours lives.
+            # The lease is a file lock, which cannot lapse while a process of this daemon lives.
             self.lease_until = float("inf")
         else:
             if (
@@ -118,28 +118,28 @@ class Identity:
 
     @property
     def leased(self):
-        """Whether Tasks may be handed out: the workers will not be killed for a lapsed lease."""
+        """Whether the daemon has an identity and a lease, and so may hand out Tasks."""
         return self.current is not None and uptime() < self.lease_until
 
     @property
     def may_sweep(self):
-        """Whether this daemon may take away the Tasks of others.
+        """Whether this daemon may take away the Tasks of other daemons.
 
-        Only after its own renewals went through unbroken for one lease: the
-        others may have been cut off by what cut this one off.
+        It may only after its own renewals have succeeded for the length of one lease: the same
+        outage may have cut off the others.
         """
         if self.current is None:
             return False
         return bool(self.lock) or uptime() - self.unbroken_since >= settings.LEASE
 
     def time(self, host_time):
-        """Return a time taken on this host's clock, in seconds, as the database would tell it."""
+        """Convert a time of this host's clock, in seconds, to a datetime on the database's."""
         time = datetime.fromtimestamp(host_time, UTC)
         return time + self.offset if self.offset else time
 
 
 def _together(answers):
-    """Return what all answers together say, and the old identities that are not settled."""
+    """Return the merged answers, and the old identities that are not settled."""
     left, lost, unsettled = {}, (), []
     for old, answer in answers:
         left |= answer.left

@@ -7,23 +7,23 @@ from ..shared import messages
 from ..system.database import is_outage
 from ..system.processes import uptime
 
-# After a failure the next try waits this long, in seconds, and ever longer.
+# The pause before the next try after a failure, in seconds; it doubles, up to the longest.
 FIRST_PAUSE, LONGEST_PAUSE = 0.1, 0.5
-# Earlier identities may still hold Tasks that somebody else has locked. These are looked at
-# this often, in seconds.
+# Earlier identities may still hold Tasks that another session has locked. The daemon tries to
+# end them this often, in seconds.
 SETTLE_EVERY = 0.25
 JOINING = "joining"
-# A kind of call that failed is forgotten if it is not tried again within this, in seconds,
-# while other calls go through.
+# If a kind of call has failed, and is not tried again for this many seconds while other calls
+# succeed, its failure is forgotten.
 FORGET_AFTER = 1.5
-# What goes on failing is said again after this, in seconds.
+# A failure that persists is logged again after this many seconds.
 SAY_AGAIN = 60.0
 
 
 class Membership:
-    """Ends the identity when a call fails, and takes a new one when that is possible.
+    """The membership of the dispatcher: it ends when a call fails, and a join begins a new one.
 
-    It joins in the last of the ``threads``.
+    Joins run in the last of the ``threads``.
     """
 
     def __init__(self, core, threads, orders):
@@ -35,15 +35,15 @@ class Membership:
         self._timers = core.timers
         self._tell = core.tell
         self._orders = orders
-        # The kinds of calls that failed and have not gone through since, and when each failed.
+        # The time of the failure of each kind of call that has not succeeded since.
         self._failing = {}
         self._failed_at = 0.0
-        # When the log said last that a kind of call fails.
+        # The time when the failure of each kind of call was last logged.
         self._said_at = {}
         self._pause = FIRST_PAUSE
 
     def answered(self, result):
-        """A call went through; when all that failed have, the trouble is over."""
+        """Note that a call succeeded; the trouble is over when no kind of call is failing."""
         self._failing.pop(result.doing, None)
         # A call that was not tried again since then may never be.
         limit = uptime() - FORGET_AFTER
@@ -53,12 +53,12 @@ class Membership:
             journal.database_back(seconds=uptime() - self._failed_at)
 
     def locked(self, result):
-        """A lock that somebody else holds kept the daemon from joining: it is tried again."""
+        """Try to join again soon, if another session's lock kept the daemon from joining."""
         if result.doing == JOINING:
             self._timers.later("rejoin", FIRST_PAUSE)
 
     def failed(self, result):
-        """A call failed: its identity is not to be used any more."""
+        """Note that a call failed, reconnect, and give up the current identity."""
         if isinstance(result.error, LeaseLost):
             journal.lease_lost(why=result.error)
         else:
@@ -81,7 +81,7 @@ class Membership:
         self._pause = min(self._pause * 2, LONGEST_PAUSE)
 
     def rejoin(self, then):
-        """Take a new identity, if it is time to try; ``then(kept, lost)`` is told what it holds."""
+        """Take a new identity, if it is time to try; call ``then(reconciled)`` afterwards."""
         if not self._timers.passed("rejoin"):
             return
         self._tell(messages.Joining(self._identity.propose()))
@@ -103,7 +103,7 @@ class Membership:
         )
 
     def settle(self, then):
-        """Go on with ending earlier identities; ``then(reconciled)`` is told what is held now."""
+        """Try again to end earlier identities; call ``then(reconciled)`` afterwards."""
         if not self._identity.previous or not self._timers.due("settle", SETTLE_EVERY):
             return
         holding, identity = self._holding(), self._identity
@@ -111,7 +111,7 @@ class Membership:
 
         def settled(result):
             if identity.current != current:
-                return  # it was lost meanwhile; the next one settles all
+                return  # the identity was lost meanwhile; the next one settles all
             answer, unsettled = result.value
             then(answer)
             identity.settled(answer, unsettled)

@@ -1,4 +1,4 @@
-"""The orders to this daemon, to go quiet, to resume or to stop; and its mode."""
+"""The orders to this daemon (go quiet, resume, stop), and its mode."""
 
 from ...words import attempt_messages
 from ...words.orders import REQUESTS, Mode, Order, wanted
@@ -9,11 +9,11 @@ ASKED = "it was told to"
 
 
 class Orders:
-    """Obeys what the daemon's row asks for.
+    """The part of the dispatcher that obeys the request in the daemon's row.
 
-    ``request`` is what was asked last, by an earlier dispatcher or identity too.
-    What the daemon's row says is taken from renewals and joins alone, which come one
-    after another; what an outlook has seen there only makes the next renewal come soon.
+    ``request`` is the last request, also from the time of an earlier dispatcher or identity.
+    The request is taken from renewals and joins alone, which come one after another. A request
+    that an outlook has seen only makes the next renewal come soon.
     """
 
     def __init__(self, core, attempts, request=""):
@@ -25,36 +25,36 @@ class Orders:
         self.obey(request)
 
     def obey(self, request):
-        """Do what the daemon's row asks for."""
+        """Obey the request in the daemon's row, unless it is known or the daemon stops."""
         if request == self.request or self.mode is Mode.STOPPING:
             return
         self.request = request
-        # The next dispatcher has to know, even if the row is gone by then.
+        # The next dispatcher has to know the request, even if the row is gone by then.
         self._tell(messages.Ordered(request))
         mode = wanted(request)
         if mode is Mode.STOPPING:
-            # The supervisor decides, as after a signal, and says so to all.
+            # The supervisor decides, as after a signal, and tells the dispatcher to stop.
             self._tell(messages.StopWanted(ASKED))
         elif mode is not self.mode:
             self.mode = mode
             (self._go_quiet if mode is Mode.QUIET else self._resume)()
 
     def joined(self, request):
-        """The daemon has a new row, on which this is asked."""
+        """Obey the request in the daemon's new row."""
         self.obey(request)
 
     def hint(self, request):
-        """An outlook has seen this on the daemon's row, None if there is no row."""
+        """Renew soon if the request that an outlook has seen is new; None: there is no row."""
         if request is not None and request != self.request:
             self._core.timers.now("renew")
 
     def stop(self):
-        """Start nothing more, for good."""
+        """Start no more tasks, for good, and hand back the unstarted ones."""
         self.mode = Mode.STOPPING
         self._hand_back(attempt_messages.daemon_stopping())
 
     def keep(self):
-        """Hand back what has come into the daemon's hands all the same; called at every turn."""
+        """In quiet mode, hand back Tasks that have come in all the same; called at every turn."""
         if self.mode is Mode.QUIET:
             self._attempts.hand_back_waiting(self._attempts.stopping)
 
@@ -63,7 +63,7 @@ class Orders:
         self._hand_back(attempt_messages.daemon_quiet())
 
     def _hand_back(self, why):
-        """Start nothing more."""
+        """Start no more tasks, and hand back the unstarted ones."""
         self._attempts.stopping = why
         self._attempts.hand_back_unstarted(why)
 

@@ -1,8 +1,8 @@
-"""Reconciling what this daemon has in its hands with what its new identity holds."""
+"""Reconciling the Tasks in this daemon's memory with those that its new identity holds."""
 
 
 class Reconciling:
-    """Called when the daemon has joined the queue, and when old identities are settled."""
+    """The reconciliation after each join, and whenever old identities have been settled."""
 
     def __init__(self, core, attempts, renewal, orders):
         self._core = core
@@ -11,7 +11,7 @@ class Reconciling:
         self._orders = orders
 
     def joined(self, reconciled):
-        """The daemon has a new identity."""
+        """Reconcile with the Tasks that the new identity holds."""
         unrecorded = self._core.unrecorded
         self._core.counters.lost(reconciled.lost, "its dispatcher ended")
         self._core.statistics.restart(reconciled.position)
@@ -25,7 +25,7 @@ class Reconciling:
         self._core.queue.call()
 
     def settled(self, reconciled):
-        """Others have let go of something that an earlier identity still held."""
+        """Reconcile after other sessions have unlocked Tasks that an earlier identity held."""
         self._orders.joined(reconciled.request)
         self._core.counters.lost(reconciled.lost, "its dispatcher ended")
         moved = self._core.identity.left - set(reconciled.left)

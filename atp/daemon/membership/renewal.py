@@ -1,4 +1,4 @@
-"""Renewing the lease; and what the daemon's row says of the daemon: its workers, idle, mode."""
+"""Renewing the lease, and updating the daemon's row: its workers, its mode, whether it is idle."""
 
 from ...conf import settings
 from ...words.orders import Mode
@@ -7,19 +7,19 @@ from ..shared import messages
 from ..system.processes import uptime
 
 RENEWING = "renewing the lease"
-# If the row is locked, it is written again this late, in seconds.
+# If the row is locked, the daemon writes it again after this many seconds.
 SAY_AGAIN = 2.0
-# A renewal that has met a lock is tried again this late, in seconds.
+# A renewal that has met a lock is tried again after this many seconds.
 LOOK_AGAIN = 0.25
-# A daemon that has been at work for so long, in seconds, is not called idle any more.
+# After this many seconds of work the daemon's row no longer says that it is idle.
 TELL_BUSY_AFTER = 0.1
 
 
 class Renewal:
-    """Renews the lease when it is time, and when the row is to say something else.
+    """The renewal of the lease, when it is time and when the daemon's row has to change.
 
-    An enqueue hands a Task only to a daemon whose row says that it is idle, through the
-    channel that stands in the row.
+    An enqueue hands a Task over only to a daemon whose row says that it is idle, and through
+    the channel that the row names.
     """
 
     def __init__(self, core, attempts, claiming, wakeups, orders):
@@ -28,38 +28,38 @@ class Renewal:
         self._claiming = claiming
         self._wakeups = wakeups
         self._orders = orders
-        # The row says this.
+        # The current values of the row.
         self._row_idle, self._row_mode, self._row_channel = None, Mode.RUNNING, ""
         self._may_be_handed, self._handings, self._unheard_since = False, 0, None
         self._busy_since, self._was_locked = 0.0, False
-        # Whether the counts are in the database: written by the thread that renews.
+        # Whether the counts are in the database. The thread that renews sets this.
         self._is_added = False
 
     def is_due(self):
-        """Whether it is time, or worth a statement because of what the row says."""
+        """Tell whether it is time to renew, or the row has to change."""
         timers = self._core.timers
         has_news = timers.passed("news") and self._has_news()
         return timers.due("renew", settings.RENEW_EVERY) or has_news
 
     def joined(self):
-        """The daemon has another row, which says nothing of it yet."""
+        """Note that the daemon has a new row, without a channel and not idle."""
         self._may_be_handed, self._unheard_since = False, None
         self._row_idle, self._row_mode, self._row_channel = None, Mode.RUNNING, ""
 
     def handed(self):
-        """An enqueue has handed over a Task: since then the row does not say idle any more."""
+        """Note that an enqueue has handed over a Task, and has marked the row as not idle."""
         self._handings += 1
         self._row_idle = self._may_be_handed = False
 
     def may_be_handed(self):
-        """Whether an enqueue may hand over something, or has, of which nobody has heard yet."""
+        """Tell whether an enqueue may hand over a Task now, or has without being heard yet."""
         return self._may_be_handed
 
     def may_have_missed_handing(self):
-        """Whether the channel that stands in the row cannot be heard any more.
+        """Tell whether the daemon no longer listens to the channel that the row names.
 
-        A Task that was handed over there is held under this identity, and only another
-        identity makes sure of it.
+        A Task that was handed over through it is held under this identity unnoticed. Only the
+        join of a new identity finds it.
         """
         channel = self._row_channel
         return self._core.identity.current is not None and channel not in (
@@ -68,25 +68,28 @@ class Renewal:
         )
 
     def locked(self, result):
-        """A renewal has met a lock of somebody else: it is made again, but for counts it added."""
+        """Renew again soon, after a renewal met another session's lock.
+
+        Counts that were added before the lock are not added again.
+        """
         if result.doing == RENEWING:
             self._core.statistics.answered(self._is_added)
             self._was_locked = True
             self._core.timers.later("renew", LOOK_AGAIN)
 
     def _mode(self):
-        """The mode that the row may say: quiet only once no claim is on its way any more."""
+        """Return the mode for the row: QUIET only when no claim is on its way any more."""
         mode = self._orders.mode
         return Mode.RUNNING if mode is Mode.QUIET and self._claiming.is_claiming else mode
 
     def _has_news(self):
-        """Whether the row should say something else of the daemon.
+        """Tell whether the row should change: its mode, its channel, or whether it is idle.
 
-        An enqueue notifies only if some daemon is idle. Each notice costs the server a
-        lock, so a daemon at work takes that back after a while.
+        An enqueue notifies only if some daemon's row says idle. Each notice costs the server a
+        lock, so a daemon at work withdraws its idle after TELL_BUSY_AFTER.
         """
         mode = self._mode()
-        # One that stops with nothing to wait for is gone before anybody looks.
+        # A daemon that stops and holds nothing is gone before anybody looks.
         if mode is not self._row_mode and (mode is not Mode.STOPPING or self._attempts.any()):
             return True
         if self._claiming.is_idle():
@@ -96,19 +99,19 @@ class Renewal:
         return self._row_idle is True and uptime() - self._busy_since >= TELL_BUSY_AFTER
 
     def start(self, thread):
-        """Renew in this thread."""
+        """Submit a renewal to the thread."""
         core, daemon = self._core, self._core.identity.current
         workers, idle, mode = self._attempts.workers(), self._claiming.is_idle(), self._mode()
         channel, misfits = self._wakeups.channel, core.misfits.by_type()
         if self._row_channel not in ("", channel):
-            return  # it was lost just now; the next turn will find that
-        # From now on something may be handed over there.
+            return  # the channel was lost just now; the next turn will find that
+        # From now on an enqueue may hand over a Task through this channel.
         row_channel_before, self._row_channel = self._row_channel, channel
         handings = self._handings
         self._may_be_handed = self._may_be_handed or idle
         core.timers.later("renew", settings.RENEW_EVERY)
 
-        # A row that was locked just now is not to be waited for once more.
+        # Leave out the counts if the row was locked just now.
         counts = None if self._was_locked else core.statistics.send()
 
         def renewed(result):
@@ -119,23 +122,23 @@ class Renewal:
             self._orders.obey(renewal.request)
             self._was_locked = renewal.is_spare
             if renewal.is_spare:
-                # The row says what it said before.
+                # Only the spare lease was renewed: the row is as it was.
                 self._row_channel = row_channel_before
                 core.timers.later("news", SAY_AGAIN)
                 core.caution.met(RENEWING)
                 return
             if idle and not self._row_idle:
-                # Nobody has notified of what was enqueued before this was known.
+                # Enqueues before the row said idle have sent no notice: claim now.
                 core.queue.call()
             self._may_be_handed = idle or renewal.unheard
             self._check_listener(renewal.unheard)
-            # A Task that was handed over meanwhile may have come before this renewal: then
-            # the row is written once more.
+            # A Task that was handed over meanwhile may have come before this renewal. Then the
+            # row has to be written once more.
             self._row_idle = idle and handings == self._handings
             self._row_mode = mode
 
         def renew():
-            # Before the row says idle: an enqueue leaves a row alone that is locked.
+            # Add the counts before the renewal: an enqueue skips a row that is locked.
             self._is_added = counts is not None and core.store.statistics.add(daemon, counts)
             return core.store.renew(
                 daemon,
@@ -150,12 +153,12 @@ class Renewal:
         thread.submit(RENEWING, renew, renewed)
 
     def _check_listener(self, unheard):
-        """Lose the identity if something stays ``unheard`` that was handed over."""
+        """Give up the identity if a Task that was handed over stays ``unheard`` for RENEW_EVERY."""
         if not unheard:
             self._unheard_since = None
         elif self._unheard_since is None:
             self._unheard_since = uptime()
         elif uptime() - self._unheard_since >= settings.RENEW_EVERY:
-            # The listener goes on, and does not see it.
+            # The listener works, but does not see the Task.
             journal.channel_lost()
             self._core.identity.lose()

@@ -1,6 +1,6 @@
-"""The attempts in this daemon's hands: the table of what runs and of what waits for a worker.
+"""The attempts that this daemon holds: those that run and those that wait for a worker.
 
-What happens to them becomes moves, which wait until they are recorded in the database.
+Each event of an attempt becomes a Move, which waits until it is recorded in the database.
 """
 
 import time
@@ -17,11 +17,12 @@ from .times import Times
 
 
 class Attempts:
-    """The attempts that this daemon holds, with what it may do to them.
+    """The attempts that this daemon holds, and the operations on them.
 
-    ``stopping`` says why nothing is to be started, because the daemon is quiet or ends;
-    ``processes`` is how many workers may be at work. ``undecided`` are transactional
-    attempts by key whose worker died, until it is known whether they have concluded.
+    ``processes`` is the most workers at work. If the daemon is quiet or stops, ``stopping`` is
+    the reason why it starts nothing, else "". ``undecided`` are the transactional attempts, by
+    key, whose worker died, and of which it is not known yet whether the worker has committed
+    the end.
     """
 
     def __init__(self, core, processes=1):
@@ -38,16 +39,16 @@ class Attempts:
         self.undecided = {}
 
     def any(self):
-        """Whether anything is in this daemon's hands."""
+        """Tell whether this daemon holds any Task."""
         return len(self._pool) > 0
 
     def who(self, link=None):
-        """Return the name with which this daemon, or one of its workers, signs."""
+        """Return the name with which this daemon, or the worker of ``link``, signs log records."""
         name = self._core.identity.name
         return f"{name} worker {link.slot}" if link else name
 
     def asked(self, asked):
-        """Do what was asked of the holder of a Task."""
+        """Obey an ask to the holder of a Task: pause, resume, cancel or release."""
         if asked.request in (PAUSE, RESUME):
             self.pausing.asked((asked.instance, asked.attempt), asked.request)
         else:
@@ -56,7 +57,7 @@ class Attempts:
     # Changes
 
     def move(self, holding, event, link=None, **facts):
-        """An attempt has come to an event, now if the facts say no other time."""
+        """Add the Move of an event of this attempt; its time is now unless ``facts`` has one."""
         facts = {"time": self.times.now(holding), "who": self.who(link)} | facts
         instance, attempt = holding.key
         if event == Event.START:
@@ -80,11 +81,11 @@ class Attempts:
     # Handing out and handing back
 
     def hand_out(self):
-        """Give the workers what they may start; what waited too long goes back to the queue."""
+        """Hand waiting Tasks out to workers; release those that have waited too long."""
         self._pool.take_back()
         held_back = self._core.downstreams.held_back(self._pool)
         for holding in self._pool.hand_out():
-            # An Instance that was lost before: its start is recorded before a worker gets it.
+            # Record the start of a reserved Task before its worker gets it.
             holding.start_known = True
             self.move(holding, Event.START)
         if held_back:
@@ -98,20 +99,20 @@ class Attempts:
             self.release(holding, why)
 
     def hand_back_unstarted(self, why):
-        """Release everything that no worker has started yet."""
+        """Release all Tasks that no worker has started yet."""
         self.hand_back_waiting(why)
         for link in self._pool.links.values():
             self.hand_back(self._pool.unstarted(link), why)
 
     def hand_back_waiting(self, why):
-        """Release what no worker has."""
+        """Release the Tasks that are assigned to no worker."""
         if self._pool.waiting:
             self.hand_back(self._pool.take_all_waiting(), why)
 
     # Answers of the database
 
     def recorded(self, batch, refused):
-        """The batch is in the database, but for what was refused."""
+        """Follow up on a batch that was recorded, except for its ``refused`` entries."""
         if self.limited.ends_any(batch):
             self.limited.recorded(batch)
         for entry in refused:
@@ -133,7 +134,7 @@ class Attempts:
                 self._core.queue.put_back()
 
     def _may_have_concluded(self, note):
-        """Whether a worker may have committed the end of the attempt before this was written."""
+        """Tell whether a worker may have committed the attempt's end before this note."""
         if self._unrecorded.is_doubtful(note):
             return True
         _, holding = self._pool.find((note.instance, note.attempt))
@@ -146,7 +147,7 @@ class Attempts:
             self._pool.release_reserved(key)
 
     def _forget(self, key):
-        """Let go of a Task that this daemon does not hold any more; kill it if it runs."""
+        """Drop a Task that this daemon no longer holds; kill its worker if it runs the Task."""
         self._pool.take_unstarted_back(key)
         link, holding = self._pool.drop(key)
         if link is not None:
@@ -156,9 +157,10 @@ class Attempts:
         return holding
 
     def reconcile(self, kept, keys=None):
-        """A new identity holds ``kept``: forget what is recorded, end what is not ours.
+        """Adapt to the attempts ``kept`` that the new identity holds: their states by key.
 
-        With ``keys`` only these attempts are looked at.
+        Forget the changes that are recorded already, and end the attempts that this daemon no
+        longer holds. If ``keys`` is given, look at these attempts only.
         """
         self._unrecorded.keep(kept, keys)
         self.limited.reconcile(kept, keys)
@@ -169,13 +171,13 @@ class Attempts:
                 if not holding.concluded:
                     self._forget(holding.key)
             elif kept[holding.key] == State.RUNNING:
-                # Only the acknowledgement of its start got lost.
+                # Its start is recorded, and only the acknowledgement got lost.
                 self._hand_out_reserved(holding.key)
 
     # For the daemon's row
 
     def workers(self):
-        """Describe the workers: pid, Instance and since when."""
+        """Return dicts that describe the workers: slot, pid, Instance and its start."""
         described = []
         for slot, link in sorted(self._pool.links.items()):
             facts = {"worker": slot, "pid": link.pid, "instance": None, "since": None}

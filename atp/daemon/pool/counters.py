@@ -11,13 +11,13 @@ _LOSING = states.events(lambda transition: transition.loses)
 
 
 class Counters:
-    """Counts since the start and since the last summary, and the lines of the log."""
+    """The counters since the start and since the last summary, and the log lines of attempts."""
 
     def __init__(self):
         self._since = uptime()
         self._lately = {"finished": 0, "failed": 0}
         self._in_all = dict(self._lately)
-        # Whether something has become a dead letter since they were counted.
+        # Whether an Instance has become a dead letter since dead letters were last counted.
         self.has_failures = False
 
     def _count(self, name, by=1):
@@ -28,7 +28,7 @@ class Counters:
         journal.started(attempt=holding.claimed.attempt, worker=link.slot, **_names(holding))
 
     def ended(self, holding, move, seconds):
-        """Tell how a handler's end was taken, after so many seconds."""
+        """Count and log the Move that follows from a handler's end, after ``seconds``."""
         if move.event == Event.FINISH:
             self.finished(holding, seconds)
             return
@@ -46,27 +46,27 @@ class Counters:
             journal.retried(why=f"{why} (in {delay:.1f} s)", **_names(holding))
 
     def finished(self, holding, seconds=0.0):
-        """A handler finished after so many seconds."""
+        """Count and log a handler that finished after ``seconds``."""
         self._count("finished")
         if journal.tells("finished"):
             journal.finished(seconds=seconds, **_names(holding))
 
     def expired(self, holding, why):
-        """An attempt was lost here."""
+        """Count and log an attempt that was lost in this daemon."""
         task = holding.claimed
         budget = task.parameters.max_restarts
         stale = states.is_stale(restarts=task.restarts + 1, lost=task.lost + 1, max_restarts=budget)
         self.lost([Lost(type=task.type, uuid=task.uuid, attempt=task.attempt, stale=stale)], why)
 
     def lost_worker(self, holding, move):
-        """Log how an attempt was taken whose worker died."""
+        """Count and log the Move of an attempt whose worker died."""
         if move.event == Event.EXPIRE:
             self.expired(holding, move.message)
         elif move.event == Event.FAIL:
             self.ended(holding, move, 0.0)
 
     def lost(self, attempts, why):
-        """Attempts were taken away; some of their Instances were given up with it."""
+        """Count and log attempts that were taken away; a ``stale`` one's Instance has failed."""
         for each in attempts:
             journal.expired(attempt=each.attempt, why=why, type=each.type, instance=each.uuid)
             if each.stale:
@@ -78,7 +78,7 @@ class Counters:
                 )
 
     def missed(self, count):
-        """Instances were not started in time."""
+        """Count and log Instances that were not started before their ``start_before``."""
         self._count("failed", count)
         journal.missed(count=count)
 
@@ -88,18 +88,18 @@ class Counters:
 
     @staticmethod
     def refused(entry, holding):
-        """Tell that something was not written, because the Task is no longer held."""
+        """Log that an entry was refused, because this daemon no longer holds the Task."""
         names = _names(holding) if holding else {"type": "", "instance": entry.instance}
         journal.refused(event=getattr(entry, "event", "note"), attempt=entry.attempt, **names)
 
     def summarize(self, seconds):
-        """Say what was done lately, if anything was."""
+        """Log the counts since the last summary, unless they are all zero."""
         if any(self._lately.values()):
             journal.summary(seconds=seconds, **self._lately)
             self._lately = dict.fromkeys(self._lately, 0)
 
     def tell_stopped(self):
-        """Say that the daemon has stopped, and what it did in all."""
+        """Log that the daemon has stopped, and its counts since the start."""
         journal.daemon_stopped(seconds=uptime() - self._since, **self._in_all)
 
 

@@ -11,16 +11,17 @@ from ..system.processes import uptime
 
 
 class Deaths:
-    """Only the attempt that was running is charged; the others go to other workers."""
+    """The treatment of a worker's death: its running attempt is lost, others get other workers."""
 
     def __init__(self, core, attempts):
         self._core = core
         self._attempts = attempts
 
     def died(self, link, running, why, left=0, cause=""):
-        """A worker has died; ``running`` is the Instance and attempt in its page, or None.
+        """Handle the death of a worker; ``running`` is the key of the attempt it ran, or None.
 
-        ``left`` is how many processes it had started were ended with it, ``cause`` is why as data.
+        ``why`` is the reason of the death, and ``cause`` is the reason as data. ``left`` is the
+        number of the worker's own processes that were killed with it.
         """
         holdings = [*link.assigned.values()] + ([link.reserved] if link.reserved else [])
         again = []
@@ -48,7 +49,7 @@ class Deaths:
             self._core.counters.finished(holding)
             return
         if registry.is_transactional(holding.type):
-            # It may have committed its end: the fence will tell, before anything is charged.
+            # The worker may have committed the end: the fence tells when the loss is recorded.
             self._core.unrecorded.doubt(holding.key)
             attempts.undecided[holding.key] = holding
         if holding.ask == Event.RELEASE:

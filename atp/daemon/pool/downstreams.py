@@ -1,8 +1,8 @@
 """The downstreams that this daemon's attempts call: their answers, until they are reported.
 
-While a downstream is healthy nothing is told of it. What is refused or fails is told at once; until
-the answer is there, none of its Tasks is given to a worker, so that no more calls fail than were
-on their way.
+While a downstream is healthy, its answers are not reported. A refusal or a failure is reported
+at once. Until the report is acknowledged, no worker gets a Task that calls this downstream, so
+that only calls that were already on their way can fail.
 """
 
 import random
@@ -15,8 +15,8 @@ from ...verbs.registry import registry
 from ..shared.outcome import DOWNSTREAMS, Kind
 from ..system.processes import uptime
 
-# While a downstream is not closed it is told what was answered this often, in seconds; and
-# what is urgent no sooner after the last time than that.
+# While the breaker of a downstream is not closed, its answers are reported every EVERY seconds.
+# An urgent report comes SOONEST seconds after the last one, or later.
 EVERY, SOONEST = 0.5, 0.05
 _VERDICTS = {
     Kind.FINISHED: Verdict.OK,
@@ -30,10 +30,10 @@ _PLACES = {Verdict.OK: 0, Verdict.REFUSED: 1, Verdict.FAILED: 2}
 class Answers:
     """The answers of a downstream that are not reported yet.
 
-    ``seconds`` are on the uptime clock, each with the calls that were ok, refused and failed.
-    ``row`` are the failures in a row at the end, and ``had_ok`` whether another call was
-    answered. ``is_urgent`` says that one was a refusal or a failure, ``is_bad`` that the last
-    one was.
+    ``seconds`` has, by second of the uptime clock, the numbers of calls that were ok, refused
+    and failed. ``row`` is the number of failures in a row at the end. ``had_ok`` says that
+    there was another answer, ok or refused. ``is_urgent`` says that some answer was a refusal
+    or a failure, and ``is_bad`` that the last one was.
     """
 
     def __init__(self):
@@ -70,7 +70,7 @@ class Answers:
         )
 
     def merged(self, later):
-        """Return this one and what came after it, where this could not be reported."""
+        """Return these answers and the ``later`` ones as one, after these were not reported."""
         found = Answers()
         found.seconds = dict(self.seconds)
         for at, counts in later.seconds.items():
@@ -86,19 +86,19 @@ class Answers:
 
 
 class Downstream:
-    """One downstream as this daemon knows it; ``state`` is that of the last answer."""
+    """This daemon's knowledge of one downstream; ``state`` is from the last report's answer."""
 
     def __init__(self):
         self.answers = Answers()
         self.sent = None
         self.state = State.CLOSED
         self.opens_at = self.told_at = 0.0
-        # A claim has found it in another state than the last answer.
+        # Whether a claim has found the downstream in another state than the last answer said.
         self.is_doubtful = False
 
     @property
     def is_due(self):
-        """Whether there is something to be reported now."""
+        """Whether its answers have to be reported now."""
         passed = uptime() - self.told_at
         if self.answers.probe or (self.answers.is_urgent and passed >= SOONEST):
             return True
@@ -108,12 +108,12 @@ class Downstream:
 
     @property
     def is_paused(self):
-        """Whether nothing is to be started until it is known how the downstream is."""
+        """Whether its Tasks wait, because a refusal or a failure is not yet acknowledged."""
         return self.answers.is_bad or (self.sent is not None and self.sent.is_bad)
 
 
 class Downstreams:
-    """``names`` are the downstreams by Type."""
+    """The downstreams of this daemon's Types; ``names`` has the downstream's name by Type."""
 
     def __init__(self):
         self.names = {
@@ -122,7 +122,10 @@ class Downstreams:
         self._known = {name: Downstream() for name in self.names.values()}
 
     def ended(self, claimed, outcome):
-        """Take note of the end of an attempt; returns the Outcome, with when it is due again."""
+        """Note the end of an attempt, and return its Outcome.
+
+        If the downstream has refused or failed, the Outcome has the delay until it is due again.
+        """
         known = self._known.get(self.names.get(claimed.type))
         if known is None:
             return outcome
@@ -139,7 +142,7 @@ class Downstreams:
         return replace(outcome, after=rules.due_in(after, opens_in, random.random()))  # noqa: S311
 
     def held_back(self, pool):
-        """Take out of the pool, and return, what is not to be given to a worker now."""
+        """Remove from the pool and return the waiting Tasks whose downstream is paused."""
         paused = {name for name, known in self._known.items() if known.is_paused}
         if not paused:
             return []
@@ -149,18 +152,18 @@ class Downstreams:
     # Reporting
 
     def due(self):
-        """Return the names of those of which something is to be reported now."""
+        """Return the names of the downstreams whose answers have to be reported now."""
         return [name for name, known in self._known.items() if known.is_due]
 
     def take(self, name):
-        """Return the Report of a downstream; what comes from here on is for the next."""
+        """Return the Report of a downstream; later answers go into the next one."""
         known = self._known[name]
         known.sent, known.answers = known.answers, Answers()
         known.told_at = uptime()
         return known.sent.report()
 
     def told(self, name, row, opens_in=0.0):
-        """Take note of the answer: the row, or None if it was locked, or nothing was written."""
+        """Note the result of a report: the downstream's row, or None if nothing was written."""
         known = self._known[name]
         sent, known.sent = known.sent, None
         if row is None:
@@ -170,7 +173,10 @@ class Downstreams:
         known.opens_at = uptime() + opens_in
 
     def let_go(self, pool, name):
-        """Take out of the pool, and return, what was claimed before the downstream was so."""
+        """Remove from the pool and return the waiting Tasks that the downstream's state forbids.
+
+        They were claimed before the downstream came into this state.
+        """
         state = self._known[name].state
         if state is State.CLOSED:
             return []
@@ -181,9 +187,10 @@ class Downstreams:
         )
 
     def too_early(self, pool):
-        """Yield names, each with what was claimed of it as if it were not as it is.
+        """Remove the waiting Tasks that a downstream's state forbids; yield its name and them.
 
-        That claim was made before the last answer; or else the next answer will tell.
+        Either they were claimed before the last answer, or the state has changed since. So the
+        downstream is asked for its state again.
         """
         for name, known in self._known.items():
             gone = self.let_go(pool, name)
@@ -192,7 +199,7 @@ class Downstreams:
                 yield name, gone
 
     def pause(self, longest):
-        """Return for how long nothing has to be reported, in seconds, ``longest`` at most."""
+        """Return the time until the next urgent report, in seconds, ``longest`` at most."""
         for known in self._known.values():
             if known.answers.is_urgent or known.is_doubtful:
                 longest = min(longest, max(0.0, known.told_at + SOONEST - uptime()))
@@ -200,7 +207,7 @@ class Downstreams:
 
 
 def _taken(pool, is_one):
-    """Take the waiting Tasks out of the pool for which ``is_one(holding)`` is true."""
+    """Remove from the pool and return the waiting Tasks for which ``is_one(holding)`` is true."""
     found = [holding for holding in pool.waiting if is_one(holding)]
     for holding in found:
         pool.waiting.remove(holding)

@@ -10,12 +10,12 @@ from ..system.processes import uptime
 
 # An attempt that is asked to end because its daemon stops gets this long, in seconds.
 STOP_GRACE = 1.0
-# One that is cancelled gets at least so long, in seconds, however late it is heard of.
+# A cancelled attempt gets at least this long, in seconds, however late the daemon reads the ask.
 LEAST_GRACE = 0.25
 
 
 class Endings:
-    """The attempts that were asked to end. ``tell(message)`` speaks to the supervisor."""
+    """The attempts that were asked to end. ``tell(message)`` sends to the supervisor."""
 
     def __init__(self, pool, page, tell, hand_back):
         self._pool = pool
@@ -25,7 +25,7 @@ class Endings:
         self._kills = {}
 
     def asked(self, asked):
-        """Do what was asked of the holder of a Task."""
+        """Obey an ask to the holder of a Task: cancel or release."""
         key = asked.instance, asked.attempt
         if asked.request == CANCEL:
             self.cancel(key, attempt_messages.cancelled(asked.who), asked.age)
@@ -33,10 +33,9 @@ class Endings:
             self._ask(key, Event.RELEASE, attempt_messages.asked(RELEASE), settings.RELEASE_GRACE)
 
     def cancel(self, key, why, age=0.0):
-        """Make an attempt end as CANCELLED; it is so many seconds since that was asked for.
+        """Make a running attempt end as CANCELLED; the cancel is ``age`` seconds old.
 
-        Only one that runs: what has not started is handed back, and the store honours
-        the request.
+        An attempt that has not started is handed back, and the store cancels its Instance.
         """
         self._pool.take_unstarted_back(key)
         _, holding = self._pool.find(key)
@@ -44,7 +43,7 @@ class Endings:
         self._ask(key, Event.FAIL, why, max(grace - age, min(grace, LEAST_GRACE)))
 
     def ask_all(self, event, why):
-        """Make every attempt end that is in this daemon's hands, soon."""
+        """Ask every attempt that this daemon holds to end within STOP_GRACE."""
         for holding in list(self._pool.holdings()):
             self._ask(holding.key, event, why, STOP_GRACE)
 
@@ -55,10 +54,10 @@ class Endings:
             return
         link, holding = self._pool.find(key)
         if holding is None or holding is link.reserved:
-            return  # a reserved one is with its worker in a moment
+            return  # a reserved Task will be with its worker in a moment
         if not holding.ask:
             self._page.ask(link.slot, *key)
-        if holding.ask not in (event, Event.FAIL):  # whatever else is asked, a cancel stays
+        if holding.ask not in (event, Event.FAIL):  # no later ask replaces a cancel
             holding.ask, holding.why = event, why
             if event == Event.FAIL:
                 self._tell(Interrupt(link.slot, link.pid, key))
@@ -66,17 +65,17 @@ class Endings:
         self._kills[key] = min(self._kills.get(key, at), at)
 
     def forget(self, key):
-        """The attempt has ended."""
+        """Forget the kill of an attempt that has ended."""
         self._kills.pop(key, None)
 
     def pause(self, longest):
-        """Return for how long nothing has to be killed, in seconds, ``longest`` at most."""
+        """Return the time until the next kill, in seconds, ``longest`` at most."""
         if not self._kills:
             return longest
         return max(0.0, min(longest, min(self._kills.values()) - uptime()))
 
     def kill_overdue(self):
-        """Have the supervisor kill the attempts that have not ended in their time."""
+        """Ask the supervisor to kill the attempts that have not ended within their grace."""
         for key, at in list(self._kills.items()):
             if uptime() >= at:
                 del self._kills[key]
@@ -85,5 +84,5 @@ class Endings:
                     self.kill(link, key, holding.why)
 
     def kill(self, link, key, why):
-        """Have the supervisor kill a worker, if it is still running this attempt."""
+        """Ask the supervisor to kill a worker if it still runs this attempt."""
         self._tell(Kill(link.slot, link.pid, key, why))

@@ -1,4 +1,4 @@
-"""Handing out: which worker gets which of the waiting Tasks, and how many at once."""
+"""Handing out waiting Tasks: choosing the worker, and the number of Tasks that it gets."""
 
 from collections import defaultdict
 
@@ -7,26 +7,26 @@ from ..shared.packing import packed
 from ..system.processes import uptime
 from .pace import AHEAD, MAX_AHEAD
 
-# At most so many tasks at a time go to a worker, then the next worker has its turn.
+# The most tasks that go to a worker at a time; then the next worker has its turn.
 PIECE = 16
 # The number of tasks of usual size that fit into one packet.
 PACKET = 128
 
 
 class HandOut:
-    """Takes Tasks from those that wait in the pool, and sends them to its workers."""
+    """The part of the pool that sends waiting Tasks to workers."""
 
     def __init__(self, pool, pace):
         self._pool = pool
         self._pace = pace
 
     def hand_out(self):
-        """Give waiting Tasks to all workers when one of them has little left to do.
+        """Send waiting Tasks to the workers when one of them has little left to do.
 
-        Each gets enough for a while: a message costs its reader time, and so does a claim.
-        Returns those that were only reserved for a worker: an Instance that was
-        lost before runs alone, and only after its start is recorded; so does one of a
-        transactional Type, whose worker records its end.
+        Each worker gets enough for a while, since each message and each claim takes time.
+        Return the Tasks that were only reserved for a worker. A Task is reserved if its
+        Instance was lost before, or if its Type is transactional (the worker records its end).
+        It runs alone, and only after its start is recorded.
         """
         if not self._pool.waiting or not any(self._pool.low()):
             return []
@@ -47,7 +47,7 @@ class HandOut:
         return reserved
 
     def _next_link(self, holding):
-        """The worker that would start this first; None if none would soon."""
+        """Return the worker that would start this Task first; None if none would soon."""
         now = uptime()
         best, least = None, AHEAD
         for link in self._pool.links.values():
@@ -58,7 +58,7 @@ class HandOut:
 
     @staticmethod
     def _fits(link, load, holding):
-        """Whether this would soon be started behind the tasks that a worker has."""
+        """Tell whether the worker would start this Task soon, after the tasks that it has."""
         if not link.assigned:
             return link.reserved is None
         alone = holding.single or link.first.single
@@ -74,7 +74,7 @@ class HandOut:
             self._add(link, holding, now)
             given.append(holding)
             load += holding.expected
-            # The same as _fits(), where no task before this one is alone.
+            # These checks equal _fits(), since no task before this one is alone.
             if not waiting or holding.single or waiting[0].single:
                 return
             if load >= AHEAD or len(link.assigned) >= MAX_AHEAD:
@@ -86,14 +86,14 @@ class HandOut:
         link.add(holding)
 
     def _send(self, link, piece):
-        """Send tasks to a worker, each with the right to start it."""
+        """Send tasks to a worker, and a start token for each."""
         link.tokens.give([holding.serial for holding in piece])
         tasks = packed(piece)
         try:
             for first in range(0, len(tasks), PACKET):
                 link.channel.send(tasks[first : first + PACKET], wait=False)
         except (BlockingIOError, Closed):
-            # It does not read, or is dead: without a token it starts none of them.
+            # The worker does not read, or is dead. Take the tokens back, so it starts no task.
             self._pool.put_back(self._pool.unstarted(link))
 
     def give(self, link, holding):

@@ -1,4 +1,4 @@
-"""Attempts that count for a limit on how many may run at once."""
+"""Attempts that count towards a limit on the number of attempts at once."""
 
 from ...states import events
 from ...store.values import Move
@@ -9,26 +9,26 @@ ENDS = events(lambda row: row.ends)
 
 
 class LimitedAttempts:
-    """The limited attempts of this daemon. ``queue`` is told when another may be started."""
+    """The limited attempts of this daemon. When one ends, ``queue`` learns that a place is free."""
 
     def __init__(self, queue):
         self._queue = queue
-        # The Type and the collection of each, by key, until its end is recorded.
+        # The lane (Type and collection) of each attempt, by key, until its end is recorded.
         self._lanes = {}
-        # The keys of those that are being handed back without having begun.
+        # The keys of the attempts that are being handed back unstarted.
         self._unstarted = set()
 
     def add(self, claimed):
-        """Take note of those among what was claimed that count for a limit."""
+        """Note the claimed Tasks that count towards a limit."""
         self._lanes |= {t.key: (t.type, t.collection) for t in claimed if t.limited}
 
     def hand_back(self, holding):
-        """This one goes back to the queue."""
+        """Note that a limited Task goes back to the queue, if it is unstarted."""
         if holding.key in self._lanes and not holding.start_known:
             self._unstarted.add(holding.key)
 
     def ends_any(self, batch):
-        """Whether these moves end one of them."""
+        """Tell whether a Move of the batch ends a limited attempt."""
         return bool(self._lanes) and any(
             move.event in ENDS and (move.instance, move.attempt) in self._lanes
             for move in batch
@@ -36,7 +36,7 @@ class LimitedAttempts:
         )
 
     def recorded(self, batch):
-        """Take note that these moves are recorded: another attempt may be started."""
+        """Forget the attempts that these recorded Moves have ended: their places are free."""
         if not self._lanes and not self._unstarted:
             return
         for move in batch:
@@ -46,14 +46,14 @@ class LimitedAttempts:
         self._queue.put_back()
 
     def unstarted_lanes(self, batch):
-        """Return the lanes of those that these moves hand back without their having begun."""
+        """Return the lanes of the unstarted attempts that these Moves hand back."""
         if not self._unstarted:
             return []
         keys = {(move.instance, move.attempt) for move in batch}
         return [self._lanes[key] for key in keys & self._unstarted]
 
     def reconcile(self, kept, keys=None):
-        """Forget those that this daemon does not hold any more, of all or of these keys."""
+        """Forget attempts that this daemon no longer holds: of all, or of ``keys`` if given."""
         gone = (self._lanes.keys() if keys is None else keys) - kept.keys()
         self._lanes = {key: lane for key, lane in self._lanes.items() if key not in gone}
         self._unstarted &= self._lanes.keys()

@@ -1,32 +1,32 @@
-"""The Instances whose inputs the handlers of this daemon did not take of late."""
+"""Misfits: Instances whose inputs did not fit this daemon's handlers lately."""
 
 from collections import defaultdict
 
 from ...conf import settings
 from ..system.processes import uptime
 
-# So many are remembered, and for so long, in seconds.
+# The most Instances that are remembered, and the time until they are forgotten, in seconds.
 MOST, FORGET_AFTER = 1000, 3600.0
-# For so long, in seconds, a Type is left to others after its inputs did not fit: this daemon
-# knows first that they are due again, and would claim them before anybody else. If it was
-# first all the same, it leaves the Type for as long as others may take until they look, too.
+# After a misfit this daemon leaves the Type to other daemons for this long, in seconds. It knows
+# first when the Instance is due again, and would claim it before the others. If it gets the same
+# Instance again, it leaves the Type for POLL_EVERY longer: by then the others have looked.
 LEAVE_FOR = 0.3
 
 
 class Misfits:
-    """Keys of Instances, with the identifiers of their Types; the daemon's row tells them.
+    """The keys of misfit Instances, with the identifiers of their Types, for the daemon's row.
 
-    With ``leaves`` a Type is left to others for a moment after each.
+    If ``leaves`` is true, the Type is left to other daemons for a moment after each misfit.
     """
 
     def __init__(self, *, leaves=True):
         self._types = {}
         self._leaves = leaves
-        # By Type, until when it is left to others, on the uptime clock.
+        # The time until which each Type is left to other daemons, on the uptime clock.
         self._left = {}
 
     def add(self, type, instance):
-        """The inputs of an Instance did not fit; the last that is added is kept longest."""
+        """Add an Instance whose inputs did not fit; if there are too many, drop the oldest."""
         now = uptime()
         is_first = self._types.pop(instance, None) is None
         self._types[instance] = type, now
@@ -37,7 +37,7 @@ class Misfits:
             del self._types[next(iter(self._types))]
 
     def claimable(self, types):
-        """Return those of the Types that are not left to others at this moment."""
+        """Return the given Types without those that are left to other daemons now."""
         if not self._left:
             return types
         now = uptime()
@@ -45,7 +45,7 @@ class Misfits:
         return tuple(type for type in types if type not in self._left)
 
     def by_type(self):
-        """Return lists of keys by the identifier of the Type."""
+        """Return a dict of lists: the keys of misfit Instances by the identifier of their Type."""
         limit, found = uptime() - FORGET_AFTER, defaultdict(list)
         for instance, (type, at) in list(self._types.items()):
             if at < limit:

@@ -1,22 +1,22 @@
-"""The pace of tasks and claims lately, which decides how many a worker is given ahead."""
+"""The recent durations of tasks and claims, which decide how many tasks a worker gets ahead."""
 
-# A worker is given tasks as long as all that it has are expected to be done within
-# this, in seconds: no task waits behind others for longer.
+# A worker gets tasks as long as all its tasks are expected to be done within this many
+# seconds: no task waits behind others for longer.
 AHEAD = 0.05
-# More is claimed, and handed out, when less is left of it than a claim may take. What
-# is claimed at once is the more, and cheaper, the longer that is put off. At most, and
-# beyond twice what claims took lately, in seconds.
+# In seconds: a worker gets more when its work is less than MARGIN plus twice the time of recent
+# claims, LOW at most. The later this happens, the more Tasks one claim takes, and the less it
+# costs for each.
 LOW, MARGIN = 0.6 * AHEAD, 0.005
 MAX_AHEAD = 512
-# The expected time of a Type that was never seen to run: no task is put behind such a one.
+# The expected time of a Type that has never run here: no task waits behind one of this Type.
 UNKNOWN = 1e6
-# Weight of what was measured last in the means.
+# The weight of the last measurement in the means.
 _WEIGHT = 0.2
 _SHORTEST = 1e-5
 
 
 class Pace:
-    """Moving means in seconds: run times, per Type and over all of them; and claims."""
+    """Moving means, in seconds, of the run times (by Type, and over all Types) and of claims."""
 
     def __init__(self):
         self._by_type = {}
@@ -25,15 +25,15 @@ class Pace:
 
     @property
     def low(self):
-        """The work below which a worker is given more, in seconds."""
+        """The seconds of work below which a worker gets more tasks."""
         return LOW if self._claim is None else min(LOW, MARGIN + 2 * self._claim)
 
     def measure_claim(self, seconds):
-        """A claim took so long, until it could be handed out; a long one counts for itself."""
+        """Note the duration of a claim, up to handing out; a long one replaces the mean."""
         self._claim = max(seconds, _mean(self._claim, seconds))
 
     def measure(self, type, seconds):
-        """Tasks of this Type have taken so long, each."""
+        """Note the duration of a task of this Type."""
         before = self._by_type.get(type)
         if before is None:
             self._by_type[type] = seconds
@@ -43,18 +43,18 @@ class Pace:
             self._overall += _WEIGHT * (seconds - self._overall)
 
     def slow_down(self):
-        """The waiting Tasks take longer than those that ran lately: claim for free workers only."""
+        """Claim for free workers only, since waiting Tasks take longer than recent ones did."""
         self._overall = AHEAD
 
     def expected(self, type):
-        """Return for how many seconds a task of this Type is expected to run."""
+        """Return the expected duration of a task of this Type, in seconds."""
         expected = self._by_type.get(type, UNKNOWN)
         return expected if expected > _SHORTEST else _SHORTEST
 
     def room(self, load):
-        """Return how many tasks of any Type a worker may get that has ``load`` seconds of work.
+        """Return the number of tasks that a worker with ``load`` seconds of work may get.
 
-        A free worker gets one at least, and so does one that soon will be free.
+        It is at least one for a worker that is free or will soon be free.
         """
         if load > AHEAD:
             return 0

@@ -1,9 +1,9 @@
 """Paused attempts, and the workers that take their place meanwhile (RFC 14's PAUSED).
 
-An attempt pauses by itself, at its next look or where its handler says so; one of a
-stoppable Type is stopped by the supervisor. Its worker is of no use then, so the
-supervisor starts another. It goes on when there is a place for it again: when a
-worker has nothing to do, that one makes room.
+An attempt pauses itself, either at its next check for an ask or because its handler wants to.
+The supervisor stops the worker of a stoppable Type. A paused worker can run nothing else, so
+the supervisor starts another. The attempt goes on when the number of workers at work allows
+it: a worker that has nothing to do exits to make room.
 """
 
 from dataclasses import dataclass, field
@@ -15,16 +15,17 @@ from ...words import attempt_messages
 from ..shared import messages, running_page
 from ..system.processes import uptime
 
-# A worker that has not ended is dismissed again after this, in seconds.
+# A dismissed worker that has not exited is dismissed again after this, in seconds.
 TELL_AGAIN = 0.2
 
 
 @dataclass
 class Pause:
-    """One pause of an attempt: which, since when on the uptime clock, and what is wanted.
+    """The ``number``-th pause of an attempt, ``since`` a time on the uptime clock.
 
-    ``is_frozen`` if its worker is stopped, ``is_wanted`` as long as an operator wants it,
-    ``is_over`` when its handler would go on, ``may_go`` when it has been told so.
+    ``is_frozen``: the supervisor has stopped the worker. ``is_wanted``: an operator still wants
+    the pause. ``is_over``: the handler is ready to go on. ``may_go``: the dispatcher has told
+    the attempt to go on.
     """
 
     number: int
@@ -36,7 +37,7 @@ class Pause:
 
     @property
     def wants_to_go(self):
-        """Whether it would go on now, and nobody objects."""
+        """Whether the attempt waits for a place to go on, and no operator wants it paused."""
         if self.may_go or self.is_wanted:
             return False
         return self.is_over
@@ -45,8 +46,8 @@ class Pause:
 class Pausing:
     """The pauses of a dispatcher's attempts.
 
-    ``record(holding, event, link, at, message)`` records a move later, ``tell``
-    speaks to the supervisor; ``places`` is how many workers may be at work.
+    ``places`` is the most workers at work. ``record(holding, event, link, at, message)`` queues
+    a Move to be recorded. ``tell(message)`` sends to the supervisor.
     """
 
     def __init__(self, pool, page, places, record, tell):
@@ -58,17 +59,17 @@ class Pausing:
         self._spare = 0
 
     def asked(self, key, request):
-        """An operator wants this attempt to pause, or to go on; called again and again."""
+        """Ask an attempt to pause or to go on, as an operator wants; called again and again."""
         link, holding = self._pool.find(key)
         if holding is None or holding.started is None or holding.ask:
             return
         wanted = request == PAUSE
         if wanted and registry.is_transactional(holding.type):
-            return  # asked by who does not know the Type: it would keep its transaction open
+            return  # the asker does not know the Type: a pause would keep the transaction open
         if holding.pause is not None:
             holding.pause.is_wanted = wanted
         elif wanted and registry.is_stoppable(holding.type):
-            # Again and again: it is not stopped while it writes a checkpoint.
+            # Repeat this: the supervisor does not stop it while it writes a checkpoint.
             holding.is_to_pause = True
             self._tell(messages.Freeze(link.slot, link.pid, key))
         elif wanted and not holding.is_to_pause:
@@ -79,13 +80,13 @@ class Pausing:
             self._page.ask(link.slot, *key, running_page.GO)
 
     def begun(self, link, key, at, number, message="", *, is_own=False, is_frozen=False):
-        """The attempt has paused; ``number`` counts its pauses.
+        """Note that an attempt has paused for the ``number``-th time.
 
-        If the handler itself wanted that (``is_own``), it says when it would go on.
+        ``is_own``: the handler wanted the pause, and says itself when it is ready to go on.
         """
         holding = link.assigned.get(key)
         if holding is None and is_frozen:
-            # It was stopped between its report of the end and the next attempt.
+            # The worker was stopped after it had reported the end of the attempt.
             self._tell(messages.Thaw(link.slot, link.pid, key))
         if holding is None or holding.pause is not None:
             return
@@ -95,43 +96,43 @@ class Pausing:
         self._record(holding, Event.PAUSE, link, at, message)
 
     def ending(self, link, key):
-        """The handler would go on."""
+        """Note that the handler of a paused attempt is ready to go on."""
         holding = link.assigned.get(key)
         if holding is not None and holding.pause is not None:
             holding.pause.is_over = True
 
     def ended(self, link, key, at):
-        """The attempt has gone on."""
+        """Note that a paused attempt has gone on."""
         holding = link.assigned.get(key)
         if holding is not None:
             self.over(holding, link, at)
 
     def over(self, holding, link, at):
-        """If the attempt was paused, it has gone on: it has ended, or is about to."""
+        """Record that an attempt has gone on, if it was paused."""
         if holding.pause is not None:
             holding.paused += uptime() - holding.pause.since
             holding.pause = None
-            # An attempt that is to end goes on for that, without anybody's request.
+            # An attempt that was asked to end goes on in order to end.
             message = attempt_messages.resumed_to_end(holding.why) if holding.ask else ""
             self._record(holding, Event.RESUME, link, at, message)
 
     def turn(self):
-        """Keep the number of workers right, and let paused attempts go on."""
+        """Adjust the number of workers, and let paused attempts go on; called at every turn."""
         links = self._pool.links.values()
         paused = [link for link in links if link.is_paused]
         for link in paused:
             if link.running.ask and link.running.pause.is_frozen:
-                self._go(link)  # it can end only when it runs
+                self._go(link)  # a stopped attempt cannot end
         if paused or self._spare or len(links) > self._places:
             self._want_spare(len(paused))
             self._let_go_on([link for link in paused if link.is_paused])
         for link in links:
-            # It may have been about to end something, and was spared: it is dismissed again.
+            # The worker may have been running something, and so was not killed: try again.
             if link.is_leaving and uptime() >= link.dismissed_at + TELL_AGAIN:
                 self._dismiss(link)
 
     def _want_spare(self, paused):
-        # A worker that makes room is not to be replaced.
+        # The supervisor must not replace a worker that makes room.
         leaving = sum(link.is_leaving for link in self._pool.links.values())
         count = max(0, min(paused, self._places) - leaving)
         if count != self._spare:
@@ -139,7 +140,7 @@ class Pausing:
             self._tell(messages.SpareWanted(count))
 
     def _let_go_on(self, paused):
-        """Let the longest paused go on first. A worker without a task makes room for it."""
+        """Let the attempts that have been paused longest go on; free workers make room for them."""
         at_work = len(self._pool.links) - len(paused)
         ready = [link for link in paused if link.running.pause.wants_to_go]
         ready.sort(key=lambda link: link.running.pause.since)
@@ -150,7 +151,7 @@ class Pausing:
             self._make_room()
 
     def _make_room(self):
-        """Dismiss a worker that has nothing to do, one at a time."""
+        """Dismiss one worker that has nothing to do, unless another one is leaving already."""
         links = self._pool.links.values()
         if not any(link.is_leaving for link in links):
             for link in [link for link in links if link.is_free][:1]:
@@ -159,7 +160,7 @@ class Pausing:
                 self._dismiss(link)
 
     def _dismiss(self, link):
-        """Have a worker end, unless it runs something. When it is gone the supervisor will say."""
+        """Ask the supervisor to kill a worker, unless it runs something."""
         link.dismissed_at = uptime()
         why = attempt_messages.made_room()
         self._tell(messages.Kill(link.slot, link.pid, running_page.NOTHING, why))

@@ -11,18 +11,18 @@ from .worker_link import Holding
 # A claimed Task that no worker could start for this long is handed back, so
 # that another daemon can have it.
 PATIENCE = 1.0
-# A task that a worker has not started for this long goes to a free worker, in seconds.
+# A task that its worker has not started within this many seconds goes to a free worker.
 STEAL_AFTER = 0.01
-# It is seen within this time that a worker has started a task, in seconds.
+# The dispatcher notices within this many seconds that a worker has started a task.
 LOOK_AFTER = 0.02
 
 
 class Pool:
-    """The workers, and the claimed Tasks that none of them has yet."""
+    """The workers, and the claimed Tasks that wait for one."""
 
     def __init__(self, transactional=()):
         self._transactional = frozenset(transactional)
-        # The Types of which a worker has one Task at a time: those that call a downstream.
+        # The Types that call a downstream: a worker gets one Task of them at a time.
         self.single = ()
         self.links = {}
         self.waiting = deque()
@@ -39,7 +39,7 @@ class Pool:
         )
 
     def holdings(self):
-        """Every Task in this daemon's hands that has not ended."""
+        """Yield every Task that this daemon holds and that has not ended."""
         yield from self.waiting
         for link in self.links.values():
             yield from link.assigned.values()
@@ -47,9 +47,9 @@ class Pool:
                 yield link.reserved
 
     def find(self, key):
-        """Return ``(link, holding)`` of an attempt that a worker has, or that is reserved for one.
+        """Return ``(link, holding)`` of an attempt that is assigned to, or reserved for, a worker.
 
-        Both are None if there is none.
+        Both are None if there is no such attempt.
         """
         for link in self.links.values():
             if key in link.assigned:
@@ -73,7 +73,7 @@ class Pool:
         return waiting
 
     def drop(self, key):
-        """Forget a Task. Returns ``(link, holding)``, the link if a worker may be running it."""
+        """Forget a Task; return ``(link, holding)``. The link is None unless a worker has it."""
         waiting = self.take_waiting(key)
         if waiting is not None:
             return None, waiting
@@ -90,13 +90,13 @@ class Pool:
         self.links[link.slot] = link
 
     def remove(self, slot):
-        """Forget a worker. Returns its link; the caller disposes of its tasks."""
+        """Forget a worker and return its link; the caller deals with its tasks."""
         return self.links.pop(slot)
 
     # Claiming
 
     def load(self, link, now):
-        """Return for how many seconds a worker is expected to be busy with its tasks."""
+        """Return the time that a worker is expected to need for its tasks, in seconds."""
         if link.reserved is not None or link.is_stuck or link.is_leaving:
             return float("inf")
         running = link.running
@@ -104,15 +104,15 @@ class Pool:
             return link.expected
         passed = now - running.started
         if passed > running.expected + AHEAD or running.pause is not None:
-            return float("inf")  # it has become long, or is paused
+            return float("inf")  # the task takes longer than expected, or is paused
         return max(link.expected - passed, 1e-6)
 
     def wanted(self, behind=0):
-        """Return how many more Tasks the workers could start soon.
+        """Return the number of Tasks that the workers could start soon, beyond those they have.
 
-        So many that wait ``behind`` the next batch to be recorded count as if they were
-        assigned: nothing is gained by running what cannot be recorded. A worker that has
-        nothing gets something all the same.
+        ``behind`` is the number of unrecorded changes beyond the next batch. Each counts as an
+        assigned Task, since running more is no use if it cannot be recorded. The result is at
+        least 1 if a worker has nothing.
         """
         now = uptime()
         room = sum(
@@ -122,28 +122,28 @@ class Pool:
         return max(int(self.has_free()), room - len(self.waiting) - behind)
 
     def is_low(self):
-        """Whether some worker has little left to do, and nothing is there for it."""
+        """Tell whether some worker has little left to do, and no Task waits."""
         return not self.waiting and any(self.low())
 
     def has_free(self):
-        """Whether some worker has nothing, and nothing is there for it."""
+        """Tell whether some worker has nothing to do, and no Task waits."""
         return not self.waiting and any(link.is_free for link in self.links.values())
 
     def free(self):
-        """Return how many workers have little left to do, without a waiting Task for them."""
+        """Return the number of workers that have little left to do, minus the waiting Tasks."""
         return max(0, sum(self.low()) - len(self.waiting))
 
     def low(self):
-        """Tell of each worker whether it has little left to do."""
+        """Return a list that says, for each worker, whether it has little left to do."""
         now, low = uptime(), self._pace.low
         return [self.load(link, now) < low for link in self.links.values()]
 
     def claim_took(self, seconds):
-        """Learn how long it takes from asking for Tasks until they can be handed out."""
+        """Note the time from the start of a claim until its Tasks can be handed out."""
         self._pace.measure_claim(seconds)
 
     def put(self, claimed):
-        """Take Tasks that have just been claimed."""
+        """Add Tasks that have just been claimed."""
         now, apart = uptime(), self._transactional
         first = self._put
         self._put += len(claimed)
@@ -156,7 +156,7 @@ class Pool:
         self.waiting.extend(new)
 
     def put_back(self, holdings):
-        """Take Tasks back from a worker that has not started them; they keep their place."""
+        """Let Tasks that their worker has not started wait again; they keep their place."""
         now = uptime()
         for holding in holdings:
             holding.since = now
@@ -181,13 +181,13 @@ class Pool:
         return self._hand_out.hand_out()
 
     def release_reserved(self, key):
-        """Hand a reserved Task to its worker, now that its start is recorded."""
+        """Give a reserved Task to its worker, now that its start is recorded."""
         link, holding = self.find(key)
         if self.take_reserved(key):
             self._hand_out.give(link, holding)
 
     def take_reserved(self, key):
-        """Remove a Task that is reserved for a worker; returns it in a list, empty if it is not."""
+        """Remove a reserved Task and return it in a list; the list is empty if there is none."""
         link, holding = self.find(key)
         if holding is None or holding is not link.reserved:
             return []
@@ -195,7 +195,7 @@ class Pool:
         return [holding]
 
     def ended(self, link, key, seconds):
-        """A worker has ended a Task; returns the holding, or None if it is unknown."""
+        """Remove a Task that its worker has ended; return its holding, or None if unknown."""
         holding = link.drop(key)
         if holding is not None:
             self._pace.measure(holding.type, seconds - holding.paused)
@@ -218,7 +218,7 @@ class Pool:
                 self.put_back(taken)
 
     def pause(self, longest):
-        """Return for how long nothing has to be looked at, in seconds, ``longest`` at most."""
+        """Return the time until a worker has to be looked at, in seconds, ``longest`` at most."""
         now = uptime()
         for link in self.links.values():
             first = link.first
@@ -232,13 +232,13 @@ class Pool:
         return min(longest, AHEAD) if self.waiting else longest
 
     def take_unstarted_back(self, key):
-        """Take back what this Task's worker has not started, if it has not begun it."""
+        """If this Task's worker has not started it, take back all its unstarted Tasks."""
         link, holding = self.find(key)
         if holding is not None and holding is not link.reserved and holding.started is None:
             self.put_back(self.unstarted(link))
 
     def unstarted(self, link):
-        """Take back every Task that the worker has no right to start any more."""
+        """Take the worker's start tokens; remove and return the Tasks that it thus cannot start."""
         taken = set(link.tokens.take_all())
         return [link.drop(h.key) for h in list(link.assigned.values()) if h.serial in taken]
 

@@ -1,4 +1,4 @@
-"""Reading what workers say: their messages, the ends in their rings, and what their pages show."""
+"""Reading the workers' messages, the ends in their rings, and their slots of the page."""
 
 from ...states import Event
 from ...store.values import Message, Move, Note
@@ -14,7 +14,7 @@ from .pool import LOOK_AFTER
 
 
 class Reader:
-    """Makes moves and notes of what the workers say of their attempts."""
+    """The reader that turns the workers' reports on their attempts into Moves and Notes."""
 
     def __init__(self, core, attempts):
         self._core = core
@@ -41,9 +41,8 @@ class Reader:
         }
 
     def collect(self, link):
-        """Take everything that a worker has said so far."""
-        # The messages of a running handler stand in the channel before its end stands in
-        # the ring.
+        """Read all messages and ends that a worker has sent so far."""
+        # A handler's messages are in the channel before its end is in the ring.
         until = link.ring.written
         self._times.set()
         for message in link.channel.drain():
@@ -53,7 +52,7 @@ class Reader:
             self._ended(link, unpacked_end(record), who)
 
     def look(self, link):
-        """See what a worker is running, and that it still is ours to run."""
+        """Note the attempt that a worker runs; kill the worker if the Task was taken away."""
         running = self._page.read(link.slot)
         if running is None:
             return
@@ -61,7 +60,7 @@ class Reader:
             self._attempts.endings.kill(link, running.key, attempt_messages.task_taken_away())
         holding = link.assigned.get(running.key)
         if holding is None:
-            return  # it has ended in this moment
+            return  # the attempt has just ended
         if holding.started is None:
             holding.started = running.started
             self._counters.started(holding, link)
@@ -71,7 +70,7 @@ class Reader:
     # The end of an attempt
 
     def _ended(self, link, end, who):
-        """An attempt has ended; no outcome means that it finished and returned nothing."""
+        """Handle the end of an attempt; an outcome of None: it finished and returned nothing."""
         instance, attempt, started, ended, _ = end
         key = instance, attempt
         holding = self._pool.ended(link, key, ended - started)
@@ -84,14 +83,14 @@ class Reader:
             return
         self._attempts.endings.forget(key)
         if holding.pause is not None:
-            # The message that it went on may come only after its end.
+            # The message that it has gone on may come after its end.
             self._attempts.pausing.over(holding, link, ended + self._times.clock)
         move = self._record_end(holding, link, end, who)
         if move is not None:
             self._counters.ended(holding, move, ended - started - holding.paused)
 
     def _record_end(self, holding, link, end, who):
-        """Record the end of an attempt; returns the move, None if it is released."""
+        """Add the Move of an attempt's end and return it; None if it was released or is gone."""
         _, _, started, ended, outcome = end
         if self._downstreams.names:
             outcome = self._downstreams.ended(holding.claimed, outcome)
@@ -118,7 +117,7 @@ class Reader:
         else:
             move = outcomes.move(outcome, holding.claimed, **facts)
         if outcome.kind in WORKERS_OWN:
-            # Its last notes may come after that, and whether it was cut off before is open.
+            # Its last notes may come too late, and the end may be committed despite a cut.
             self._unrecorded.doubt(holding.key)
             if outcome.kind is Kind.GONE:
                 self._counters.refused(move, holding)
@@ -138,7 +137,7 @@ class Reader:
         self._ended(link, end, self._attempts.who(link))
 
     def _on_look(self, link):
-        """The ring is read in any case."""
+        """Do nothing: :meth:`collect` reads the ring in any case."""
 
     # Messages of running attempts
 
@@ -149,7 +148,7 @@ class Reader:
         if key in link.revoked:
             self._unrecorded.doubt(key)
         elif not holding.start_known:
-            # A message of an attempt comes after its start, which is not long ago.
+            # This message shows that the attempt has started, a short time ago.
             running = self._page.read(link.slot)
             is_seen = running is not None and running.key == key
             started = running.started if is_seen else at - self._times.clock

@@ -1,4 +1,4 @@
-"""The counts of what this daemon has recorded, until they are added to Statistic."""
+"""The counts of the changes that this daemon has recorded, until they are added to Statistic."""
 
 from ...states import Event
 from ...store.counts import COUNTED, Counts
@@ -6,17 +6,18 @@ from ...store.misfits import is_misfit
 from ...store.values import Move
 from ..system.processes import uptime
 
-# They are added so often at most, in seconds: that is a transaction of its own.
+# The counts are added once in this many seconds at most, since each time is a transaction.
 SEND_EVERY = 1.0
-# Where nothing happens, the position in the log up to which all is counted is written so often.
+# If there is nothing to count, the position in the log up to which all is counted is written
+# this often, in seconds.
 MOVE_ON = 30.0
 
 
 class Statistics:
-    """Counts in memory; used by the event loop alone.
+    """The counts in memory; only the event loop uses them.
 
-    What is lost here, since the daemon ends or takes another identity, others count from
-    the log.
+    If counts are lost here, because the daemon ends or takes another identity, other daemons
+    count those records from the log.
     """
 
     def __init__(self):
@@ -24,12 +25,12 @@ class Statistics:
         self._position, self._sent_at = 0, 0.0
 
     def restart(self, position):
-        """Begin anew, under another identity: what is in the log by now, others count."""
+        """Begin anew under another identity; others count the log records up to ``position``."""
         self._counts, self._sent = Counts(), None
         self._position = position
 
     def recorded(self, batch, refused):
-        """A batch is in the database, but for what was refused."""
+        """Count a batch that was recorded, except for its ``refused`` entries."""
         known = dict(getattr(refused, "known", ()))
         counts = self._counts
         for entry in batch:
@@ -38,7 +39,7 @@ class Statistics:
             if refused and entry in refused:
                 continue
             if known and known.get(_key(entry), self._position + 1) <= self._position:
-                continue  # it was written under an earlier identity
+                continue  # the entry was recorded under an earlier identity
             holding = entry.holding
             type = holding.type
             if entry.event is Event.FINISH and entry.started is holding.began is not None:
@@ -54,7 +55,7 @@ class Statistics:
                 counts.add(type, entry.event, entry.time, reason=reason, began=holding.began)
 
     def send(self, *, is_last=False):
-        """Return what is to be added now; None if there is nothing, or it may wait."""
+        """Return the counts to be added to Statistic now; None if they may wait."""
         rest = 0.0 if is_last else SEND_EVERY if self._counts else MOVE_ON
         if uptime() - self._sent_at < rest:
             return None
@@ -62,7 +63,7 @@ class Statistics:
         return self._sent
 
     def answered(self, is_added):
-        """What was sent is added, or is still to be."""
+        """Forget the counts that were sent if they were added; else keep them for the next time."""
         if self._sent is not None and not is_added:
             self._counts.merge(self._sent)
         self._sent = None

@@ -1,9 +1,9 @@
-"""Workers that are given tasks and start none.
+"""Stuck workers: workers that get tasks and start none.
 
-A thread that a handler has left behind may hold the GIL, or somebody has
-stopped the process. Between two attempts no time-out runs. What such a worker
-has not started goes to others; it gets no more, and if it does not come back,
-it is replaced. Nothing is charged for it.
+A thread that a handler has left behind may hold the GIL, or somebody has stopped the process.
+Between two attempts no time-out runs. The unstarted tasks of such a worker go to others, and
+no attempt counts as lost. The worker gets no more tasks; if it does not recover, it is
+replaced.
 """
 
 import time
@@ -11,24 +11,26 @@ import time
 from ...words import attempt_messages
 from ..shared.running_page import NOTHING
 
-# After so long what it has not started is taken back, in seconds; after so long it
-# is killed. The clock stands still while the host is suspended.
+# The times, in seconds, after which its unstarted tasks are taken back, and after which it is
+# killed. The clock stands still while the host is suspended.
 TAKE_BACK_AFTER, KILL_AFTER = 1.0, 10.0
 
 
 class StuckWorkers:
-    """Watches the workers of a pool. ``kill(link, key, why)`` has one killed if it runs that."""
+    """The watcher of a pool's workers.
+
+    ``kill(link, key, why)`` asks the supervisor to kill a worker if it runs this attempt.
+    """
 
     def __init__(self, pool, page, kill):
         self._pool = pool
         self._page = page
         self._kill = kill
-        # The serial number of the task that each worker was to start next, and since when,
-        # by pid.
+        # By pid: the serial number of the task that a worker should start next, and since when.
         self._since = {}
 
     def turn(self):
-        """Look at every worker that has something to start, or is known to be stuck."""
+        """Look at every worker that has tasks, or is known to be stuck."""
         now = time.monotonic()
         seen = {}
         for link in self._pool.links.values():
@@ -50,7 +52,7 @@ class StuckWorkers:
         self._since = seen
 
     def _act(self, link, key, waited):
-        """Do what is to be done after so many seconds; returns whether it was killed."""
+        """Take tasks back or kill the worker, by the seconds ``waited``; tell whether it killed."""
         if link.is_stuck and waited >= KILL_AFTER - TAKE_BACK_AFTER:
             self._kill(link, key, attempt_messages.worker_stuck())
             return True

@@ -1,4 +1,4 @@
-"""Times of this host, as the database would tell them."""
+"""Converting times of this host's clocks to the database's clock."""
 
 import time
 
@@ -6,22 +6,22 @@ from ..system.processes import uptime
 
 
 class Times:
-    """Turns times of this host's clocks into the database's. Nothing is before its claim."""
+    """The converter of host times to database times. No time is before the Task's claim."""
 
     def __init__(self, identity):
         self._identity = identity
         self.set()
 
     def set(self):
-        """Look how far this host's clock is ahead of its uptime clock now."""
+        """Measure the difference between this host's clock and its uptime clock."""
         self.clock = time.time() - uptime()
 
     def at_uptime(self, holding, at):
-        """Return a time on the uptime clock."""
+        """Convert a time of the uptime clock."""
         return self.at(holding, at + self.clock)
 
     def at(self, holding, host_time):
-        """Return a time on this host's clock."""
+        """Convert a time of this host's clock."""
         time, claimed = self._identity.time(host_time), holding.claimed.time
         return time if time > claimed else claimed
 

@@ -1,7 +1,7 @@
-"""Messages between the processes of a daemon: one packet each, never half a message.
+"""A channel carries messages between two processes of a daemon, one packet for each message.
 
-A message that does not fit a packet travels as a file in memory, whose descriptor is
-passed along. Both ends are forks of one process, so messages are pickles.
+A message that is too large for a packet is written to a file in memory, and the packet
+passes the descriptor of the file. Both ends are forks of one process, so messages are pickles.
 """
 
 import array
@@ -12,14 +12,14 @@ import socket
 import tempfile
 import threading
 
-# SEQPACKET keeps messages apart and tells when the other end is closed; where a
-# system lacks it, datagrams between two connected local sockets are as reliable.
+# SEQPACKET keeps messages apart and tells when the other end is closed. On a system without
+# it, datagrams between two connected local sockets are as reliable.
 _KIND = getattr(socket, "SOCK_SEQPACKET", socket.SOCK_DGRAM)
 MAX_PACKET = 32 * 1024
 MAX_DESCRIPTORS = 4
 _INLINE, _FILE = b"\x00", b"\x01"
 _BUFFER = 1024 * 1024
-# The arguments of every receipt, computed once.
+# The arguments of every call of recvmsg, computed once.
 _SPACE = socket.CMSG_SPACE(MAX_DESCRIPTORS * array.array("i").itemsize)
 _WAITING = getattr(socket, "MSG_CMSG_CLOEXEC", 0)
 _AT_ONCE = _WAITING | socket.MSG_DONTWAIT
@@ -54,17 +54,17 @@ class Channel:
         return self._socket.fileno()
 
     def descriptors(self):
-        """Return the descriptors that another process needs to have this end too."""
+        """Return the descriptors that another process needs in order to use this end."""
         return [self.fileno()]
 
     def close(self):
         self._socket.close()
 
     def send(self, message, descriptors=(), *, wait=True):
-        """Send a message, and open descriptors with it.
+        """Send a message, and pass the open ``descriptors`` with it.
 
-        With ``wait=False`` it raises BlockingIOError where it would have to
-        wait. Raises Closed. May be called from several threads.
+        Raises Closed, and BlockingIOError if ``wait`` is False and the socket's buffer is full.
+        Several threads may call this.
         """
         data = pickle.dumps(message, protocol=pickle.HIGHEST_PROTOCOL)
         flags = 0 if wait else socket.MSG_DONTWAIT
@@ -86,9 +86,9 @@ class Channel:
             raise Closed from None
 
     def receive(self, *, wait=True):
-        """Return ``(message, descriptors)``. Raises Closed.
+        """Return ``(message, descriptors)``.
 
-        With ``wait=False`` it raises BlockingIOError where nothing has come yet.
+        Raises Closed, and BlockingIOError if ``wait`` is False and no message has come yet.
         """
         flags = _WAITING if wait else _AT_ONCE
         try:
@@ -105,7 +105,7 @@ class Channel:
             return pickle.load(spooled), descriptors  # noqa: S301
 
     def drain(self):
-        """Yield every message that has come so far, until none is left or the end is closed."""
+        """Yield the messages that have come so far; stop when none is left or the end is closed."""
         while True:
             try:
                 message, descriptors = self.receive(wait=False)

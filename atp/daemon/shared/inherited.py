@@ -9,7 +9,7 @@ from .running_page import Page
 
 
 class Inherited(NamedTuple):
-    """The supervisor makes these before the first fork, and all processes share them."""
+    """Values that the supervisor makes before the first fork, and that all processes share."""
 
     page: Page
     options: Options
@@ -17,10 +17,10 @@ class Inherited(NamedTuple):
 
 
 class Predecessor(NamedTuple):
-    """The state that the dispatchers before this one have left.
+    """The state that a new dispatcher takes over from the dispatchers before it.
 
-    Under their ``identities`` something may still be held; ``request`` is what the daemon's
-    row asked for last.
+    Tasks may still be held under their ``identities``. ``request`` is the last request that
+    they read in the daemon's row.
     """
 
     identities: tuple[UUID, ...] = ()

@@ -1,15 +1,14 @@
 """The protocol: every message between the supervisor, the dispatcher and the workers.
 
-Each message is one class below, and its type says what it is. All of them are named
-tuples, which pickle as quickly as tuples. Two messages are plain values instead, since
-every task needs them:
+Each kind of message is one class below. All classes are named tuples, which pickle as
+quickly as tuples. Two messages are plain values instead, since every task needs them:
 
 - The dispatcher sends tasks to a worker as the list that :func:`.packing.packed` makes.
 - A worker writes the end of an attempt into its ring as a pickled tuple of the fields of
   :class:`Ended`. It sends :class:`Ended` through the channel only where the ring has no room.
 
-``slot`` and ``pid`` name a worker, ``key`` is the pair of Instance and attempt, ``at`` is a
-time on the host's clock, ``why`` is a reason in words.
+``slot`` and ``pid`` name a worker. ``key`` is the pair of Instance and attempt. ``at`` is a
+time on the host's clock. ``why`` is a reason in words.
 """
 
 from typing import Any, NamedTuple
@@ -22,18 +21,18 @@ Key = tuple[int, int]
 
 
 class WorkerStarted(NamedTuple):
-    """A worker was started. Its channel and the ends of its tokens are passed along."""
+    """The supervisor has started a worker, and passes on its channel and its tokens' pipe."""
 
     slot: int
     pid: int
 
 
 class WorkerDied(NamedTuple):
-    """A worker is dead. ``how`` it ended; ``why`` the supervisor killed it, "" if it did not.
+    """A worker is dead. ``how`` describes its end, and ``cause`` is the cause as data.
 
-    ``running`` is the key of the attempt that stood in its page, or None; ``left`` is the
-    number of processes that it had left behind and that were killed; ``cause`` is the cause
-    of its death as data.
+    ``why`` is the supervisor's reason for killing it, "" if the supervisor did not kill it.
+    ``running`` is the key of the attempt that it was running, or None. ``left`` is the number
+    of processes that it had left behind and that the supervisor has killed.
     """
 
     slot: int
@@ -46,7 +45,7 @@ class WorkerDied(NamedTuple):
 
 
 class Frozen(NamedTuple):
-    """A worker was stopped while it ran this attempt."""
+    """The supervisor has stopped (SIGSTOP) the worker that runs this attempt."""
 
     slot: int
     pid: int
@@ -55,7 +54,7 @@ class Frozen(NamedTuple):
 
 
 class Thawed(NamedTuple):
-    """A worker that was stopped goes on."""
+    """The supervisor has let a stopped worker go on (SIGCONT)."""
 
     slot: int
     pid: int
@@ -64,7 +63,7 @@ class Thawed(NamedTuple):
 
 
 class Stop(NamedTuple):
-    """Stop. Running tasks get ``grace`` seconds."""
+    """The dispatcher shall stop, and give running tasks ``grace`` seconds to end."""
 
     grace: float
 
@@ -77,7 +76,7 @@ class Alive(NamedTuple):
 
 
 class LeaseRenewed(NamedTuple):
-    """The workers may live ``until`` then, on the uptime clock."""
+    """The lease was renewed: the workers may live ``until`` this time on the uptime clock."""
 
     until: float
 
@@ -89,31 +88,31 @@ class Joining(NamedTuple):
 
 
 class Joined(NamedTuple):
-    """Only these identities may still hold something; the first is the current one."""
+    """Tasks may be held under these identities alone; the first is the current one."""
 
     identities: tuple[UUID, ...]
 
 
 class Ordered(NamedTuple):
-    """The daemon's row asks for this: a next dispatcher has to know."""
+    """The daemon's row has this request; the supervisor keeps it for the next dispatcher."""
 
     request: str
 
 
 class StopWanted(NamedTuple):
-    """The daemon shall stop."""
+    """The dispatcher asks the supervisor to stop the daemon."""
 
     why: str
 
 
 class SpareWanted(NamedTuple):
-    """The dispatcher wants ``count`` workers more than usual, in the place of paused ones."""
+    """The dispatcher wants ``count`` additional workers, in place of paused ones."""
 
     count: int  # type: ignore[assignment]
 
 
 class Kill(NamedTuple):
-    """Kill a worker if it is still running this attempt, or NOTHING."""
+    """Kill a worker if it still runs this attempt; if ``key`` is NOTHING, if it runs none."""
 
     slot: int
     pid: int
@@ -130,7 +129,7 @@ class Interrupt(NamedTuple):
 
 
 class Freeze(NamedTuple):
-    """Stop a worker that runs this attempt. Answered by :class:`Frozen`."""
+    """Stop the worker if it runs this attempt. The supervisor answers with :class:`Frozen`."""
 
     slot: int
     pid: int
@@ -138,7 +137,7 @@ class Freeze(NamedTuple):
 
 
 class Thaw(NamedTuple):
-    """Let a stopped worker go on. Answered by :class:`Thawed`."""
+    """Let a stopped worker go on. The supervisor answers with :class:`Thawed`."""
 
     slot: int
     pid: int
@@ -149,9 +148,9 @@ class Thaw(NamedTuple):
 
 
 class Ended(NamedTuple):
-    """An attempt has ended: when it started and ended, on the uptime clock, and its outcome.
+    """An attempt has ended. ``started`` and ``ended`` are times on the uptime clock.
 
-    No outcome means that the handler returned nothing.
+    ``outcome`` is None if the handler returned nothing.
     """
 
     instance: int
@@ -162,17 +161,17 @@ class Ended(NamedTuple):
 
 
 class Look(NamedTuple):
-    """Something stands in the worker's ring."""
+    """The worker's ring has records for the dispatcher to read."""
 
 
 class Retiring(NamedTuple):
-    """The worker ends, and another is to take its place."""
+    """The worker is about to exit, and the supervisor shall start another in its place."""
 
     why: str
 
 
 class Progress(NamedTuple):
-    """A running attempt says how far it is."""
+    """A running attempt reports its progress."""
 
     key: Key
     at: float
@@ -190,7 +189,7 @@ class Logged(NamedTuple):
 
 
 class LeftOut(NamedTuple):
-    """A number of lines of an attempt is left out of its log."""
+    """The worker has left ``number`` lines of an attempt out of its log."""
 
     key: Key
     at: float
@@ -206,14 +205,14 @@ class Published(NamedTuple):
 
 
 class Committed(NamedTuple):
-    """The worker has committed the end of a transactional attempt, and may go on after it."""
+    """The worker has committed the end of a transactional attempt, which may still be running."""
 
     key: Key
     at: float
 
 
 class Paused(NamedTuple):
-    """A running attempt has paused, for the ``number``-th time; ``is_own`` if it wanted to."""
+    """A running attempt has paused for the ``number``-th time; ``is_own``: by its own choice."""
 
     key: Key
     at: float
@@ -223,7 +222,7 @@ class Paused(NamedTuple):
 
 
 class Resuming(NamedTuple):
-    """A paused attempt would go on."""
+    """A paused attempt is ready to go on."""
 
     key: Key
     at: float
@@ -236,7 +235,7 @@ class Resumed(NamedTuple):
     at: float
 
 
-# The messages of what code in a worker says with ``report(kind, …)``.
+# The class of the message for each kind of ``report(kind, …)`` in a worker.
 REPORTED = {
     "progress": Progress,
     "log": Logged,

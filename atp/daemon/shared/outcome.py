@@ -1,4 +1,4 @@
-"""The outcome of an attempt. The worker says it, the dispatcher turns it into a move."""
+"""The outcome of an attempt: the worker reports it, and the dispatcher turns it into a Move."""
 
 import logging
 from dataclasses import dataclass
@@ -15,10 +15,10 @@ from ...verbs.registry import registry
 from ...words import attempt_messages, backoff
 from ...words.hints import seconds
 
-# An attempt that has lost its connection to the database is tried again after this, and
-# ever later.
+# An attempt that has lost its connection to the database is tried again after CUT_DELAY; the
+# delay grows with each attempt.
 CUT_DELAY, LONGEST_CUT_DELAY = timedelta(seconds=1), timedelta(seconds=30)
-# What a downstream has refused is due no sooner, or it would go round and round.
+# A Task that a downstream has refused waits at least this long, so that it does not spin.
 LEAST_DELAY = timedelta(seconds=0.5)
 
 
@@ -36,35 +36,36 @@ class Kind(Enum):
     # The inputs do not fit the handler here: another daemon may have one that takes them.
     MISFIT = "misfit"
     INTERRUPTED = "interrupted"
-    # Only for transactional Types: its worker has committed the end; its Task was taken
-    # away; its connection was lost, and it may be unknown whether it was committed; or
-    # there was no connection to begin with, so that its handler was not entered.
+    # For transactional Types alone. CONCLUDED: the worker has committed the end. GONE: the
+    # Task was taken away. CUT: the connection was lost, perhaps during the commit.
+    # SHUT_OUT: there was no connection, so the handler was not entered.
     CONCLUDED = "concluded"
     GONE = "gone"
     CUT = "cut"
     SHUT_OUT = "shut out"
 
 
-# The outcomes that a worker decides with the database itself.
+# The outcomes that the worker itself has settled with the database.
 WORKERS_OWN = frozenset({Kind.CONCLUDED, Kind.GONE, Kind.CUT, Kind.SHUT_OUT})
 
-# The outcomes that tell of a downstream; it says when the attempt is due again.
+# The outcomes that report trouble of a downstream, which decides when the attempt is due again.
 DOWNSTREAMS = frozenset({Kind.THROTTLED, Kind.UNAVAILABLE})
 
 # The outcomes of a handler that wants to be called again.
 PUT_OFF = frozenset({Kind.RETRY, Kind.DEFER}) | DOWNSTREAMS
 
-# The outcomes of an interrupted handler, whatever it or a library made of the exception.
+# The possible outcomes of an interrupted handler: it or a library may turn the exception into
+# another error.
 CUT_SHORT = frozenset({Kind.INTERRUPTED, Kind.ERROR, Kind.LAST})
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """The end of a handler. ``after`` is the delay in seconds that was asked for.
+    """The outcome of an attempt. ``after`` is the delay in seconds that the handler asked for.
 
-    ``raised`` is the dotted path of the class of the exception that it raised, if any;
-    ``signature`` is that of a handler that does not take the inputs, ``failed`` is the cause
-    that the exception stands for, should the Instance end with it.
+    ``raised`` is the dotted path of the class of the handler's exception, if it raised one.
+    ``signature`` is the signature of a handler that does not accept the inputs. ``failed`` is
+    the cause to be recorded for the exception if the Instance fails with it.
     """
 
     kind: Kind
@@ -76,12 +77,12 @@ class Outcome:
     failed: Failed | None = None
 
 
-# A handler that returned, and nothing.
+# The outcome of a handler that returned None.
 DONE = Outcome(Kind.FINISHED)
 
 
 def move(outcome, claimed, **facts):
-    """Return the :class:`Move` that follows from an outcome and the Instance's budget.
+    """Return the :class:`Move` for an outcome; whether it retries depends on the retries left.
 
     ``facts`` are the Move's time, started and who.
     """
@@ -99,7 +100,7 @@ def move(outcome, claimed, **facts):
         delay = max(LEAST_DELAY, timedelta(seconds=outcome.after or 0.0))
         return Move(event=Event.DEFER, detail=outcome.kind.value, delay=delay, **told, **facts)
     if outcome.kind is Kind.MISFIT:
-        # The store makes the delay longer, or fails it, by what its log tells.
+        # The store reads the Instance's log, and makes the delay longer or fails the Instance.
         detail = misfit(outcome.signature)
         told = {"message": outcome.message, "level": logging.WARNING, "detail": detail}
         return Move(event=Event.DEFER, delay=FIRST_MISFIT, **told, **facts)
@@ -134,9 +135,9 @@ def move(outcome, claimed, **facts):
 
 
 def cancelled(why, claimed, outcome=None, **facts):
-    """Return the :class:`Move` of an attempt that ends because somebody asked for that.
+    """Return the :class:`Move` of an attempt that ends because somebody asked it to end.
 
-    Where its handler said something else instead of being interrupted, that is told too.
+    If its handler raised an error of its own, the message has that error too.
     """
     if outcome is not None and outcome.kind in (Kind.ERROR, Kind.LAST):
         why = f"{why}\n{outcome.message}"
@@ -147,10 +148,10 @@ def cancelled(why, claimed, outcome=None, **facts):
 
 
 def killed(asked, why, claimed, left):
-    """Return the message of an attempt that was ``asked`` to end, and whose worker died.
+    """Return the message of an attempt whose worker died after the attempt was asked to end.
 
-    ``why`` is the reason of that death; ``left`` is the number of processes that it had
-    started and that were ended with it.
+    ``asked`` is the reason for the ask, ``why`` the reason for the death. ``left`` is the
+    number of processes that the worker had started and that were killed with it.
     """
     grace = cancel_grace(claimed.type)
     how = attempt_messages.killed_after_grace(grace) if why == asked else why
@@ -160,7 +161,7 @@ def killed(asked, why, claimed, left):
 
 
 def cancel_grace(identifier):
-    """Return how long one that is cancelled gets, in seconds: what its Type or the setting says."""
+    """Return the grace of a cancelled attempt, in seconds: that of its Type or of the setting."""
     given = registry.get(identifier).cancel_grace if identifier in registry else None
     return settings.CANCEL_GRACE if given is None else seconds(given).total_seconds()
 
@@ -180,7 +181,7 @@ def _facts(claimed):
 
 
 def _cut(outcome, claimed, facts):
-    """A lost connection is nobody's fault, unless it goes on for ever."""
+    """Return the Move of an attempt without a connection: DEFER, or EXPIRE after too many."""
     delay = min(CUT_DELAY * claimed.attempt, LONGEST_CUT_DELAY)
     facts |= {"message": outcome.message, "level": logging.WARNING, "delay": delay}
     often = claimed.attempt > claimed.parameters.max_restarts + states.UNEXPLAINED_LOSSES
@@ -194,7 +195,7 @@ def _why_no_more(outcome, claimed):
         return ""  # its message says that
     if claimed.max_retries:
         return " " + attempt_messages.retries_used_up(claimed.retries, claimed.max_retries)
-    # To ask for a retry where none is allowed is worth a word; to raise is not.
+    # The message mentions that no retry is allowed only if the handler asked for one.
     return f" {attempt_messages.no_retries()}" if outcome.kind is Kind.RETRY else ""
 
 

@@ -1,7 +1,7 @@
-"""Memory into which a worker writes the ends of its attempts, and the dispatcher reads them.
+"""A ring buffer in shared memory: a worker writes the ends of its attempts, the dispatcher reads.
 
 A worker with many short tasks writes the end of each without waking the dispatcher. The
-record stays there whatever the worker runs next, even if it dies.
+record stays in the ring whatever the worker runs next, even if the worker dies.
 """
 
 import struct
@@ -9,8 +9,8 @@ from zlib import crc32
 
 # Bytes written and bytes read since the beginning.
 _COUNTS = 16
-# Before each record: its length and its checksum. A processor may show another
-# the count before the bytes; such a record is left for the next look.
+# The head of each record: its length and its checksum. Another processor may see the count
+# before it sees the bytes; then the checksum is wrong, and the next read tries again.
 _HEAD = struct.Struct("=II")
 
 
@@ -18,14 +18,14 @@ class Ring:
     """Records of bytes in a piece of shared memory; one process writes, another reads."""
 
     def __init__(self, memory):
-        # Items of the memory's own kind are written in one piece.
+        # One item of a cast memoryview is written in one piece.
         self._counts = memory[:_COUNTS].cast("Q")
         self._bytes = memory[_COUNTS:]
         self._size = len(self._bytes)
 
     @property
     def written(self):
-        """The number of bytes written since the beginning: :meth:`read` reads up to there."""
+        """The number of bytes written since the beginning; :meth:`read` takes it as ``until``."""
         return self._counts[0]
 
     @property
@@ -34,7 +34,7 @@ class Ring:
         return self._counts[0] != self._counts[1]
 
     def write(self, record):
-        """Append a record; False if there is no room for it."""
+        """Append a record; return False if there is no room for it."""
         frame = _HEAD.pack(len(record), crc32(record)) + record
         at = self._counts[0]
         if len(frame) > self._size - (at - self._counts[1]):
@@ -50,7 +50,7 @@ class Ring:
         return True
 
     def read(self, until):
-        """Remove and return the records written up to there, oldest first."""
+        """Remove and return the records up to the count of bytes ``until``, oldest first."""
         begin = self._counts[1]
         data = self._copy(begin, until)
         records, at, size, head = [], 0, len(data), _HEAD.size
@@ -75,5 +75,5 @@ class Ring:
         return bytes(self._bytes[first:]) + bytes(self._bytes[:last])
 
     def skip(self):
-        """Forget whatever was written before."""
+        """Skip all records that have not been read."""
         self._counts[1] = self._counts[0]

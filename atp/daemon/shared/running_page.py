@@ -1,9 +1,9 @@
 """Memory that supervisor, dispatcher and workers share.
 
-Before it enters a handler, a worker writes here which attempt it runs and until when;
-after it has reported the end, it clears that. So the supervisor can enforce time-outs
-without anybody's help, and after a death it is known which attempt was running. Beside
-that stand the ask of the dispatcher to the running attempt, and the ring into which the
+Before a worker enters a handler, it writes here the attempt that it runs and its deadline.
+After it has reported the end, it clears both. So the supervisor can enforce time-outs by
+itself, and after the death of a worker it knows the attempt that was running. A worker's
+slot also has the dispatcher's ask to the running attempt, and the ring into which the
 worker writes the ends of its attempts.
 """
 
@@ -22,16 +22,16 @@ _INSTANCE = struct.Struct("=q")
 _TAIL = struct.Struct("=qddqqd37p")
 _DEADLINE = struct.Struct("=d")
 _DEADLINE_AT = 16
-# The ask: Instance, attempt, one of END, PAUSE and GO, and the number of the pause meant.
+# The ask: Instance, attempt, one of END, PAUSE and GO, and the number of the pause.
 _ASKED = struct.Struct("=qqqq")
-# Whether the worker writes a checkpoint.
+# Whether the worker is writing a checkpoint.
 _WRITES = struct.Struct("=?")
 _WRITES_AT = _RUNNING.size + _ASKED.size
 _HEAD = 128
 _SLOT = 128 * 1024
 
 NEVER = float("inf")
-# A running attempt may be asked to end, to pause, and to go on after a pause.
+# The asks to a running attempt: end, pause, go on after a pause.
 END, PAUSE, GO = 1, 2, 3
 # The Instance and attempt of a worker that runs none.
 NOTHING = (0, 0)
@@ -40,9 +40,9 @@ NOTHING = (0, 0)
 class Running(NamedTuple):
     """The attempt that a worker is running.
 
-    ``memory`` is the number of bytes that it may take beyond those that the worker had
-    ``before``; 0 is no limit. It may run for ``timeout`` seconds; the ``deadline`` is
-    later than that if the attempt was paused or had to wait.
+    The worker used ``before`` bytes of memory before the attempt, which may use ``memory``
+    bytes more; 0 is no limit. It may run for ``timeout`` seconds; the ``deadline`` is later
+    than that if the attempt was paused or had to wait.
     """
 
     instance: int
@@ -60,10 +60,10 @@ class Running(NamedTuple):
 
 
 class Page:
-    """One slot per worker. It must be made before the first fork.
+    """The shared memory, with one slot per worker. The supervisor makes it before the first fork.
 
-    Others read a slot at any moment. So each value is packed first and then copied over the one
-    before: ``pack_into`` would fill its place with zeros first, and zero is a deadline that has
+    Another process may read a slot at any moment. So each value is packed first and then
+    copied over the old one. ``pack_into`` would write zeros first, and a deadline of zero has
     passed.
     """
 
@@ -71,7 +71,7 @@ class Page:
         self._memory = mmap.mmap(-1, _SLOT * slots)
 
     def enter(self, slot, instance, *facts):
-        """Write what the slot's worker is about to run: what :class:`Running` has, in its order."""
+        """Write the attempt that the slot's worker is about to run: the fields of Running."""
         at = slot * _SLOT
         # The Instance comes last: until then the slot reads as empty.
         self._put(at + _INSTANCE.size, _TAIL.pack(*facts))
@@ -83,7 +83,7 @@ class Page:
         return running and UUID(running.name.decode())
 
     def leave(self, slot):
-        """Write that the slot's worker runs nothing."""
+        """Write that the slot's worker runs no attempt."""
         self._put(slot * _SLOT, _INSTANCE.pack(0))
 
     def read(self, slot):
@@ -92,11 +92,11 @@ class Page:
         return Running(*values) if values[0] else None
 
     def put_off(self, slot, deadline):
-        """Write until when what the slot's worker runs has to end."""
+        """Write the deadline of the attempt that the slot's worker runs."""
         self._put(slot * _SLOT + _DEADLINE_AT, _DEADLINE.pack(deadline))
 
     def write(self, slot, is_writing):
-        """Write whether the slot's worker holds locks in the queue: then it must not be stopped."""
+        """Write whether the slot's worker holds locks in the queue; if so, nobody may stop it."""
         self._put(slot * _SLOT + _WRITES_AT, _WRITES.pack(is_writing))
 
     def is_writing(self, slot):
@@ -104,12 +104,12 @@ class Page:
         return _WRITES.unpack_from(self._memory, slot * _SLOT + _WRITES_AT)[0]
 
     def ask(self, slot, instance, attempt, what=END, pause=0):
-        """Ask something of the attempt that runs in the slot; GO names which of its pauses ends."""
+        """Ask ``what`` of the attempt in the slot; for GO, ``pause`` is the number of the pause."""
         asked = (instance, attempt, what, pause)
         self._put(slot * _SLOT + _RUNNING.size, _ASKED.pack(*asked))
 
     def asked(self, slot, instance, attempt):
-        """Return what is asked of this attempt, 0 if nothing, and of which of its pauses."""
+        """Return the ask to this attempt (0 if none), and the number of the pause it is for."""
         asked = _ASKED.unpack_from(self._memory, slot * _SLOT + _RUNNING.size)
         return asked[2:] if asked[:2] == (instance, attempt) else (0, 0)
 

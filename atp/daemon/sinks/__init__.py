@@ -1,1 +1,1 @@
-"""The log handlers of the project, which are called where nobody waits for them."""
+"""The log handlers of the project, called in a thread or process that may wait for them."""

@@ -1,7 +1,7 @@
 """Calls of the project's log handlers for ATP's own lines in a worker: guarded, and bounded.
 
-The handlers are called in line there, with the exception and the variables of the attempt
-at hand, as error reporters need it. What blocks is interrupted by the timer of SIGALRM.
+A worker calls the handlers synchronously, since error reporters need the exception and the
+variables of the attempt. A timer (SIGALRM) interrupts a handler that blocks.
 """
 
 import contextlib
@@ -13,19 +13,19 @@ from functools import partial
 from .guard import RAISED, complaints, guarded, inside, is_inside
 from .interception import loggers
 
-# Handlers that take longer for one line are interrupted, in seconds; again after so long if
-# they go on; and afterwards they are not given ATP's own lines for a while.
+# In seconds: handlers are interrupted after LONGEST for one line, and again every AGAIN if they
+# go on. Then they get none of ATP's own lines for REST.
 LONGEST, AGAIN, REST = 5.0, 0.5, 60.0
 
 
 class _Cut(BaseException):
-    """The handlers took too long. No Exception: handlers of logging catch those."""
+    """The handlers took too long. It is no Exception, since logging's handlers catch those."""
 
 
 class Bounded:
-    """The calls of one process. ``time_out(longest)`` is a context manager around each.
+    """The bounded calls of one process. ``time_out(longest)`` is a context manager around each.
 
-    ``is_left()`` tells whether what is logged is the task's own, which is left alone.
+    While ``is_left()`` is true, the lines are the task's own, and are left to their loggers.
     """
 
     def __init__(self, is_left=lambda: False, time_out=contextlib.nullcontext):
@@ -35,7 +35,7 @@ class Bounded:
         self._rests_until, self._skipped = 0.0, 0
 
     def start(self):
-        """Begin to guard what this process logs, and the calls of :func:`own`."""
+        """Begin to guard the lines that this process logs, and the calls of :func:`own`."""
         _started[:] = [self]
         loggers.intercept(self._take, self._is_left)
 
@@ -43,7 +43,7 @@ class Bounded:
         self.call(partial(handle, record))
 
     def call(self, call):
-        """Call this, interrupted if it takes too long; what it raises goes no further."""
+        """Call the function, interrupt it if it takes too long, and catch what it raises."""
         if is_inside() or threading.current_thread() is not threading.main_thread():
             guarded(call)
             return
@@ -88,7 +88,7 @@ _started = []
 
 
 def own(call, *arguments):
-    """Call this, which logs for ATP: nothing that it raises goes further."""
+    """Call a function that logs for ATP, guarded and bounded; catch what it raises."""
     if _started:
         _started[0].call(partial(call, *arguments))
     else:

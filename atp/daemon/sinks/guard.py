@@ -1,4 +1,4 @@
-"""Guarded calls of the project's log handlers: what they raise costs their own lines alone."""
+"""Guarded calls of the project's log handlers: an exception costs the handlers' line alone."""
 
 import contextlib
 import logging
@@ -10,7 +10,7 @@ from django.db import connections
 
 from ..system import stderr
 
-# What a handler raises is told on standard error this often, in seconds.
+# Exceptions of handlers are reported on standard error once in this many seconds at most.
 TELL_EVERY = 10.0
 RAISED = "one raised, or a filter or formatter"
 
@@ -18,16 +18,16 @@ _thread = threading.local()
 
 
 def is_inside():
-    """Whether this thread is in a call of the project's handlers.
+    """Tell whether this thread is in a call of the project's handlers.
 
-    What is logged there is theirs, as in any process: they may know how to end such a circle.
+    Lines that are logged there go to the loggers unchanged, as in any process.
     """
     return getattr(_thread, "is_inside", False)
 
 
 @contextlib.contextmanager
 def inside():
-    """Mark what is logged in the block as the handlers' own."""
+    """Mark the lines that are logged in the block as the handlers' own."""
     before, _thread.is_inside = is_inside(), True
     try:
         yield
@@ -36,7 +36,7 @@ def inside():
 
 
 def guarded(call, *arguments):
-    """Call this; whatever it raises is told on standard error and goes no further."""
+    """Call the function; catch what it raises, and report that on standard error."""
     try:
         with inside():
             call(*arguments)
@@ -45,16 +45,17 @@ def guarded(call, *arguments):
 
 
 def close_broken_connections():
-    """Close connections of this thread that have failed: handlers may write to a database."""
+    """Close failed database connections of this thread; log handlers may have opened them."""
     for connection in connections.all(initialized_only=True):
         if connection.errors_occurred and not connection.in_atomic_block:
             connection.close()
 
 
 class Complaints:
-    """What is wrong with the handlers, on standard error: never waiting, and not too often.
+    """Complaints about the project's handlers, on standard error. Writing one never waits.
 
-    It is the line of ``journal.handlers_failed(what=…)``, past all loggers.
+    One is written every TELL_EVERY seconds at most. It looks like the line of
+    ``journal.handlers_failed(what=…)``, but bypasses all loggers.
     """
 
     def __init__(self):
@@ -63,7 +64,7 @@ class Complaints:
         self.formatter = logging.Formatter()
 
     def tell(self, what, error=None):
-        """Write it, with the traceback of the error; what comes too soon is counted."""
+        """Write a complaint, with the traceback of the error; if it comes too soon, count it."""
         now = time.monotonic()
         if now < self._due:
             self._more += 1
@@ -80,7 +81,7 @@ class Complaints:
             self._writer()(line.encode("utf-8", "backslashreplace"))
 
     def _writer(self):
-        # Standard error as it is now: a worker has another than its parent.
+        # Look at standard error each time: a worker's is not that of its parent.
         status = os.fstat(2)
         if self._file != (status.st_dev, status.st_ino):
             self._file = status.st_dev, status.st_ino

@@ -1,7 +1,7 @@
-"""The loggers of a process, intercepted: what is logged is handed to whoever calls the handlers.
+"""The interception of a process's loggers: its records go to a function instead of the handlers.
 
-All loggers are meant, not those of ATP alone: a daemon's process also logs through
-Django's, and handlers of the root hear them all.
+All loggers are intercepted, not those of ATP alone. A daemon's process also logs through
+Django's loggers, and handlers of the root logger get the records of all of them.
 """
 
 import logging
@@ -12,17 +12,17 @@ from .guard import complaints, guarded, is_inside
 
 
 class Loggers:
-    """The loggers of this process."""
+    """The loggers of this process, which can be intercepted."""
 
     def __init__(self):
         self._take = self._is_left = None
         self._replaced = []
 
     def intercept(self, take, is_left=None):
-        """Have ``take(handle, logger, record)`` called for all that is logged from now on.
+        """Call ``take(handle, logger, record)`` for each record that is logged from now on.
 
-        Calling ``handle(record)`` is what the logger would have done. Where ``is_left()``
-        is true, the loggers do as in any process.
+        ``handle(record)`` does what the logger would have done. While ``is_left()`` is true,
+        the loggers work as in any process.
         """
         self.stop()
         self._take, self._is_left = take, is_left
@@ -38,12 +38,12 @@ class Loggers:
         setattr(kind, name, function)
 
     def stop(self):
-        """Let the loggers call their handlers themselves again."""
+        """End the interception: the loggers call their handlers themselves again."""
         while self._replaced:
             setattr(*self._replaced.pop())
 
     def emit(self, logger, level, message, exc_info=None, extra=None):
-        """Log a line of ATP itself. If it is intercepted, nothing of the project is called here."""
+        """Log a line of ATP itself. While loggers are intercepted, this calls no project code."""
         record = records.made(logger, level, message, exc_info, extra)
         if not self._replaced:
             record = records.completed(logger, record)
@@ -73,7 +73,7 @@ class Loggers:
         is_standard = records.is_standard(original)
 
         def _log(logger, *args, **more):
-            if is_standard:  # this function is no caller
+            if is_standard:  # skip this function when looking for the caller
                 more["stacklevel"] = more.get("stacklevel", 1) + 1
             if not self._applies():
                 return original(logger, *args, **more)

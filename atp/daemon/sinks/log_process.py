@@ -1,9 +1,9 @@
 """The process that calls the project's log handlers for the supervisor.
 
-The supervisor forks, so it may have no thread: what a handler holds in that moment, be it
-a lock or half of an import, would be held for ever in each of its children. And a fork
-waits for the lock of the logging module. So its lines go to a child that does nothing else. It
-starts with the first line that is not for ATP's own handler alone.
+The supervisor forks, so it may have no thread. A lock or a half import that a handler holds
+during a fork would stay held for ever in the child. A fork also waits for the lock of the
+logging module. So the supervisor sends its lines to a child process that does nothing else.
+That process starts with the first line that is not for ATP's own handler alone.
 """
 
 import contextlib
@@ -20,15 +20,15 @@ from .guard import close_broken_connections, complaints, guarded
 from .interception import loggers
 from .log_thread import MOST_WAITING, PATIENCE, flush
 
-# After its death the next one is started no sooner than this, in seconds.
+# A log process is started no sooner than this many seconds after the start of the last one.
 NEXT_AFTER = 5.0
 
 
 class LogProcess:
-    """The supervisor's link to that process.
+    """The supervisor's link to the log process.
 
-    ``tell_dropped(count=…)`` logs how many lines are missing. ``ready()`` is called in the
-    new process before its first line.
+    ``tell_dropped(count=…)`` logs the number of dropped lines. The new process calls
+    ``ready()`` before its first line.
     """
 
     def __init__(self, tell_dropped, ready):
@@ -37,15 +37,15 @@ class LogProcess:
         self._dropped = 0
         self._pid = self._channel = None
         self._due = 0.0
-        # What the new process calls first, for what is its parent's.
+        # The functions that the new process calls first, to let go of its parent's resources.
         self.leaving = ()
 
     def start(self):
-        """Begin to take what this process logs."""
+        """Begin to take the records that this process logs."""
         loggers.intercept(self._take)
 
     def pids(self):
-        """Return the pid of the process, in a set that is empty while there is none."""
+        """Return a set with the pid of the log process; empty while there is none."""
         return set() if self._pid is None else {self._pid}
 
     def _take(self, handle, logger, record):
@@ -61,7 +61,7 @@ class LogProcess:
         self._flush()
 
     def turn(self):
-        """Start the process if it is missing and needed, and send what waits."""
+        """Start the process if it is missing and lines wait for it; send the waiting lines."""
         if self._waiting and self._pid is None and time.monotonic() >= self._due:
             self._due = time.monotonic() + NEXT_AFTER
             with contextlib.suppress(OSError):
@@ -105,14 +105,14 @@ class LogProcess:
         self._channel = ours
 
     def forget(self):
-        """In a child: the process is its parent's."""
+        """In a child: close the channel and drop the lines; the process belongs to the parent."""
         if self._channel is not None:
             self._channel.close()
         self._pid = self._channel = None
         self._waiting.clear()
 
     def close(self):
-        """Wait for a moment until the handlers have taken what waits, then end the process.
+        """Wait up to PATIENCE until the handlers have taken the waiting lines; end the process.
 
         Lines that are logged later go nowhere, unless the interception is stopped.
         """
@@ -136,7 +136,7 @@ class LogProcess:
 
 def _be_log_process(parent, channel, ready):
     processes.title("atpd-log")
-    # If the handlers stand, it must not outlive its daemon.
+    # Even if the handlers hang, the log process must not outlive its daemon.
     if not processes.die_with_parent(parent, signal.SIGKILL):
         return 1
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):

@@ -9,14 +9,17 @@ from functools import partial
 from .guard import close_broken_connections, complaints, guarded
 from .interception import loggers
 
-# So many lines wait at most; further ones are dropped and counted.
+# The most lines that wait; further ones are dropped and counted.
 MOST_WAITING = 2000
-# At its end a process waits this long, in seconds, for the handlers to take what waits.
+# At its end a process waits this long, in seconds, for the handlers to take the waiting lines.
 PATIENCE = 2.0
 
 
 class LogThread:
-    """Takes all that this process logs. ``tell_dropped(count=…)`` logs how much is missing."""
+    """The thread that handles this process's log records.
+
+    ``tell_dropped(count=…)`` logs the number of dropped lines.
+    """
 
     def __init__(self, tell_dropped):
         self._tell_dropped = tell_dropped
@@ -25,7 +28,7 @@ class LogThread:
         self._thread = threading.Thread(target=self._run, name="atp-log", daemon=True)
 
     def start(self):
-        """Begin to take what is logged; after the fork."""
+        """Begin to take log records. Call this after the fork."""
         self._thread.start()
         loggers.intercept(self._take)
 
@@ -44,21 +47,21 @@ class LogThread:
         while (call := self._calls.get()) is not None:
             guarded(call)
             guarded(close_broken_connections)
-            # A traceback in it keeps its frames alive.
+            # A traceback in the record would keep its frames alive.
             del call
             if self._dropped and self._calls.qsize() < MOST_WAITING:
                 count, self._dropped = self._dropped, 0
                 guarded(partial(self._tell_dropped, count=count))
 
     def close(self):
-        """Wait for a moment until the handlers have taken what waits."""
+        """Wait up to PATIENCE until the handlers have taken the waiting lines."""
         self._calls.put(flush)
         self._calls.put(None)
         self._thread.join(PATIENCE)
 
 
 def flush():
-    """Have all handlers write what they have kept: a process of a daemon ends without atexit."""
+    """Flush all log handlers: a process of a daemon exits without atexit functions."""
     for reference in logging._handlerList[:]:
         with contextlib.suppress(Exception):
             handler = reference()

@@ -1,4 +1,4 @@
-"""Records of the log on their way to the project's handlers: made, and sent to a process."""
+"""Log records on their way to the project's handlers: making, packing and unpacking them."""
 
 import logging
 import pickle
@@ -6,7 +6,7 @@ import sys
 
 from ..system.stderr import NonBlockingHandler
 
-# The facts of a record that are of the process and the moment in which it was made.
+# The attributes of a record that name the process, the thread and the time of its making.
 _ORIGIN = (
     *("created", "msecs", "relativeCreated", "thread", "threadName", "process", "processName"),
     *("taskName",),
@@ -17,22 +17,23 @@ _PLAIN = (str, int, float, bool, type(None))
 
 
 def is_enabled(logger, level):
-    """Whether the logger takes this level. Unlike its own method this takes no lock."""
+    """Tell whether the logger takes this level. Unlike the logger's own method, take no lock."""
     if logger.disabled or logger.manager.disable >= level:
         return False
     return level >= logging.Logger.getEffectiveLevel(logger)
 
 
 def is_standard(function):
-    """Whether this is a method of Python's own loggers, and nobody has put another there."""
+    """Tell whether the function is from Python's logging module, and not a replacement."""
     code = getattr(function, "__code__", None)
     return code is not None and code.co_filename == logging.Logger.makeRecord.__code__.co_filename
 
 
 def handlers_of_atp(logger):
-    """Return ATP's own handlers of what this logger takes, and whether it has no others.
+    """Return ATP's own handlers for this logger's records, and whether there are no others.
 
-    They never wait. Where the project decides what comes to them, they count as others.
+    ATP's own handlers never wait. If the project has a filter, a factory or a class of its own
+    before them, they do not count as ATP's own.
     """
     if type(logger) is not logging.Logger or logger.filters or logger.disabled:
         return [], False
@@ -66,7 +67,10 @@ def made(logger, level, message, exc_info=None, extra=None):
 
 
 def completed(logger, record):
-    """Return a record as the project's factory makes it, with the origin of this one."""
+    """Return the record remade by the project's factory, with the origin of the given one.
+
+    A record that came from that factory is returned unchanged.
+    """
     extra = record.__dict__.pop(_BARE, None)
     if extra is None or logging.getLogRecordFactory() is logging.LogRecord:
         return record
@@ -82,7 +86,7 @@ def completed(logger, record):
 
 
 def packed(record):
-    """Return a record as bytes: its message, its traceback as text, and what else is plain."""
+    """Return a record as bytes: its message, its traceback as text, its other values made plain."""
     facts = dict(record.__dict__)
     facts["msg"], facts["args"] = record.getMessage(), ()
     if record.exc_info and not record.exc_text:
@@ -92,12 +96,12 @@ def packed(record):
 
 
 def unpacked(data):
-    """Return the record that these bytes are."""
+    """Return the record that :func:`packed` has turned into these bytes."""
     return logging.makeLogRecord(pickle.loads(data))  # noqa: S301 (our own parent)
 
 
 def _plain(value):
-    """Return a value of which unpickling calls no code of the project, and cannot fail."""
+    """Return the value, or its text, so that unpickling calls no project code and cannot fail."""
     if type(value) in _PLAIN:
         return value
     if type(value) in (tuple, list):

@@ -1,4 +1,4 @@
-"""The lines that ATP itself logs in a worker: the project's handlers harm no attempt with them."""
+"""Protection of attempts from the project's log handlers when ATP itself logs in a worker."""
 
 from contextlib import contextmanager
 
@@ -8,11 +8,11 @@ from .bounded import Bounded
 
 
 def guard_own_lines(page, slot, interruption):
-    """Guard all that this worker logs, but for what a handler logs itself while it runs."""
+    """Guard the lines that this worker logs, except those of the task's own handler."""
 
     @contextmanager
     def time_out(longest):
-        """Keep the time that log handlers take from the time of the attempt."""
+        """Extend the attempt's deadline by the time that the log handlers take."""
         running = page.read(slot)
         if running is None or running.deadline == NEVER:
             yield

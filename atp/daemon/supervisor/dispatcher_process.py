@@ -1,4 +1,4 @@
-"""The dispatcher as its supervisor sees it: the process, the channel, its last messages."""
+"""The supervisor's view of the dispatcher: its process, its channel and its last messages."""
 
 from .. import journal
 from ..shared import messages
@@ -6,19 +6,18 @@ from ..shared.channel import Closed
 from ..system import processes
 from ..system.processes import uptime
 
-# A dispatcher that dies within this many seconds is started again ever more slowly.
+# If dispatchers die within this many seconds, each next one is started after a longer pause.
 QUICK_DEATH = 5.0
 SLOWEST_RESTART = 10.0
 MOST_UNREAD = 8
 
 
 class DispatcherProcess:
-    """One dispatcher after the other; ``pid`` is None while there is none.
+    """The current dispatcher, and then its successor; ``pid`` is None while there is none.
 
-    ``identities`` are uuids under which something may still be held,
-    ``lease_until`` is how long the workers may live on the uptime clock,
-    ``request`` is what the daemon's row asked for last, ``stop`` says why the
-    dispatcher wants the daemon to stop.
+    ``identities`` are the uuids under which Tasks may still be held. The workers may live
+    until ``lease_until`` on the uptime clock. ``request`` is the last request in the daemon's
+    row. ``stop`` is the dispatcher's reason to stop the daemon, "" if it has none.
     """
 
     def __init__(self):
@@ -27,7 +26,7 @@ class DispatcherProcess:
         self.identities = []
         self.lease_until = None
         self.sign_of_life = 0.0
-        # The number of workers that it wants beyond the usual, in the place of paused ones.
+        # The number of additional workers that it wants, in place of paused ones.
         self.spare = 0
         self.request = self.stop = ""
         self._outbox = []
@@ -36,23 +35,23 @@ class DispatcherProcess:
 
     @property
     def is_due(self):
-        """Whether a dispatcher is missing and may be started now."""
+        """Whether there is no dispatcher, and the supervisor may start one now."""
         return self.pid is None and uptime() >= self._due
 
     @property
     def is_reading(self):
-        """Whether it reads its messages. Unread messages cost descriptors here."""
+        """Whether the dispatcher reads its messages. Unread ones keep descriptors open here."""
         return self.pid is not None and len(self._outbox) < MOST_UNREAD
 
     def started(self, pid, channel):
-        """A dispatcher has been started."""
+        """Note the pid and the channel of a dispatcher that has just been started."""
         self.pid, self.channel = pid, channel
         self._started = self.sign_of_life = uptime()
         self.lease_until = None
         self.spare = 0
 
     def died(self, status):
-        """Take note of its death: the next one is due at once, or later if they keep dying."""
+        """Note its death: the next dispatcher is due at once, or later if they keep dying."""
         quick = uptime() - self._started < QUICK_DEATH
         self._quick_deaths = self._quick_deaths + 1 if quick else 0
         pause = 0.0
@@ -65,7 +64,7 @@ class DispatcherProcess:
         self.close()
 
     def close(self):
-        """Close the channel, and the ends that were still to be passed through it."""
+        """Close the channel, and the ends that wait to be passed through it."""
         if self.channel is not None:
             self.channel.close()
             self.channel = None
@@ -75,7 +74,7 @@ class DispatcherProcess:
         self._outbox = []
 
     def receive(self):
-        """Take note of all that it says; yields the messages that ask something of a worker."""
+        """Note the dispatcher's messages about itself; yield those that concern a worker."""
         while self.channel is not None:
             try:
                 message, _ = self.channel.receive(wait=False)
@@ -102,7 +101,7 @@ class DispatcherProcess:
                     yield message
 
     def send(self, message, ends=()):
-        """Send a message with the ends that go with it; later, if the dispatcher is not reading."""
+        """Send a message and pass the ``ends``; later, if the dispatcher is not reading."""
         self._outbox.append((message, ends))
         self.flush()
 
@@ -120,7 +119,7 @@ class DispatcherProcess:
                 end.close()
 
     def end_if_silent(self, limit):
-        """Kill a dispatcher that has given no sign of life for so long."""
+        """Kill the dispatcher if it has given no sign of life for ``limit`` seconds."""
         silent = uptime() - self.sign_of_life
         if self.pid is not None and silent > limit:
             journal.dispatcher_hung(pid=self.pid, seconds=silent)

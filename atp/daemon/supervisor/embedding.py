@@ -1,4 +1,4 @@
-"""A daemon in a process that goes on afterwards, as under ``call_command`` in a test."""
+"""Support for a daemon in a process that outlives it, as with ``call_command`` in a test."""
 
 import contextlib
 import gc
@@ -13,7 +13,7 @@ from .signals import STOPS
 
 @contextlib.contextmanager
 def process_restored():
-    """Leave the process as it was: signals, limits, its name, its children's parent, the log."""
+    """Restore the process after the block: signals, limits, name, subreaper, gc and the log."""
     numbers = (*STOPS, signal.SIGCHLD)
     handlers = {number: signal.getsignal(number) for number in numbers}
     wakeup = signal.set_wakeup_fd(-1)

@@ -1,4 +1,4 @@
-"""The first functions of the supervisor's children. They return the exit status."""
+"""The main functions of the supervisor's children. Each returns the exit status."""
 
 import faulthandler
 import gc
@@ -16,14 +16,14 @@ from ..system import descendants, processes
 from ..system.stderr import NonBlockingStream
 from ..worker import worker
 
-# The number of objects after which the dispatcher looks for cycles of garbage.
+# The number of new objects after which the dispatcher's garbage collector looks for cycles.
 GARBAGE = 50_000
 
 
 def be_dispatcher(parent, control, inherited, predecessor):
-    """Be the dispatcher of the supervisor ``parent``."""
+    """Run the dispatcher of the supervisor whose pid is ``parent``."""
     processes.title("atpd-dispatch")
-    # It makes and frees thousands of small objects a second, which form no cycles.
+    # The dispatcher makes and frees thousands of small objects a second, which form no cycles.
     gc.set_threshold(GARBAGE)
     log = LogThread(journal.lines_dropped)
     log.start()
@@ -50,7 +50,7 @@ def _dispatch(parent, control, inherited, predecessor):
 
 
 def be_worker(parent, channel, inherited, slot, tokens, output):
-    """Be the worker of this slot; what it prints goes to the descriptor ``output``."""
+    """Run the worker of this slot. Its prints go to the descriptor ``output``."""
     processes.title(f"atpd-worker-{slot}")
     processes.adopt_descendants()
     processes.go_first()
@@ -63,7 +63,7 @@ def be_worker(parent, channel, inherited, slot, tokens, output):
 
 
 def _print_to(output):
-    """Send the output of this process, and of the programs that it starts, there."""
+    """Send the output of this process, and of the programs that it starts, to ``output``."""
     for stream in (1, 2):
         os.dup2(output, stream)
     if output > 2:
@@ -71,5 +71,5 @@ def _print_to(output):
     for file in (sys.stdout, sys.stderr):
         if isinstance(file, io.TextIOWrapper):
             file.reconfigure(line_buffering=True)
-    # If it crashes, this shows where it was.
+    # If the process crashes, faulthandler writes its stack.
     faulthandler.enable(2, all_threads=False)

@@ -1,4 +1,4 @@
-"""Forking the processes of a daemon. If the system refuses, it is tried again later."""
+"""Forking the processes of a daemon. If the system refuses a fork, the supervisor tries again."""
 
 import contextlib
 import os
@@ -14,15 +14,15 @@ from ..system.processes import uptime
 from . import entry_points
 from .worker_processes import WorkerProcess
 
-# After a fork that failed the next try waits this long, in seconds, and ever longer.
+# The pause after a failed fork, in seconds; it doubles with each failure, up to the longest.
 FIRST_PAUSE, LONGEST_PAUSE = 0.25, 10.0
 
 
 class Forking:
     """Forks the workers that are missing, and the dispatcher.
 
-    ``inherited`` is given to all children; ``leaving`` are functions that each of them calls
-    first, for what is its parent's.
+    All children get ``inherited``. ``leaving`` are the functions that each child calls first,
+    to let go of the supervisor's resources.
     """
 
     def __init__(self, workers, dispatcher, output, leaving, inherited):
@@ -34,12 +34,12 @@ class Forking:
         self._next, self._pause = 0.0, FIRST_PAUSE
 
     def leave_to_parent(self):
-        """In a child: let go of what is its parent's."""
+        """In a child: let go of the supervisor's resources."""
         for leave in self._leaving:
             leave()
 
     def start_missing(self, *, stopping):
-        """Start what is missing; returns whether a dispatcher was started."""
+        """Start the missing processes; return whether a dispatcher was started."""
         if uptime() < self._next:
             return False
         is_due = self._dispatcher.is_due
@@ -81,7 +81,7 @@ class Forking:
     def _fork(self, child, *arguments):
         """Fork a child that runs ``child(parent's pid, its channel end, inherited, …)``.
 
-        Returns both ends of its channel and its pid. Raises OSError.
+        Return our end of the channel, the child's end, and the child's pid. Raises OSError.
         """
         ours, theirs = Channel.pair()
 

@@ -1,4 +1,4 @@
-"""Lines that workers have printed, as they go into the daemon's log."""
+"""Formatting the lines that workers have printed for the daemon's log."""
 
 import json
 import os
@@ -7,15 +7,16 @@ from datetime import UTC, datetime
 
 from ..journal import Style
 
-# Characters that control a terminal, or the direction in which it writes.
+# Characters that control a terminal or the direction of writing.
 _HARMFUL = re.compile("[\x00-\x08\x0a-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069]")
 
 
 def marked(data, *, worker, instance):
-    """Return whole lines that a worker has printed, in bytes, as they go into the log.
+    """Return the log lines, as bytes, for the whole lines ``data`` that a worker has printed.
 
-    Each says whose it is, and none can be taken for one of the daemon's own; what would
-    move a cursor or do worse is escaped. ``instance`` is what the worker runs, or None.
+    Each line names its worker, so that nobody takes it for one of the daemon's own. Control
+    characters are escaped. ``instance`` is the uuid of the Instance that the worker runs, or
+    None.
     """
     lines = data.decode("utf-8", "backslashreplace").removesuffix("\n").split("\n")
     source = {"worker": worker, "instance": instance and str(instance)}

@@ -1,4 +1,4 @@
-"""Starting anew when code changes, for development."""
+"""Restarting the daemon when code changes, for development."""
 
 import os
 import subprocess
@@ -13,13 +13,13 @@ LOOK_EVERY = 1.0
 
 
 def command_line(command):
-    """Return the arguments of this process with another command in the place of ``atpd``."""
+    """Return this process's arguments up to ``atpd``, with ``command`` in its place."""
     before = sys.orig_argv[1 : sys.orig_argv.index("atpd")]
     return [*before, command]
 
 
 class Watcher:
-    """Looks at the files of all loaded modules once a second."""
+    """The watcher of the files of all loaded modules, which it looks at once a second."""
 
     def __init__(self):
         self._timers = Timers()
@@ -40,7 +40,7 @@ class Watcher:
         return changed
 
     def changed(self):
-        """Return a file that has changed, if the project still loads; or None."""
+        """Return a file that has changed; None if none has, or if the project does not load."""
         if not self._timers.due("look", LOOK_EVERY):
             return None
         changed = self._look()
@@ -54,7 +54,7 @@ class Watcher:
 
     @staticmethod
     def _problem():
-        """Return why the project cannot be loaded as it is now, or None."""
+        """Return the reason why the project does not load now, or None if it loads."""
         checked = subprocess.run(
             [sys.executable, *command_line("check")], capture_output=True, text=True, check=False
         )

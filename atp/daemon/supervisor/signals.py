@@ -1,4 +1,4 @@
-"""Signals to the supervisor: which came, and waking up for them."""
+"""Signals to the supervisor: they wake it up, and it asks which ones came."""
 
 import contextlib
 import signal
@@ -10,7 +10,7 @@ STOPS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
 class Signals:
-    """Listens from when it is made. A selector can wait for it."""
+    """The signals that have come since this was made. A selector can wait for the object."""
 
     def __init__(self):
         self._woken, self._waker = socket.socketpair()
@@ -30,22 +30,22 @@ class Signals:
         return self._woken.fileno()
 
     def close(self):
-        """Free what wakes us up. Whoever handles signals from now on has set that before."""
+        """Close the sockets that wake us up. The caller has reset the signal handling before."""
         self._woken.close()
         self._waker.close()
 
     def clear(self):
-        """Forget that something woke us up."""
+        """Empty the socket that woke us up."""
         with contextlib.suppress(BlockingIOError):
             self._woken.recv(4096)
 
     def take_stops(self):
-        """Return the names of the signals to stop that came since the last call."""
+        """Return the names of the stop signals that came since the last call."""
         stops, self._stops = self._stops, []
         return stops
 
     def leave_to_parent(self):
-        """In a child: take what a terminal or systemd sends to everybody, and do nothing."""
+        """In a child: ignore the signals that a terminal or systemd sends to all processes."""
         signal.set_wakeup_fd(-1)
         for number in STOPS:
             signal.signal(number, processes.ignore)

@@ -1,4 +1,4 @@
-"""Checks before a daemon starts: of the database, within a time, and of the storage."""
+"""Checks before a daemon starts: of the database, with a time limit, and of the storage."""
 
 import os
 import select
@@ -20,10 +20,10 @@ from ..system.processes import uptime
 
 
 def database_problem() -> str:
-    """Return what is missing in the database, as a sentence; empty if nothing is known to be.
+    """Return a sentence about what the database lacks; empty if nothing is known to be missing.
 
-    A database that is down may come back, and one that does not answer may do so later: the
-    daemon tries again. A child asks, so that no connection and no thread is left here.
+    It is empty too if the database is down or does not answer: the daemon tries again later.
+    A child process asks the database, so that no connection and no thread stays in this one.
     """
     patience = 2 * settings.STATEMENT_TIMEOUT
     reading, writing = os.pipe()
@@ -43,7 +43,7 @@ def database_problem() -> str:
 
 
 def begin_log(style, verbosity) -> LogProcess:
-    """Configure the daemon's log; from here no log handler of the project is called here."""
+    """Configure the daemon's log; from now on the log process calls the project's handlers."""
     journal.configure(style, verbosity)
     log = LogProcess(journal.lines_dropped, partial(tell_started, "log"))
     log.start()
@@ -51,7 +51,7 @@ def begin_log(style, verbosity) -> LogProcess:
 
 
 def tell_of_storage() -> None:
-    """Say if files cannot be stored, before handlers have done their work for nothing."""
+    """Log a warning if files cannot be stored, before a handler does its work for nothing."""
     storage = storages[settings.STORAGE]
     if isinstance(storage, FileSystemStorage) and storage.base_location:
         why = ownership.refusal(storage.location)
@@ -62,7 +62,7 @@ def tell_of_storage() -> None:
 def _ask(writing, parent):
     if processes.die_with_parent(parent, SIGKILL):
         bound_connecting(settings.STATEMENT_TIMEOUT)
-        # A connection that was opened before the fork is the parent's.
+        # A connection that was opened before the fork belongs to the parent.
         connection = connections[settings.DATABASE].copy()
         connection.settings_dict["OPTIONS"].pop("pool", None)
         try:
@@ -73,7 +73,7 @@ def _ask(writing, parent):
 
 
 def _read(descriptor, deadline):
-    """Return what is written there until its end; None if that does not come in time."""
+    """Read the descriptor to its end and return the bytes; None if the end comes too late."""
     answer = b""
     while (left := deadline - uptime()) > 0:
         if select.select([descriptor], [], [], left)[0]:

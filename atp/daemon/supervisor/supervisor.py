@@ -33,7 +33,7 @@ from .signals import Signals
 from .worker_output import WorkerOutput
 from .worker_processes import WorkerProcesses, slots
 
-# Deadlines and deaths are looked for at least this often, in seconds.
+# The supervisor looks for deadlines and deaths at least this often, in seconds.
 TURN = 0.25
 # The requests of the dispatcher that concern a worker, and the answers.
 ASKED = {
@@ -46,7 +46,7 @@ ANSWERS = {messages.Freeze: messages.Frozen, messages.Thaw: messages.Thawed}
 
 
 class Supervisor:
-    """One daemon. ``run()`` returns the exit status of the command."""
+    """The supervisor of one daemon. ``run()`` returns the exit status of the command."""
 
     def __init__(self, options, log):
         self._options = options
@@ -59,16 +59,16 @@ class Supervisor:
         self._stops = 0
         self._status = None
         self._pause = TURN
-        # Descriptors from which something can be read.
+        # The descriptors that had data to read after the last wait.
         self._readable = frozenset()
         self._watcher = Watcher() if options.reload else None
         self._reloading = False
 
     def run(self):
-        """Run until told to stop and everything has ended."""
+        """Run until somebody stops the daemon and all its processes have ended."""
         processes.title("atpd")
         processes.adopt_descendants()
-        # The processes that a start script has left running are not ours to kill.
+        # The daemon does not kill the processes that a start script has left running.
         self._left_behind = LeftBehind(self._log.pids)
         self._folders.make()
         self._signals = Signals()
@@ -104,7 +104,7 @@ class Supervisor:
         return 0 if self._status == DONE else 1
 
     def close(self):
-        """Free what is left open after the run, in a process that goes on."""
+        """Close what the run has left open, for a process that goes on after it."""
         self._dispatcher.close()
         self._signals.close()
         self._folders.close()
@@ -125,7 +125,7 @@ class Supervisor:
 
     def _turn(self):
         for why in self._signals.take_stops():
-            self._reloading = False  # whoever stops a daemon means it
+            self._reloading = False  # a signal to stop wins over a reload
             self._stop(why)
         self._output.forward(self._readable)
         self._reap()
@@ -169,7 +169,7 @@ class Supervisor:
             self._status = UNDELIVERED
             return
         if self._dispatcher.pid is None and not self._dispatcher.identities:
-            self._status = DONE  # there never was anything to hand back
+            self._status = DONE  # no dispatcher has joined, so there is nothing to hand back
         self._tell_to_stop()
 
     def _tell_to_stop(self):
@@ -195,7 +195,7 @@ class Supervisor:
     # Deaths
 
     def _on_death(self, pid, status):
-        """A child has ended: clean up after it, tell the dispatcher, start another."""
+        """Clean up after a child that has ended, and tell the dispatcher of a dead worker."""
         if pid == self._dispatcher.pid:
             self._on_dispatcher_death(status)
             return
@@ -227,13 +227,13 @@ class Supervisor:
             self._dispatcher.pid = None
             self._status = code
             return
-        # The messages that it had not recorded are lost with it. Its workers go
-        # too, so that nothing runs under an identity that is about to end.
+        # The messages that the dispatcher had not recorded are lost. Kill the workers too, so
+        # that nothing runs under an identity that is about to end.
         self._dispatcher.died(status)
         self._kill_workers(attempt_messages.dispatcher_died())
 
     def _enforce_lease(self):
-        """Kill the workers before others may take their Tasks; a hung dispatcher too."""
+        """Kill the workers before other daemons may take their Tasks; kill a hung dispatcher."""
         until = self._dispatcher.lease_until
         if until is not None and uptime() >= until:
             self._dispatcher.lease_until = None
@@ -242,6 +242,6 @@ class Supervisor:
         self._dispatcher.end_if_silent(settings.KILL_AFTER)
 
     def _kill_workers(self, why):
-        """Kill all workers and what they started, and wait until they are dead."""
+        """Kill all workers and the processes that they started; wait until all are dead."""
         self._workers.kill_all(why)
         self._left_behind.end({self._dispatcher.pid}, self._reap)

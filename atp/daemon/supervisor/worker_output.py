@@ -1,9 +1,9 @@
-"""The output of workers, on its way to the daemon's standard error.
+"""Forwarding the output of workers to the daemon's standard error.
 
-Handlers, and the programs that they start, write into a pipe of their worker.
-The supervisor passes on whole lines, each with its worker, and never waits: not for who reads the
-daemon's log, and for no worker. So a log that nobody reads blocks no handler,
-and one that prints without end fills neither the log nor a processor.
+Handlers, and the programs that they start, write into a pipe of their worker. The supervisor
+passes on whole lines, with the name of the worker. It never waits for a worker or for the
+reader of the daemon's log. So a log that nobody reads blocks no handler, and a handler that
+prints without end fills neither the log nor a processor.
 """
 
 import contextlib
@@ -16,11 +16,11 @@ from ..system.processes import uptime
 from ..system.stderr import writer
 from .output_lines import marked
 
-# The output of a worker that is passed on, in bytes a second, and at once at most; the
+# The most output of a worker that is passed on, in bytes a second, and in bytes at once; the
 # rest is dropped and counted.
 RATE = 1024 * 1024
-# A worker is read from this often, in seconds, and so much at a time: if it prints
-# faster, it waits a little.
+# The supervisor reads from a worker every EVERY seconds, and PIECE bytes at a time. A worker
+# that prints faster has to wait a little.
 EVERY, PIECE = 0.004, 64 * 1024
 # A line that is longer is passed on in parts.
 LONGEST_LINE = 8 * 1024
@@ -30,7 +30,7 @@ TELL_EVERY = 10.0
 
 @dataclass
 class _Pipe:
-    """The reading end of what a worker writes into."""
+    """The reading end of a worker's pipe, and the state of its rate limit."""
 
     descriptor: int
     counted: float
@@ -42,7 +42,10 @@ class _Pipe:
 
 
 class WorkerOutput:
-    """The pipes of the workers, by slot; ``name_of(slot)`` is the Instance that one runs."""
+    """The pipes of the workers, by slot.
+
+    ``name_of(slot)`` returns the uuid of the Instance that the slot's worker runs, or None.
+    """
 
     def __init__(self, name_of, descriptor=2):
         self._name_of = name_of
@@ -50,7 +53,7 @@ class WorkerOutput:
         self._pipes = {}
 
     def open(self, slot):
-        """Make the pipe of a new worker; returns the end to write into. Raises OSError."""
+        """Make the pipe of a new worker; return its writing end. Raises OSError."""
         reading, writing = os.pipe()
         os.set_blocking(reading, False)
         if slot in self._pipes:  # a worker that could not be started
@@ -59,7 +62,7 @@ class WorkerOutput:
         return writing
 
     def close(self):
-        """In a child: these are its parent's."""
+        """In a child: close the pipes, which belong to the supervisor."""
         for slot in list(self._pipes):
             self._forget(slot)
 
@@ -67,17 +70,17 @@ class WorkerOutput:
         os.close(self._pipes.pop(slot).descriptor)
 
     def descriptors(self):
-        """Return the pipes to be waited for now."""
+        """Return the descriptors of the pipes that may be read now."""
         now = uptime()
         return [pipe.descriptor for pipe in self._pipes.values() if pipe.due <= now]
 
     def pause(self, longest):
-        """For how long nothing has to be read, in seconds; ``longest`` at most."""
+        """Return the time until another pipe may be read, in seconds, ``longest`` at most."""
         now = uptime()
         return min([longest, *(pipe.due - now for pipe in self._pipes.values() if pipe.due > now)])
 
     def forward(self, readable):
-        """Pass on what the workers have printed: of ``readable`` there is something to read."""
+        """Pass on the output of workers; ``readable`` are the descriptors that have data."""
         now = uptime()
         for slot, pipe in list(self._pipes.items()):
             if pipe.due <= now and pipe.descriptor in readable:
@@ -86,7 +89,7 @@ class WorkerOutput:
                 self._tell(slot, pipe, now)
 
     def ended(self, slot):
-        """The worker is dead: pass on the rest of its output."""
+        """Pass on the rest of the output of a dead worker, and close its pipe."""
         pipe = self._pipes.get(slot)
         if pipe is None:
             return
@@ -99,7 +102,7 @@ class WorkerOutput:
             self._forget(slot)
 
     def end(self):
-        """All workers are dead: pass on what they have printed last."""
+        """Pass on the rest of the output of all workers, which are dead."""
         for slot in list(self._pipes):
             self.ended(slot)
 
@@ -108,7 +111,7 @@ class WorkerOutput:
             data = os.read(pipe.descriptor, PIECE)
         except BlockingIOError:
             return
-        if not data:  # all who could write have closed it
+        if not data:  # all writers have closed the pipe
             self._forget(slot)
             return
         pipe.due = now + EVERY
@@ -122,7 +125,7 @@ class WorkerOutput:
 
     def _pass_on(self, slot, pipe, data):
         if len(data) > pipe.credit:
-            # Whole lines, as long as there is room for them.
+            # Pass on as many whole lines as the credit allows.
             passed = data[: int(pipe.credit)].rpartition(b"\n")
             passed = b"".join(passed[:2])
         else:

@@ -15,25 +15,25 @@ from ..system.memory import MemoryWatch
 from ..system.processes import uptime
 from ..worker import interruption
 
-# A worker that dies this soon without having run anything cannot start at all.
+# A worker that dies within this many seconds, and has run nothing, counts as unable to start.
 QUICK_DEATH = 1.0
 SLOWEST_RESTART = 10.0
-# How long to wait for a worker to be stopped before looking at what it runs.
+# The longest wait for a worker to stop (SIGSTOP) before its page is read, in seconds.
 STOP_WAIT = 0.1
 
 
 def slots(size):
-    """Return how many workers there may be where ``size`` are at work; the others are paused."""
+    """Return the most workers of a daemon: ``size`` at work, and as many paused ones."""
     return 2 * size
 
 
 @dataclass
 class WorkerProcess:
-    """A worker; ``why`` says why it was killed, if this supervisor did it.
+    """A worker process. ``why`` is the reason if this supervisor has killed it, else "".
 
-    ``cause`` is the same as data, where it is a limit of the attempt.
-    ``frozen`` is the attempt for which it is stopped, if it is, and ``left`` the rest of the
-    time of that one, in seconds.
+    ``cause`` is that reason as data if the attempt exceeded a limit. ``frozen`` is the key of
+    the attempt for which the worker is stopped, or None; ``left`` is the time that attempt
+    has left, in seconds.
     """
 
     slot: int
@@ -63,14 +63,14 @@ class WorkerProcesses:
         self._workers[process.slot] = process
 
     def missing(self, spare=0):
-        """The slots that want a worker now; with ``spare`` there are to be so many more."""
+        """Return the slots that need a worker now; ``spare`` workers more than usual are wanted."""
         if uptime() < self._next_start:
             return []
         free = [slot for slot in range(slots(self._size)) if slot not in self._workers]
         return free[: max(0, self._size + spare - len(self._workers))]
 
     def remove(self, pid, status):
-        """Forget the worker of this pid, which ended so, and return it; None if there is none."""
+        """Forget the worker of this pid, which ended with ``status``; return it, or None."""
         for slot, process in self._workers.items():
             if process.pid == pid:
                 del self._workers[slot]
@@ -79,7 +79,7 @@ class WorkerProcesses:
         return None
 
     def _slow_down(self, process, retired):
-        """Start workers ever more slowly if they die at once."""
+        """Make the pause before the next worker longer if workers die at once."""
         ran = retired or process.why or self._page.read(process.slot) is not None
         if ran or uptime() - process.started > QUICK_DEATH:
             self._quick_deaths = 0
@@ -91,9 +91,9 @@ class WorkerProcesses:
             journal.worker_failing(worker=process.slot, seconds=pause)
 
     def enforce_limits(self):
-        """Kill what is past its time-out or over its memory.
+        """Kill the workers whose attempt has exceeded its time-out or its memory.
 
-        Returns whether a limit on memory has to be looked at soon again.
+        Return whether an attempt with a memory limit runs, which has to be checked again soon.
         """
         now = uptime()
         limited = {}
@@ -112,13 +112,16 @@ class WorkerProcesses:
         return bool(limited)
 
     def _find(self, slot, pid):
-        """Return the worker of this slot if it still is this one, and is to live; else None."""
+        """Return the worker of this slot if it has this pid and was not killed; else None."""
         process = self._workers.get(slot)
         is_it = process is not None and process.pid == pid and not process.why
         return process if is_it else None
 
     def _stop_if_running(self, process, key):
-        """Stop a worker that runs this, or NOTHING; tells whether it did. Else it goes on."""
+        """Stop the worker if it runs the attempt ``key`` (or NOTHING); return whether it did.
+
+        A worker that runs something else goes on.
+        """
         processes.kill(process.pid, signal.SIGSTOP)
         _wait_until_stopped(process.pid)
         running = self._page.read(process.slot)
@@ -126,16 +129,16 @@ class WorkerProcesses:
         if found == key:
             return True
         if found != process.frozen:
-            # Also where somebody else has let it go on from a freeze: that is over.
+            # If the worker was frozen, somebody else has let it go on: the freeze is over.
             process.frozen = None
             processes.kill(process.pid, signal.SIGCONT)
         return False
 
     def kill_if_running(self, slot, pid, key, why, cause=""):
-        """Kill a worker, but only if it is still running this Instance and attempt, or NOTHING.
+        """Kill a worker, but only if it still runs the attempt ``key``, or NOTHING.
 
-        It is stopped first and looked at again, so that a task which has
-        begun meanwhile is not hit.
+        The worker is stopped first and its page is read again, so that a task which has begun
+        meanwhile is not killed.
         """
         process = self._find(slot, pid)
         if process is not None and self._stop_if_running(process, key):
@@ -143,9 +146,10 @@ class WorkerProcesses:
             processes.kill(pid)
 
     def freeze(self, slot, pid, key):
-        """Stop a worker that runs this, and all that it has started; tells whether it was.
+        """Stop a worker that runs the attempt, and its processes; return whether it did.
 
-        Its deadline waits. One that holds locks in the queue goes on: it is told again.
+        The deadline of the attempt is suspended. A worker that holds locks in the queue goes
+        on; the dispatcher asks again later.
         """
         process = self._find(slot, pid)
         if process is None or process.frozen == key or not self._stop_if_running(process, key):
@@ -159,7 +163,7 @@ class WorkerProcesses:
         return True
 
     def thaw(self, slot, pid, key):
-        """Let a worker go on that was stopped; tells whether it was."""
+        """Let a stopped worker go on; return whether it was stopped."""
         process = self._find(slot, pid)
         if process is None or process.frozen is None:
             return False
@@ -177,7 +181,7 @@ class WorkerProcesses:
             processes.kill(each.pid, number)
 
     def interrupt(self, slot, pid, key):
-        """Signal a worker that runs this: it raises Interrupted in the handler, and in no other."""
+        """Signal a worker, which raises Interrupted in the handler if it runs this attempt."""
         if self._find(slot, pid) is not None:
             processes.kill(pid, interruption.SIGNAL)
 
@@ -189,7 +193,10 @@ class WorkerProcesses:
 
 
 def _wait_until_stopped(pid):
-    """Wait until the process has stopped or is dead; for a moment only, it may be in the kernel."""
+    """Wait until the process has stopped or died, for STOP_WAIT seconds at most.
+
+    A process that is inside a system call may stop late.
+    """
     deadline = time.monotonic() + STOP_WAIT
     while time.monotonic() < deadline:
         with contextlib.suppress(ChildProcessError):

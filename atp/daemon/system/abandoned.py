@@ -1,8 +1,8 @@
 """Processes that a dead daemon of this host has left running. Linux only.
 
-Workers die with their supervisor, and the dispatcher ends what they have started. If
-both are killed in the same moment, only another daemon can do that, before it takes
-their Tasks away (G3).
+Workers die with their supervisor, and the dispatcher kills the processes that they have
+started. If supervisor and dispatcher are killed together, only another daemon can kill those
+processes, before it takes the dead daemon's Tasks away (G3).
 """
 
 import contextlib
@@ -11,19 +11,19 @@ import os
 from . import descendants, processes
 from .descendants import MARK
 
-# The name of workers and of their forks. A program that they start has another.
+# The process name of workers and of their forks. Programs that they start have other names.
 _WORKER = "atpd-worker"
 
 
 def mark(name):
-    """Return the mark of programs whose supervisor this process is."""
+    """Return the mark for programs below this process, which is their supervisor."""
     return f"{name}/{os.getpid()}/{_start(os.getpid())}"
 
 
 def end():
-    """Kill the processes of dead workers whose supervisor is dead too.
+    """Kill the processes of dead workers whose supervisor is dead too; return their number.
 
-    Returns their number. Processes of other users are left alone.
+    Processes of other users are left alone.
     """
     if not processes.LINUX:
         return 0
@@ -58,7 +58,7 @@ def _is_ours(pid):
 
 
 def _marked(pid):
-    """Return pid and start of the supervisor that a program is marked with, or None."""
+    """Return the pid and the start of the supervisor in a program's mark; None without a mark."""
     with contextlib.suppress(OSError, ValueError), open(f"/proc/{pid}/environ", "rb") as file:
         for entry in file.read().split(b"\0"):
             if entry.startswith(MARK.encode() + b"="):
@@ -68,7 +68,7 @@ def _marked(pid):
 
 
 def _start(pid):
-    """Return the time at which a process was started, as the kernel counts; "" if there is none."""
+    """Return the start of a process in the kernel's ticks, as text; "" if there is no process."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
             return file.read().rpartition(b")")[2].split()[19].decode()

@@ -6,23 +6,23 @@ from ...conf import settings
 
 
 def is_outage(error):
-    """Whether an error is about the connection, or the server, and not about what was asked."""
-    # Of a connection that is lost while it waits for the answer, psycopg2 says no more
-    # than DatabaseError, of which all others are subclasses.
-    # By its type: an exception of the application may lie about its class, or raise.
+    """Tell whether an error comes from the connection or the server, not from the statement."""
+    # If the connection is lost while psycopg2 waits for an answer, it raises a bare
+    # DatabaseError, the base class of all its errors.
+    # Use type(): an exception of the application may lie about its __class__, or raise.
     kind = type(error)
     return kind is DatabaseError or issubclass(kind, (OperationalError, InterfaceError, OSError))
 
 
 def bound_connecting(limit):
-    """Bound the time that connecting to PostgreSQL may take, unless the project has."""
+    """Set a time limit for connecting to PostgreSQL, unless the project has set one."""
     wrapper = connections[settings.DATABASE]
     if wrapper.vendor == "postgresql":
         wrapper.settings_dict["OPTIONS"].setdefault("connect_timeout", max(2, int(limit)))
 
 
 def as_stores_expect():
-    """Let this process's transactions be as a store expects them, whatever the project's are."""
+    """Remove the project's isolation level from this process's PostgreSQL connection."""
     wrapper = connections[settings.DATABASE]
     if wrapper.vendor == "postgresql":
         wrapper.settings_dict["OPTIONS"].pop("isolation_level", None)

@@ -1,4 +1,4 @@
-"""Processes that were started below a process of ours: finding and ending them. Linux only."""
+"""Finding and killing the descendants of a daemon's processes. Linux only."""
 
 import contextlib
 import os
@@ -9,16 +9,16 @@ from typing import NamedTuple
 
 from .processes import LINUX, kill
 
-# Programs that a handler starts inherit this, with the name of their daemon.
+# The environment variable with the daemon's mark, which programs that a handler starts inherit.
 MARK = "ATP_DAEMON"
-# To end what was found is tried for so long, in seconds: what is in an
-# uninterruptible sleep dies when it wakes.
+# The time limit for killing processes, in seconds: one in an uninterruptible sleep dies only
+# when it wakes.
 PATIENCE = 1.0
-# A resource tracker may take so long to remove what its clients have left, in seconds.
+# The time that a resource tracker gets to remove what its clients have left, in seconds.
 TRACKERS_PATIENCE = 1.0
-# It is a Python of multiprocessing, or of loky, that was started with this.
+# The command line of a resource tracker, of multiprocessing or loky, has this text.
 _TRACKER = b".resource_tracker import main"
-# A process that is killed at the very end may take so long to die, in seconds.
+# The time that a process gets to die if it is killed at the very end, in seconds.
 MOMENT = 0.05
 
 
@@ -33,12 +33,12 @@ class Entry(NamedTuple):
 
 
 def table():
-    """Return every process by its pid, also those that are dead and not reaped."""
+    """Return an Entry for every process, by pid; also for dead ones that are not reaped."""
     found = {}
     with contextlib.suppress(OSError):  # no /proc, or no descriptor left to look at it
         for number in os.listdir("/proc"):
             if number.isdigit() and (text := _read(f"/proc/{number}/stat")):
-                # The name, in parentheses, may hold anything; what follows is regular.
+                # The name, in parentheses, may have any characters; the rest is regular.
                 head, _, rest = text.rpartition(b")")
                 state, parent, _, session, _ = rest.split(maxsplit=4)
                 name = head.partition(b"(")[2].decode("utf-8", "replace")
@@ -62,14 +62,14 @@ def _read(path):
 
 
 def children(pid):
-    """Return the living children of a process."""
+    """Return the pids of the living children of a process."""
     return [each.pid for each in table().values() if each.parent == pid and not each.is_dead]
 
 
 def descendants(pids, *, sparing=()):
-    """Return the entries below each of these processes, by pid; dead ones too.
+    """Return, by each of these pids, the entries of its descendants, dead ones included.
 
-    What is spared is left out, with all that is below it.
+    Processes in ``sparing`` are left out, with their descendants.
     """
     by_parent = {}
     for each in table().values():
@@ -85,14 +85,14 @@ def _below(pid, by_parent):
 
 
 def end(find, reap):
-    """Kill what ``find()`` returns, a dict of entries by pid, until it returns nothing living.
+    """Kill the processes of ``find()``, a dict of entries by pid, until none of them lives.
 
-    They are stopped before they are killed: what forks faster than it can be
-    killed would otherwise always be ahead. ``reap()`` buries the dead. Returns
-    what was killed, and what still lives after some patience.
+    All are stopped before they are killed; otherwise a process that forks fast would always be
+    ahead. ``reap()`` reaps dead children. Return two dicts of entries: the killed ones, and
+    those that still live after PATIENCE.
 
-    Resource trackers come last: when those that they serve are dead, they remove what these
-    have left in the system, and end by themselves.
+    Resource trackers are killed last. When their clients are dead, they remove what these have
+    left in the system, and end by themselves.
     """
     trackers = {}
 
@@ -131,7 +131,7 @@ def _end(find, reap):
                 kill(pid)
             reap()
         if is_late and living:
-            # Killed a moment ago, and perhaps never before: it was this process that was late.
+            # Give them a moment: if this process was late, this was the first kill.
             time.sleep(MOMENT)
             reap()
             living = _living(find)
@@ -152,9 +152,9 @@ def _is_tracker(pid):
 
 
 def kill_sessions(sessions, mark=""):
-    """Kill every process of these sessions, or with this mark; tells whether all are dead.
+    """Kill every process of these sessions or with this mark; return whether all are dead.
 
-    Elsewhere than on Linux that cannot be known.
+    On other systems than Linux, kill the process groups of these pids and return False.
     """
     sessions = set(sessions)
     if not LINUX:
@@ -180,10 +180,9 @@ def _is_marked(pid, mark):
 
 
 class LeftBehind:
-    """Processes below this one that dead workers have left behind.
+    """The processes that dead workers have left behind, and that this subreaper has inherited.
 
-    As a subreaper this process has inherited them. Those that were there at first do not
-    count, nor those whose pids ``ours()`` returns.
+    Children that existed when this was made do not count, nor do the pids of ``ours()``.
     """
 
     def __init__(self, ours=set):
@@ -191,9 +190,10 @@ class LeftBehind:
         self._strangers = set(children(os.getpid())) - ours()
 
     def end(self, known, reap):
-        """Kill all of it, but for what is ``known`` and below that; returns how many were killed.
+        """Kill the left processes, and return their number.
 
-        ``reap()`` buries the dead.
+        Processes whose pid is ``known`` are spared, with their descendants. ``reap()`` reaps
+        dead children.
         """
         if not LINUX:
             return 0

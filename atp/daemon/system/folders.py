@@ -1,4 +1,4 @@
-"""The files of a running daemon: scratch space, and its lease where the lease is a lock."""
+"""The files of a running daemon: its scratch folder, and its lock file if leases are locks."""
 
 import contextlib
 import os
@@ -16,12 +16,12 @@ from . import abandoned
 _PREFIX = "atp-scratch-"
 _UNLOCKED = "atp-new-"
 _LOCK = ".lock"
-# How often a folder is made anew that another daemon removes.
+# The most attempts to make a folder that other daemons remove.
 ATTEMPTS = 5
 
 
 class DaemonFolders:
-    """Made by the supervisor before it forks; children inherit the locks."""
+    """The folders and locks of a daemon. The supervisor makes them; its children inherit them."""
 
     def __init__(self):
         self.scratch = None
@@ -30,13 +30,13 @@ class DaemonFolders:
 
     @property
     def mark(self):
-        """The name of this daemon, which no other has."""
+        """The unique mark of this daemon."""
         return self._mark
 
     def make(self):
-        """Make the scratch folder, and take the lease's lock where leases are locks."""
+        """Make the scratch folder, and take the lock of the lease if leases are locks."""
         remove_abandoned()
-        # It gets its name once it is locked, or another daemon could take it for abandoned.
+        # Rename it only when it is locked, or another daemon could take it for abandoned.
         with _told("ATP['SCRATCH_DIR']", settings.SCRATCH_DIR):
             made = Path(tempfile.mkdtemp(prefix=_UNLOCKED, dir=settings.SCRATCH_DIR))
         self._descriptors.append(filelock.acquire(made / _LOCK))
@@ -65,12 +65,12 @@ class DaemonFolders:
         self.lock, self._lock_path = name, folder / name
 
     def close(self):
-        """Let go of the locks, in a process that goes on when its daemon has ended."""
+        """Release the locks, in a process that goes on after its daemon has ended."""
         while self._descriptors:
             os.close(self._descriptors.pop())
 
     def remove(self):
-        """Remove what was made. The locks are free when the last process of the daemon is dead."""
+        """Remove the files. The locks become free when the daemon's last process is dead."""
         if self.scratch is not None:
             shutil.rmtree(self.scratch, ignore_errors=True)
         if self.lock:
@@ -79,9 +79,10 @@ class DaemonFolders:
 
 
 def _remove_if_unused(folder):
-    """Remove the folder of the locks, unless other daemons have theirs there."""
+    """Remove the folder of the locks, unless other daemons have their locks there."""
     with contextlib.suppress(OSError):
-        # What listened there gets its name once it is locked; locks of daemons may not be yet.
+        # A listener's file is locked before it gets its name, so a free one is left over. A
+        # daemon's lock file may not be locked yet.
         for path in folder.glob("*.ear"):
             if filelock.is_free(path):
                 filelock.remove(path)
@@ -90,7 +91,7 @@ def _remove_if_unused(folder):
 
 @contextlib.contextmanager
 def _told(name, folder):
-    """Say whose a folder is that this process may not write to."""
+    """Raise FolderRefused, with the folder's owner, for a PermissionError in the block."""
     try:
         yield
     except PermissionError as error:
@@ -101,7 +102,7 @@ def _told(name, folder):
 
 
 def remove_abandoned():
-    """Remove scratch folders of daemons of ours that were killed with all their processes."""
+    """Remove the scratch folders of this user's daemons that have no living process."""
     for folder in Path(settings.SCRATCH_DIR).glob(f"{_PREFIX}*"):
         try:
             ours = folder.stat().st_uid == os.getuid() and (folder / _LOCK).exists()

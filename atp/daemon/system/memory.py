@@ -1,9 +1,8 @@
-"""The memory that attempts take, compared with the limits of their Types.
+"""The memory that attempts use, compared with the limits of their Types.
 
-Counted is what only goes away with its process: anonymous and shared memory,
-resident or swapped out, of a worker and all its descendants, beyond what the
-worker had before the attempt. Pages of files that are mapped are not, as the
-kernel can drop them; and what they share, as after a fork, counts once.
+Anonymous and shared memory of a worker and all its descendants counts, resident or swapped out,
+beyond what the worker had before the attempt. Mapped pages of files do not count, since the
+kernel can drop them. Memory that processes share, for example after a fork, counts once.
 """
 
 import time
@@ -13,11 +12,11 @@ from ...words import attempt_messages
 from . import descendants
 from .processes import uptime
 
-# While an attempt with a limit runs, it is looked at this often, in seconds: what
-# it takes between two looks is taken beyond its limit.
+# An attempt with a limit is looked at this often, in seconds. It may exceed its limit by the
+# memory that it takes between two looks.
 LOOK_EVERY = 0.05
-# To look for descendants reads the whole table of processes. It is done this often,
-# in seconds, and never for more than a twentieth of the time.
+# A search for descendants reads the whole table of processes. It is done this often, in
+# seconds, and never takes more than a twentieth of the time.
 DESCENDANTS_EVERY = 0.25
 _SELDOM = 20
 
@@ -26,7 +25,7 @@ _SHARES = (b"Pss_Anon:", b"Pss_Shmem:", b"SwapPss:")
 
 
 def in_use(pid):
-    """Return what a process has in memory by itself, in bytes; 0 if it is gone, or unknown."""
+    """Return the memory of a process, in bytes, shared memory in full; 0 if unknown or gone."""
     try:
         return _sum(f"/proc/{pid}/status", _OWN)
     except OSError:
@@ -34,10 +33,10 @@ def in_use(pid):
 
 
 def share(pid):
-    """Return the same, but of what it shares with other processes only its share."""
+    """Return the memory of a process, in bytes, with only its share of shared memory."""
     try:
         return _sum(f"/proc/{pid}/smaps_rollup", _SHARES) or in_use(pid)
-    except OSError:  # not ours to read, or not told by this kernel
+    except OSError:  # this process may not read it, or this kernel does not have it
         return in_use(pid)
 
 
@@ -48,16 +47,16 @@ def _sum(path, names):
 
 
 class MemoryWatch:
-    """The supervisor's eye on workers whose attempts have a limit."""
+    """The supervisor's watch on the workers whose attempts have a memory limit."""
 
     def __init__(self):
         self._descendants = {}
         self._next_look = 0.0
 
     def excesses(self, running):
-        """Yield pid and reason of each worker whose attempt is over its limit.
+        """Yield the pid of each worker whose attempt is over its limit, and the reason in words.
 
-        ``running`` is what has a limit, by the worker's pid.
+        ``running`` has the attempts with a limit, by the worker's pid.
         """
         if not running:
             return
@@ -65,7 +64,7 @@ class MemoryWatch:
         for pid, attempt in running.items():
             others = self._descendants.get(pid, ())
             family = [pid, *others]
-            # An upper bound of what they have costs little to know.
+            # in_use() is cheap and gives an upper bound.
             taken = sum(map(in_use, family)) - attempt.before
             if taken > attempt.memory and others:
                 taken = sum(map(share, family)) - attempt.before

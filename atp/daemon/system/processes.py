@@ -19,7 +19,7 @@ _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 _PR_GET_CHILD_SUBREAPER = 37
 
-# A clock that goes on while the host is suspended: a lease does too.
+# A clock that goes on while the host is suspended, as a lease does.
 _CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 
@@ -36,9 +36,9 @@ def _prctl(option, value):
 
 
 def die_with_parent(parent, signum):
-    """Have the kernel send ``signum`` when the parent dies; False if it is dead already.
+    """Make the kernel send ``signum`` when the parent dies; return False if it is dead already.
 
-    Elsewhere than on Linux the caller has to look at ``os.getppid()`` itself.
+    On other systems than Linux the caller has to watch ``os.getppid()`` itself.
     """
     if LINUX:
         _prctl(_PR_SET_PDEATHSIG, signum)
@@ -46,13 +46,13 @@ def die_with_parent(parent, signum):
 
 
 def adopt_descendants(adopts=True):
-    """Become the parent of descendants whose own parent dies, or no longer (Linux only)."""
+    """Set whether this process adopts descendants whose own parent dies (Linux only)."""
     if LINUX:
         _prctl(_PR_SET_CHILD_SUBREAPER, int(adopts))
 
 
 def adopts_descendants():
-    """Whether this process becomes the parent of descendants whose own parent dies."""
+    """Tell whether this process adopts descendants whose own parent dies."""
     if not LINUX:
         return False
     adopts = ctypes.c_int()
@@ -61,14 +61,14 @@ def adopts_descendants():
 
 
 def fork(child):
-    """Fork a child that runs ``child(parent's pid)`` in a session of its own; returns its pid.
+    """Fork a child that runs ``child(parent's pid)`` in a session of its own; return its pid.
 
-    What it returns is its exit status; 1 if it raises.
+    The child exits with the status that ``child`` returns, or with 1 if it raises.
     """
     parent = os.getpid()
     with warnings.catch_warnings():
-        # Python warns of threads, and counts those that numerical libraries
-        # start when they are imported, which handle forks themselves.
+        # Python warns of forks while threads run. It also counts the threads of numerical
+        # libraries, which handle forks themselves.
         warnings.simplefilter("ignore", DeprecationWarning)
         pid = os.fork()
     if pid:
@@ -84,7 +84,7 @@ def fork(child):
 
 
 def exit_within(seconds, status):
-    """End this process in any case, if it has not ended by then."""
+    """Exit this process with ``status`` after ``seconds``, if it has not ended by then."""
 
     def end():
         time.sleep(seconds)
@@ -94,17 +94,17 @@ def exit_within(seconds, status):
 
 
 def ignore(signum, frame):
-    """Handle a signal by doing nothing. Unlike SIG_IGN it is not inherited by programs."""
+    """Handle a signal by doing nothing. Unlike SIG_IGN, programs do not inherit this."""
 
 
 def kill(pid, signum=signal.SIGKILL):
-    """Send a signal; no error if the process is gone."""
+    """Send a signal; do nothing if the process is gone or belongs to another user."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.kill(pid, signum)
 
 
 def reap(reaped):
-    """Report every child that has ended to ``reaped(pid, status)``, status as from waitpid."""
+    """Reap all children that have ended; call ``reaped(pid, wait status)`` for each."""
     while True:
         try:
             pid, status = os.waitpid(-1, os.WNOHANG)
@@ -116,7 +116,7 @@ def reap(reaped):
 
 
 def describe_status(status):
-    """Say how a process ended: "was ended by SIGSEGV", "exited with status 3"."""
+    """Return how a process ended, in words: "was ended by SIGSEGV", "exited with status 3"."""
     code = os.waitstatus_to_exitcode(status)
     if code >= 0:
         return f"exited with status {code}"
@@ -124,7 +124,7 @@ def describe_status(status):
 
 
 def cause_of(status):
-    """Return why a process ended, as data: "SIGSEGV", "status 3"."""
+    """Return the cause of a process's end, as data: "SIGSEGV", "status 3"."""
     code = os.waitstatus_to_exitcode(status)
     if code >= 0:
         return f"status {code}"
@@ -145,7 +145,7 @@ _MEANINGS = {
 
 
 def resident_bytes():
-    """Return the memory that this process has resident, in bytes; 0 where unknown."""
+    """Return the resident memory of this process, in bytes; 0 if unknown."""
     try:
         pages = int(Path("/proc/self/statm").read_text().split()[1])
     except OSError:
@@ -161,26 +161,26 @@ def allow_descriptors(number):
         resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, wanted), hard))
 
 
-# Of the kernel's score, which goes up to 1000 by what a process has in memory.
+# An addition to the kernel's out-of-memory score, which goes up to 1000.
 _RATHER_THAN_OTHERS = 500
 
 
 def go_first():
-    """Have the kernel kill this process and its children first when memory runs out (Linux)."""
+    """Make the kernel kill this process and its children first when memory runs out (Linux)."""
     score = Path("/proc/self/oom_score_adj")
     with contextlib.suppress(OSError, ValueError):
         score.write_text(str(min(int(score.read_text()) + _RATHER_THAN_OTHERS, 1000)))
 
 
 def title(name):
-    """Name this process for ps and top, as far as that is cheap (15 characters, Linux)."""
+    """Set the name of this process for ps and top (Linux; 15 characters at most)."""
     if LINUX:
         with contextlib.suppress(OSError):
             Path("/proc/self/comm").write_text(name[:15])
 
 
 def current_title():
-    """Return the name of this process for ps and top; empty where that is not known."""
+    """Return the name of this process for ps and top; empty if unknown."""
     with contextlib.suppress(OSError):
         return Path("/proc/self/comm").read_text().rstrip("\n")
     return ""

@@ -1,7 +1,7 @@
-"""Writing the log without ever waiting for whoever reads it.
+"""Writing the log without ever waiting for its reader.
 
-A pipe to a pager, a stopped terminal or a full journal must not keep the
-supervisor from killing in time. What cannot be written is dropped and counted.
+A pipe to a pager, a stopped terminal or a full journal must not keep the supervisor from
+killing in time. Lines that cannot be written are dropped and counted.
 """
 
 import contextlib
@@ -18,9 +18,10 @@ LONGEST_LINE = 64 * 1024
 
 
 class NonBlockingHandler(logging.Handler):
-    """Writes lines to standard error; never blocks, never raises.
+    """A log handler that writes lines to standard error; it never blocks and never raises.
 
-    A record that ``_is_written`` was here before it was handed to the project's handlers.
+    It skips records with ``_is_written``: it has written them already, before the project's
+    handlers got them.
     """
 
     def __init__(self, descriptor=2):
@@ -43,14 +44,14 @@ class NonBlockingHandler(logging.Handler):
             self.handleError(record)
 
     def handleError(self, record):  # noqa: N802 (of logging)
-        """Tell of a record that cannot be formatted: sys.stderr would wait for its reader."""
+        """Report a record that cannot be formatted, without sys.stderr, which could block."""
         with contextlib.suppress(OSError):
             text = f"{record.name}: a line could not be logged\n{traceback.format_exc()}"
             self._write(text.encode("utf-8", "backslashreplace"))
 
 
 class NonBlockingStream(io.TextIOBase):
-    """A standard error for whoever prints there: never blocks, never raises."""
+    """A replacement for sys.stderr that never blocks and never raises."""
 
     def __init__(self, descriptor=2):
         self._write = writer(descriptor)
@@ -65,7 +66,7 @@ class NonBlockingStream(io.TextIOBase):
 
 
 def _shortened(line):
-    """Cut a line in the middle that is longer than anybody reads."""
+    """Cut the middle out of a line that is longer than LONGEST_LINE."""
     if len(line) <= LONGEST_LINE:
         return line
     half = LONGEST_LINE // 2
@@ -73,9 +74,9 @@ def _shortened(line):
 
 
 def writer(descriptor):
-    """Return a function that writes bytes at once, or raises OSError.
+    """Return a function that writes bytes without waiting, or raises OSError.
 
-    It returns how many it has written.
+    That function returns the number of bytes that it has written.
     """
     try:
         mode = os.fstat(descriptor).st_mode
@@ -85,12 +86,12 @@ def writer(descriptor):
         link = socket.socket(fileno=os.dup(descriptor))
         return lambda data: link.send(data, socket.MSG_DONTWAIT)
     if stat.S_ISREG(mode):
-        # A worker's log goes on to it, when its standard error is a pipe.
+        # A worker goes on logging to this file when its standard error has become a pipe.
         kept = os.dup(descriptor)
         return lambda data: os.write(kept, data)
     try:
-        # An open file of our own: to make the shared one non-blocking would
-        # make it so for everybody who has it.
+        # Open the file anew: a shared open file would become non-blocking for all processes
+        # that have it.
         own = os.open(f"/proc/self/fd/{descriptor}", os.O_WRONLY | os.O_NONBLOCK | os.O_NOCTTY)
     except OSError:
         return lambda data: _write_if_ready(descriptor, data)
@@ -100,7 +101,7 @@ def writer(descriptor):
 
 
 class _Kept:
-    """A descriptor that is closed when nobody writes there any more."""
+    """A descriptor that is closed when its last user is garbage-collected."""
 
     def __init__(self, descriptor):
         self.descriptor = descriptor
@@ -110,7 +111,7 @@ class _Kept:
 
 
 def _write_if_ready(descriptor, data):
-    """The next best: a pipe that is ready takes this much without waiting."""
+    """Write up to PIPE_BUF bytes, which a ready pipe takes at once; else raise BlockingIOError."""
     _, ready, _ = select.select([], [descriptor], [], 0)
     if not ready:
         raise BlockingIOError

@@ -4,15 +4,16 @@ from .processes import uptime
 
 
 class Timers:
-    """A timer that was never used is due at once."""
+    """A set of timers by name. A timer that was never set is due at once."""
 
     def __init__(self):
         self._next = {}
 
     def due(self, name, every, early=0.0):
-        """Tell whether it is time; if so, the next time is ``every`` seconds from now.
+        """Tell whether the timer is due; if so, set it to ``every`` seconds from now.
 
-        Where somebody is at it anyway it may be so much ``early``: nobody has to wake up for it.
+        The timer counts as due up to ``early`` seconds before its time, so that a loop that is
+        awake anyway need not wake up again for it.
         """
         now = uptime()
         if now + early < self._next.get(name, 0):
@@ -21,18 +22,18 @@ class Timers:
         return True
 
     def passed(self, name):
-        """Tell whether it is time, without starting anew."""
+        """Tell whether the timer is due, without setting it again."""
         return uptime() >= self._next.get(name, 0)
 
     def later(self, name, seconds):
-        """Make it due in so many seconds."""
+        """Set the timer to ``seconds`` from now."""
         self._next[name] = uptime() + seconds
 
     def now(self, name):
-        """Make it due at once."""
+        """Make the timer due at once."""
         self._next[name] = 0
 
     def pause(self, longest):
-        """Return how long nothing is due, in seconds, ``longest`` at most."""
+        """Return the time until the next timer is due, in seconds, ``longest`` at most."""
         now = uptime()
         return max(0.0, min([longest, *(at - now for at in self._next.values() if at > now)]))

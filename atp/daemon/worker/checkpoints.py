@@ -1,8 +1,8 @@
-"""The checkpoints of steps, and additions to graphs: a worker writes them itself.
+"""The checkpoints of steps, and additions to graphs, which a worker writes itself.
 
-It has the handler's own connection, so a step in a transaction is committed with what the
-handler has written (G17). They are the second exception, beside the ends of transactional
-Types, to the rule that a daemon's dispatcher alone writes to the queue.
+The worker uses the handler's connection, so a step in a transaction is committed together with
+the handler's writes (G17). Normally only a daemon's dispatcher writes to the queue. These
+writes are one exception; the ends of transactional Types are the other.
 """
 
 import logging
@@ -19,22 +19,22 @@ from ...verbs.registry import registry
 from ...words import attempt_messages, graph_messages
 from ..system.processes import uptime
 
-# A Task that somebody else has locked is looked at again so soon, and later ever less
-# often, in seconds; a database that is away as often as the last.
+# If another session has locked the Task, the worker tries again after LOOK_AGAIN seconds, then
+# after ever longer pauses, up to LOOK_SELDOM. If the database is down, it pauses LOOK_SELDOM.
 LOOK_AGAIN, LOOK_SELDOM = 0.01, 0.5
-# What waits for longer than this, in seconds, tells so in its log.
+# An attempt that waits for longer than this, in seconds, writes that into its log.
 TELL_AFTER = 1.0
 
 
 class Checkpoints:
-    """The checkpoints of one worker's attempts. ``who`` signs what is repeated."""
+    """The checkpoints of one worker's attempts. ``who`` is the worker's name in log records."""
 
     def __init__(self, who, interruption, page, slot):
         self._who = who
         self._interruption = interruption
         self._page = page
         self._slot = slot
-        # Its predecessor in this slot may have died while it wrote one.
+        # The previous worker of this slot may have died while it wrote a checkpoint.
         page.write(slot, False)
 
     def format(self, context):
@@ -60,7 +60,10 @@ class Checkpoints:
 
     @contextmanager
     def transaction(self, context, name):
-        """The transaction of a step. It is waited for, and nobody stops the worker in it."""
+        """Run the block in the transaction of a step; nobody stops the worker during it.
+
+        If the Task is locked or the database is down, wait before the transaction begins.
+        """
         store = get_store()
         try:
             with ExitStack() as stack:
@@ -73,7 +76,7 @@ class Checkpoints:
             self._page.write(self._slot, False)
 
     def extend(self, context, addition):
-        """Write what an attempt adds to its graph, and then wait for nobody's transaction."""
+        """Write an attempt's addition to its graph. Raises InvalidGraph inside a transaction."""
         if self.is_in_transaction():
             raise InvalidGraph(
                 "context.graph() is inside a transaction, which would keep what is locked for "
@@ -93,10 +96,10 @@ class Checkpoints:
         return self._repeat(context, call, waits, refused)
 
     def _repeat(self, context, call, waits, refused):
-        """Return the first answer of ``call()`` that is not false; raises Interrupted.
+        """Repeat ``call()`` until its answer is true, and return that. Raises Interrupted.
 
-        A Task that is locked, or a database that is away, does not end the attempt: a function
-        may have been called whose result is at hand, and is written when that is possible.
+        A locked Task, or a database that is down, does not end the attempt: the result of a
+        step may be at hand, and is written as soon as that is possible.
         """
         connection = connections[settings.DATABASE]
         began, pause, is_told = uptime(), LOOK_AGAIN, False
@@ -124,7 +127,7 @@ class Checkpoints:
 
     @contextmanager
     def _unstopped(self, connection):
-        """Be stopped by nobody in the block, or, in a transaction, until that ends."""
+        """Forbid the supervisor to stop the worker in the block, or until its transaction ends."""
         self._page.write(self._slot, True)
         is_written = False
         try:
@@ -142,7 +145,7 @@ class Checkpoints:
             )
 
     def is_in_transaction(self):
-        """Whether the handler has a transaction open."""
+        """Tell whether the handler has a transaction open."""
         connection = connections[settings.DATABASE]
         is_manual = connection.connection is not None and not connection.get_autocommit()
         return connection.in_atomic_block or is_manual

@@ -1,4 +1,4 @@
-"""A worker's own database connections, between one task and the next."""
+"""A worker's database connections, and their reset between one task and the next."""
 
 import threading
 
@@ -11,10 +11,10 @@ from .kept_connection import KeptConnection
 
 
 class Connections:
-    """The connections that this thread opens from now on, and no other's."""
+    """The connections that this thread, and no other, opens from now on."""
 
     def __init__(self):
-        # By each of Django's connections what is kept for it; None where that cannot be.
+        # The KeptConnection of each Django connection; None if its vendor has none.
         self._opened = {}
         self._thread = threading.get_ident()
         connection_created.connect(self._add)
@@ -29,7 +29,7 @@ class Connections:
             kept.opened()
 
     def with_transaction(self, *, but=None):
-        """Return the aliases on which a transaction is open, but one."""
+        """Return the aliases of the connections with an open transaction, without ``but``."""
         if not self._opened:
             return []
         return [
@@ -40,9 +40,9 @@ class Connections:
         ]
 
     def put_back(self, began=None):
-        """Have the next attempt find them as good as new, after one that began then (uptime).
+        """Reset the connections for the next attempt; the last one began at uptime ``began``.
 
-        What cannot be put back is closed, as is what was left inside a transaction.
+        A connection that cannot be reset, or was left inside a transaction, is closed.
         """
         if not self._opened:
             return
@@ -61,20 +61,20 @@ class Connections:
                     kept.let_go()
 
     def rest(self):
-        """Whether there are any that nobody uses."""
+        """Tell whether any kept connection is unused."""
         return any(kept is not None and kept.rests for kept in self._opened.values())
 
     def let_go(self):
-        """Close what nobody uses."""
+        """Close the kept connections that are unused."""
         for kept in self._opened.values():
             if kept is not None:
                 kept.let_go()
 
 
 def _refresh(connection):
-    """Treat a connection as at the end of a request: Django closes what is old or has failed."""
+    """Close a connection that is old, has failed or is in a transaction, as after a request."""
     if connection.in_atomic_block or connection.needs_rollback:
-        # Without this Django keeps the closed connection for the end of the block.
+        # Otherwise Django would keep the closed connection until the end of the block.
         connection.in_atomic_block = False
         connection.close()
     else:

@@ -1,8 +1,8 @@
-"""Running a handler that is a coroutine function: in an event loop of its own, for one attempt.
+"""Running a handler that is a coroutine function, in an event loop of its own for each attempt.
 
-The loop runs in a thread beside the main one, as :func:`asgiref.sync.async_to_sync` has it:
-meanwhile the main thread runs what the coroutine gives to ``sync_to_async``, Django's
-asynchronous ORM included, so that the database connections are the worker's own.
+:func:`asgiref.sync.async_to_sync` runs the loop in a thread beside the main one. Meanwhile the
+main thread runs the functions that the coroutine gives to ``sync_to_async``, and Django's
+asynchronous ORM. So they use the worker's own database connections.
 """
 
 import asyncio
@@ -14,19 +14,19 @@ from ...exceptions import Interrupted
 
 
 class CoroutineCall:
-    """A call of a handler, to be called once. ``cancel()`` ends it wherever it awaits."""
+    """A function that calls a coroutine handler, once. ``cancel()`` ends it where it awaits."""
 
     def __init__(self, handler):
         self._handler = handler
         self._is_cancelled = False
         self._loop = self._task = None
-        # What the handler has returned, and what it has raised.
+        # The value that the handler has returned, and the exception that it has raised.
         self._end = None, None
 
     def __call__(self, *args, **kwargs):
-        """Return what the handler returns, and raise what it raises.
+        """Return the handler's value, or raise its exception.
 
-        Interrupted if it ends because it was cancelled.
+        Raises Interrupted if it ended because it was cancelled.
         """
         async_to_sync(self._run)(args, kwargs)
         value, error = self._end
@@ -37,10 +37,10 @@ class CoroutineCall:
         return value
 
     def cancel(self):
-        """Cancel it, from the main thread; where it is a signal that asks for that, too."""
+        """Cancel the handler. The main thread calls this, perhaps in a signal handler."""
         self._is_cancelled = True
         if self._loop is not None:
-            with suppress(RuntimeError):  # it has just ended
+            with suppress(RuntimeError):  # the loop has just ended
                 self._loop.call_soon_threadsafe(self._task.cancel)
 
     async def _run(self, args, kwargs):
@@ -55,7 +55,7 @@ class CoroutineCall:
             self._end = None, asyncio.CancelledError()
 
     async def _guarded(self, args, kwargs):
-        """Keep how it ends: SystemExit, raised in a task, would end the loop with it."""
+        """Run the handler and keep its end: a SystemExit that left the task would end the loop."""
         try:
             value = await self._handler(*args, **kwargs)
         except BaseException as error:

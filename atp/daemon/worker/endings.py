@@ -1,4 +1,4 @@
-"""The outcome of an attempt that raised: what the class of the exception says."""
+"""The outcome of an attempt that raised: the class of the exception decides."""
 
 from ...authoring import retrying
 from ...authoring.log_text import describe, words
@@ -12,8 +12,7 @@ from ...words.raised import Misfit, Unusable, path_of
 from ..shared.outcome import Kind, Outcome
 from . import fingerprints
 
-# An exception that asks to be deferred and does not say for how long, as one whose
-# constructor does not call that of Defer, is deferred so long, in seconds.
+# The delay, in seconds, of a Defer without one: a subclass may not call Defer's constructor.
 DEFERRED = 60.0
 
 
@@ -27,8 +26,8 @@ class LeftOpen(Exception):
 def outcome_of(claimed, error):
     """Return the Outcome of an attempt that raised, and the exception to be reported, or None.
 
-    The exception is the application's, whose code runs when it is looked at. Only the class
-    decides; what cannot be read of the rest is left out.
+    To read the exception's attributes may run code of the application. So only its class
+    decides, and attributes that cannot be read are left out.
     """
     spoken = facts.spoken(error)
     for kind, ending in _ENDINGS.items():
@@ -53,7 +52,7 @@ def _retried(claimed, asked):
 
 
 def _throttled(claimed, asked):
-    """The downstream of its Type refuses calls."""
+    """Return THROTTLED, or DEFER if the Type has no downstream."""
     if not registry.downstream(claimed.type):
         return _deferred(claimed, asked, downstream_words.refused())
     message = words(asked) or downstream_words.refused()
@@ -89,7 +88,7 @@ def _left_open(claimed, left):
     return _raised(claimed, left, str(left)), left
 
 
-# The first that an exception is one of counts.
+# The first class that an exception is an instance of decides.
 _ENDINGS = {
     Asleep: _asleep,
     Interrupted: _interrupted,
@@ -105,7 +104,7 @@ _ENDINGS = {
 
 
 def _raised(claimed, error, message=None):
-    """Return the outcome of an attempt that raised: whether its Type wants a retry for that."""
+    """Return the outcome of an unexpected exception; its Type decides whether to retry."""
     task_type = registry.get(claimed.type) if claimed.type in registry else None
     if registry.downstream(claimed.type) and retrying.is_downstreams(task_type, error):
         return _unavailable(error)
@@ -116,12 +115,12 @@ def _raised(claimed, error, message=None):
 
 
 def _cause(claimed, error):
-    """Return the facts of an outcome that tell which exception it was, and which cause."""
+    """Return the values of an Outcome that identify the exception and its cause."""
     return {"raised": path_of(error), "failed": fingerprints.failed(claimed.type, error)}
 
 
 def _unavailable(error):
-    """Return the outcome of an attempt whose downstream failed: nobody is told but the log."""
+    """Return the outcome of an attempt whose downstream failed, which only the log reports."""
     spoken = facts.alone(error)
     if facts.is_a(spoken, Unavailable):
         message = words(spoken) or downstream_words.failed()

@@ -1,4 +1,4 @@
-"""Fingerprints: what failures of one cause have in common, seen where the exception is."""
+"""Fingerprints: failures with the same cause get the same one. The worker computes it."""
 
 import sysconfig
 from collections import deque
@@ -10,24 +10,25 @@ from ...store import failures
 from ...verbs.registry import registry
 from ...words.raised import path_of
 
-# The innermost frames count.
+# The number of innermost frames, and of exceptions in the chain of causes, that count.
 FRAMES, CAUSES = 10, 10
-# So many characters of the message do.
+# The number of characters of the message that count.
 LONGEST = 10_000
 
 _OWN = str(Path(__file__).resolve().parents[2]) + "/"
 _STANDARD = tuple({f"{sysconfig.get_path(name)}/" for name in ("stdlib", "platstdlib")})
 _INSTALLED = ("/site-packages/", "/dist-packages/")
-# Until Python 3.12 these had frames of their own.
+# Before Python 3.12 comprehensions had frames of their own.
 _INLINED = ("<listcomp>", "<dictcomp>", "<setcomp>")
 
 
 def failed(type, error):
     """Return the cause of a failure of a Type, as :class:`~atp.store.values.Failed`.
 
-    The exception and its causes by class, and the functions of the application through
-    which they came. Lines are left out, so that code above may change. Where there are no such
-    functions, the message; and before all that the ``fingerprint`` of Fatal.
+    If the exception has a ``fingerprint`` (as Fatal may), that alone counts. Otherwise the
+    classes of the exception and its causes count, and the application's functions in their
+    tracebacks; without such functions, the message. Line numbers do not count, so that code
+    above may change.
     """
     exception = path_of(error)
     text = (facts.text(error) or "")[:LONGEST]
@@ -44,7 +45,7 @@ def failed(type, error):
 
 
 def _causes(error):
-    """Yield an exception and those that it was raised from."""
+    """Yield an exception and its chain of causes."""
     seen = set()
     while error is not None and id(error) not in seen and len(seen) < CAUSES:
         seen.add(id(error))
@@ -53,14 +54,14 @@ def _causes(error):
 
 
 def _package(type):
-    """Return the package of a Type's handler: it is the application's, wherever it lies."""
+    """Return the top package of a Type's handler, which belongs to the application; "" if none."""
     module = registry.get(type).handler_path if type in registry else ""
     name = module.partition(".")[0]
     return "" if name == "atp" else name
 
 
 def _frames(causes, package):
-    """Return the names of the innermost functions of the application."""
+    """Return the names of the application's innermost functions in the tracebacks."""
     found = deque(maxlen=FRAMES)
     for error in causes:
         traceback = facts.trace(error)

@@ -1,8 +1,8 @@
-"""Interrupting a handler that does not look: a signal raises Interrupted where it is.
+"""Interrupting a handler that does not check for asks: a signal raises Interrupted in it.
 
-Only in the handler itself. Around it ATP reads what it is given and says how it ended,
-and an exception out of nowhere would break that; what comes there is not for this
-attempt, or is remembered until its handler is entered.
+The signal interrupts only the handler itself. ATP's own code before and after it would break.
+A signal that comes before the handler is remembered until the handler is entered. A signal
+that comes after it is ignored.
 """
 
 import signal
@@ -11,51 +11,51 @@ from contextlib import contextmanager, nullcontext
 
 from ...exceptions import Interrupted
 
-# Nobody else uses it, and without a handler the kernel ignores it: whatever a task has
-# made of it, it kills no worker.
+# Nobody else uses this signal. The kernel ignores it if it has no handler, so it kills no
+# worker even if a task has removed ours.
 SIGNAL = signal.SIGURG
 
 
 class Never(nullcontext):
-    """The interruption of handlers that nobody interrupts."""
+    """A stand-in for :class:`Interruption` where nobody interrupts handlers."""
 
     def by(self, cancel):
         return self
 
 
 class Interruption:
-    """The interruption of one worker's handlers: a context manager around each.
+    """The interruption of one worker's handlers; a context manager around each handler.
 
-    ``is_asked(key)`` tells whether that attempt has been asked to end.
+    ``is_asked(key)`` tells whether the attempt of this key has been asked to end.
     """
 
     def __init__(self, is_asked):
         self._is_asked = is_asked
         self._key = None
         self._is_inside = False
-        # What interrupts the handler in place of an exception, if it is no plain function.
+        # The function that interrupts a coroutine handler, instead of an exception.
         self._cancel = None
-        # The last attempt that was meant before its handler was entered.
+        # The key of the last attempt whose signal came before its handler was entered.
         self._early = None
-        # Whether an attempt was interrupted, in the middle of whatever it was doing.
+        # Whether a handler was interrupted, at any point of its code.
         self.has_struck = False
 
     @property
     def is_inside(self):
-        """Whether the handler runs."""
+        """Whether the handler is running and may be interrupted."""
         return self._is_inside
 
     def listen(self):
-        """Take the signal from now on; in the main thread."""
+        """Handle the signal from now on. Call this in the main thread."""
         signal.signal(SIGNAL, self._on_signal)
 
     def expect(self, key):
-        """The attempt of this key is what may be interrupted from now on."""
+        """Set the key of the attempt that may be interrupted from now on."""
         self._key = key
 
     def _on_signal(self, signum, frame):
         if self._key is None or not self._is_asked(self._key):
-            return  # it was for one that has ended
+            return  # the signal was for an attempt that has ended
         if self._is_inside:
             self.has_struck = True
             self._strike()
@@ -63,14 +63,14 @@ class Interruption:
             self._early = self._key
 
     def _strike(self):
-        """Interrupt the handler, once: it may take its time to clean up."""
+        """Interrupt the handler, only once, so that it can clean up undisturbed."""
         self._is_inside, self._key = False, None
         if self._cancel is None:
             raise Interrupted
         self._cancel()
 
     def by(self, cancel):
-        """Return this, to be entered around one handler that ``cancel()`` interrupts."""
+        """Return self, to be entered around one handler that ``cancel()`` interrupts."""
         self._cancel = cancel
         return self
 
@@ -81,7 +81,7 @@ class Interruption:
 
     @contextmanager
     def put_off(self):
-        """Let an interruption of the handler wait for the end of the block."""
+        """Delay an interruption of the handler until the end of the block."""
         is_inside = self._is_inside and threading.current_thread() is threading.main_thread()
         if is_inside:
             self._is_inside = False

@@ -1,4 +1,4 @@
-"""A connection that a worker keeps from task to task, and lends to each as good as new."""
+"""A database connection that a worker keeps from task to task, and resets for each."""
 
 import contextlib
 import os
@@ -6,15 +6,15 @@ import time
 
 from ...store.renewal import renewal_of
 
-# An attempt that took longer than this, in seconds, may come back with a dead link.
+# After an attempt that took longer than this, in seconds, the connection may be dead.
 LONG = 5.0
 
 
 class KeptConnection:
-    """The driver's connection that is kept while one of Django's connections is closed.
+    """The driver's connection that is kept while Django's connection is closed.
 
-    When Django wants to connect it is given the kept one, and goes on as with a new
-    connection: a project's own receivers are called for this one too.
+    When Django connects again, it gets the kept one and treats it as a new connection: it
+    also calls the project's receivers of ``connection_created``.
     """
 
     def __init__(self, connection, renewal):
@@ -22,7 +22,7 @@ class KeptConnection:
         self._renewal = renewal
         self._open = connection.get_new_connection
         self._pid = os.getpid()
-        # The driver's connection while it rests, since when, and how it was opened.
+        # The driver's connection while it is unused, since when, and its parameters.
         self._driver, self._since = None, 0.0
         self._parameters = _without_password(connection.get_connection_params())
         # The traits that the driver's connection in use had when it was new.
@@ -31,7 +31,7 @@ class KeptConnection:
 
     @classmethod
     def of(cls, connection):
-        """Return that of a connection, which has one at most; None if its vendor has none."""
+        """Return the only KeptConnection of a connection; None if its vendor supports none."""
         found = getattr(vars(connection).get("get_new_connection"), "__self__", None)
         if isinstance(found, cls):
             return found
@@ -40,23 +40,23 @@ class KeptConnection:
 
     @property
     def rests(self):
-        """Whether there is a connection that nobody uses."""
+        """Whether a driver's connection is kept unused."""
         return self._driver is not None
 
     def rested(self):
-        """For how long nobody has used it, in seconds."""
+        """Return the time for which the kept connection has been unused, in seconds."""
         return time.monotonic() - self._since
 
     def opened(self):
-        """Take note that Django has connected, and done what it does with a new connection."""
-        # Code that closes old connections means those of a web request.
+        """Note that Django has connected and initialized the connection."""
+        # Code that closes old connections is meant for web requests: disable it.
         self._connection.close_at = None
         driver = self._connection.connection
         if self._traits_of is not driver:
             self._traits, self._traits_of = self._renewal.traits(driver), driver
 
     def has_transaction(self):
-        """Whether a transaction is open."""
+        """Tell whether a transaction is open."""
         connection = self._connection
         if connection.in_atomic_block:
             return True
@@ -64,9 +64,9 @@ class KeptConnection:
         return driver is not None and self._renewal.has_transaction(driver)
 
     def put_back(self, took):
-        """Keep what was used, for the attempt that ``took`` so many seconds; or close it."""
+        """Reset and keep the connection after an attempt that ``took`` seconds, or close it."""
         if self._renew(took):
-            # A project with a close() of its own learns of it as of any other.
+            # Call close() with a replaced _close(), so that a project's own close() runs too.
             self._connection._close = self._rest
             try:
                 self._connection.close()
@@ -85,21 +85,21 @@ class KeptConnection:
         try:
             with limit:
                 return self._renewal.renew(connection, self._traits)
-        except Exception:  # whatever it is, a new one has not got it
+        except Exception:  # whatever is wrong, a new connection will not have it
             return False
 
     def _rest(self):
         self._driver, self._since = self._connection.connection, time.monotonic()
 
     def let_go(self):
-        """Close what rests."""
+        """Close the unused connection, if any."""
         if self._driver is None:
             return
         self._connection.connection, self._driver = self._driver, None
         self._close()
 
     def _close(self):
-        # Without this Django keeps the closed connection for the end of the block.
+        # Otherwise Django would keep the closed connection until the end of the block.
         self._connection.in_atomic_block = False
         self._traits = self._traits_of = None
         with contextlib.suppress(Exception):
@@ -108,7 +108,7 @@ class KeptConnection:
 
     def _connect(self, parameters):
         if os.getpid() != self._pid:
-            return self._open(parameters)  # a copy of the process: what rests is not its own
+            return self._open(parameters)  # a fork: the kept connection belongs to its parent
         if self._driver is not None:
             same = _without_password(parameters) == self._parameters
             if same and self._renewal.is_alive(self._driver, self.rested()):

@@ -1,4 +1,4 @@
-"""The pauses of an attempt, in its worker: where its handler looks, or asks for one."""
+"""The pauses of an attempt, in its worker: at a check for asks, or at the handler's own wish."""
 
 import os
 import threading
@@ -11,12 +11,12 @@ from ...exceptions import PausedInTransaction
 from ..shared.running_page import END, GO, NEVER, PAUSE
 from ..system.processes import uptime
 
-# Whether it may go on is looked at so often, in seconds.
+# A paused attempt checks this often whether it may go on, in seconds.
 LOOK_EVERY = 0.02
 
 
 class Pauses:
-    """The pauses of the attempts of one worker. Their time does not count for the time-out."""
+    """The pauses of one worker's attempts. Their time does not count towards the time-out."""
 
     def __init__(self, page, slot):
         self._page = page
@@ -28,19 +28,19 @@ class Pauses:
         self._left = 0.0
 
     def expect(self, key, report):
-        """This attempt is what may pause from now on."""
+        """Set the attempt that may pause from now on, and its ``report(kind, …)``."""
         self._key, self._report = key, report
         self._number = self._depth = 0
 
     def look(self):
-        """Pause here if that has been asked for: outside a transaction, and in no thread."""
+        """Pause here if asked to; never inside a transaction or outside the main thread."""
         if self._asked()[0] == PAUSE and self._is_the_handler() and not _in_transaction():
             with self._paused("", is_own=False):
                 pass
 
     @contextmanager
     def own(self, message):
-        """Be paused in the block. Raises PausedInTransaction."""
+        """Pause the attempt during the block. Raises PausedInTransaction."""
         if _in_transaction():
             raise PausedInTransaction("A pause inside a transaction would keep it open.")
         if self._depth or not self._is_the_handler():

@@ -13,31 +13,31 @@ from ...conf import settings
 
 logger = logging.getLogger("atp.worker")
 
-# By these libraries end the processes that they have forked.
+# Libraries end the processes that they have forked by these signals.
 _ENDING = (signal.SIGTERM, signal.SIGINT)
 
 
 def be_a_worker():
-    """Prepare a process that was just forked."""
+    """Prepare the newly forked process of a worker."""
     close_standard_input()
     let_children_be_ended()
 
 
 def close_standard_input():
-    """Let the process, and what it starts, read nothing: its daemon's input may never end."""
+    """Make standard input empty for this process and its programs: the daemon's may never end."""
     descriptor = os.open(os.devnull, os.O_RDONLY)
-    if descriptor:  # it is 0 where a daemon was started without any
+    if descriptor:  # it is 0 if the daemon was started without a standard input
         os.dup2(descriptor, 0)
         os.close(descriptor)
     os.set_inheritable(0, True)
-    # The object may have a part of the input in it.
+    # The old object may have read a part of the input.
     sys.stdin = open(0, closefd=False)
 
 
 def let_children_be_ended():
-    """Have the copies of this process that handlers make end by SIGTERM, as libraries expect.
+    """Make SIGTERM and SIGINT end the forks that handlers make, as libraries expect.
 
-    The worker itself leaves the signals of its daemon to the supervisor.
+    The worker itself goes on to ignore these signals; the supervisor handles them.
     """
     own = {number: signal.getsignal(number) for number in _ENDING}
     masks = []
@@ -54,12 +54,12 @@ def let_children_be_ended():
                 signal.signal(number, signal.SIG_DFL)
         unblock()
 
-    # A signal that comes at once must not be taken by the handler that is yet to be replaced.
+    # Block the signals during the fork, or the child's old handler could swallow an early one.
     os.register_at_fork(before=block, after_in_parent=unblock, after_in_child=reset)
 
 
 def open_root_logger(level):
-    """Let the root logger pass the records to be captured. Its own handlers pass no more."""
+    """Let the root logger pass records from ``level`` up; its own handlers get no more of them."""
     root = logging.getLogger()
     level = logging.getLevelNamesMapping()[level]
     if root.level > level:
@@ -69,23 +69,23 @@ def open_root_logger(level):
 
 
 def share_caches():
-    """Make Django's caches, which each context of variables would otherwise have of its own."""
+    """Create Django's caches now, or the context of each attempt would have its own."""
     for alias in caches.settings:
-        with contextlib.suppress(Exception):  # whoever uses it is told
+        with contextlib.suppress(Exception):  # the first user of the cache sees the error
             caches[alias]
 
 
 def capture(threads):
-    """Return the handler of logging that writes into the log of the Instance that runs."""
+    """Return the logging handler that writes into the log of the running Instance."""
     return LogCapture(is_of_attempt=threads.is_of_attempt, on_stray=_say_stray)
 
 
 def open_logging(capture):
-    """Have the root logger pass to ``capture`` all that is captured."""
+    """Make the root logger pass its records to ``capture``."""
     open_root_logger(settings.LOG_LEVEL)
     logging.getLogger().addHandler(capture)
 
 
 def _say_stray(level, text):
-    """Tell the daemon's log what a thread said that an earlier attempt has left behind."""
+    """Log, in the daemon's log, a line of a thread that an earlier attempt has left behind."""
     logger.log(level, "a thread that an earlier attempt left behind: %s", text)

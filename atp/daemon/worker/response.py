@@ -11,16 +11,17 @@ from ...verbs.registry import registry
 
 
 def respond(value, task_type, claimed):
-    """Return the :class:`ResponseData` of a returned value, or None for None.
+    """Return the :class:`ResponseData` of a returned value; None for None.
 
-    What is large goes into Django's storage from here, so that the
-    dispatcher never carries it. Raises NotSerializable.
+    The worker writes a large response into Django's storage itself, so that the dispatcher
+    never has to carry it. If the Type keeps no FINISHED Instances, return None too. Raises
+    NotSerializable.
     """
     if value is None:
         return None
     content_type, body = _render(value, task_type)
     if not registry.keeps(task_type.identifier):
-        return None  # it would go with the Instance; that it can be rendered is seen all the same
+        return None  # it would be removed with the Instance; rendering has checked the value
     if len(body) <= settings.MAX_RESPONSE_INLINE:
         return ResponseData(content_type=content_type, data=body, size=len(body))
     path = storage_path(claimed.uuid, claimed.attempt, "response")

@@ -1,8 +1,7 @@
 """The transaction of a transactional Type: the writes of its handler, and the FINISHED state.
 
-The worker commits both or neither (G7). The Task is locked by the last
-statements only, so that nobody waits for a handler: the dispatcher records and
-renews, and others sweep, while it runs.
+The worker commits both or neither (G7). Only the last statements lock the Task. So while the
+handler runs, the dispatcher can record and renew, and other daemons can sweep.
 """
 
 import contextlib
@@ -31,14 +30,14 @@ from .checkpoints import LOOK_AGAIN, LOOK_SELDOM, TELL_AFTER
 
 logger = logging.getLogger("atp.worker")
 
-# Reports of these kinds are committed with the rest, and not sent before.
+# Reports of these kinds are committed with the end of the attempt, and not sent before.
 _KEPT = ("log", "file")
 
 
 class Transaction:
     """The transaction of one attempt.
 
-    ``who`` signs its end, ``report(kind, …)`` speaks to the dispatcher.
+    ``who`` signs its end; ``report(kind, …)`` sends to the dispatcher.
     """
 
     def __init__(self, claimed, *, who, report):
@@ -46,18 +45,18 @@ class Transaction:
         self._who = who
         self._report = report
         self._said = []
-        # What its handler adds to its graph.
+        # The handler's additions to its graph.
         self._additions = []
         self._pid = os.getpid()
-        # Whether all of it is written, and whether it is known to be committed.
+        # Whether everything is written, and whether the commit is known to have succeeded.
         self._is_written = self._committed = False
         # Called when the transaction has begun, and when the handler has returned.
         self.begun = self.before_commit = lambda: None
-        # Called when the block of the transaction has been left.
+        # Called after the block of the transaction.
         self.left = lambda: None
 
     def report(self, kind, *values):
-        """Take what the handler says: what belongs to its log waits for the end."""
+        """Take a report of the handler: log lines and files wait for the end, others are sent."""
         if self._committed:
             self._refuse(kind, values)
         elif kind in _KEPT:
@@ -68,7 +67,7 @@ class Transaction:
             self._report(kind, *values)
 
     def _refuse(self, kind, values):
-        """After the commit the Instance has ended: nothing can be added to it."""
+        """Refuse a report after the commit, which has ended the Instance."""
         if kind == "file":
             self._delete(values[0]["path"])
             raise RuntimeError("after the commit no file can be published")
@@ -76,15 +75,15 @@ class Transaction:
             logger.warning("%s: said after the commit: %s", self._claimed.uuid, values[-1])
 
     def extend(self, context, addition):
-        """Take what the handler adds to its graph: it is written with the end."""
+        """Take an addition of the handler to its graph, to be written with the end."""
         if self._committed:
             raise RuntimeError("after the commit nothing can be added to a graph")
         self._additions.append(addition)
 
     def run(self, call):
-        """Run ``call()``, which returns an :class:`Outcome`, and commit all of it, or nothing.
+        """Run ``call()``, which returns an :class:`Outcome`, and commit everything or nothing.
 
-        Whatever the call raises is raised again, after all was rolled back.
+        If the call raises, roll everything back and raise the exception again.
         """
         outcome, used = None, None
         connection = connections[settings.DATABASE]
@@ -95,7 +94,7 @@ class Transaction:
                 self.begun()
                 outcome = call()
                 if os.getpid() != self._pid:
-                    os._exit(0)  # a copy that the handler has made: it commits nothing
+                    os._exit(0)  # a fork that the handler has made: it commits nothing
                 if connection.closed_in_transaction:
                     raise RuntimeError("the handler closed its connection to the database")
                 self.before_commit()
@@ -108,11 +107,11 @@ class Transaction:
             self._discard(outcome)
             return self._gone()
         except BaseException as error:
-            if self._committed:  # what the handler wanted done after it has failed
+            if self._committed:  # a function of the handler's on_commit() has failed
                 logger.exception("%s: after the commit", self._claimed.uuid)
                 return Outcome(Kind.CONCLUDED)
             is_cut = _is_cut(error, connection, used)
-            if not (is_cut and self._is_written):  # else it may have been committed all the same
+            if not (is_cut and self._is_written):  # otherwise the commit may have succeeded
                 self._discard(outcome)
                 self._tell_dispatcher()
             if not is_cut:
@@ -123,7 +122,7 @@ class Transaction:
 
     def _note_commit(self):
         self._committed = True
-        # Where its dispatcher has died, what the handler wants done after it is done all the same.
+        # Even if the dispatcher has died, the handler's on_commit() functions have to run.
         with contextlib.suppress(Closed):
             self._report("committed")
 
@@ -140,7 +139,7 @@ class Transaction:
         store.conclude(end, note=note)
 
     def _extend(self, graphs):
-        """Write what the handler adds to its graph, as soon as nobody has locked what it needs."""
+        """Write the handler's additions to its graph; wait while other sessions lock the rows."""
         began, pause, is_told = uptime(), LOOK_AGAIN, False
         while not self._is_extended(graphs):
             if uptime() - began > TELL_AFTER and not is_told:
@@ -153,7 +152,7 @@ class Transaction:
         with transaction.atomic(using=settings.DATABASE):
             for addition in self._additions:
                 if graphs.extend(addition, who=self._who, ends=True) is None:
-                    # Nothing of it is kept locked meanwhile: two would wait for each other.
+                    # Release all locks meanwhile, or two attempts could wait for each other.
                     transaction.set_rollback(True, using=settings.DATABASE)
                     return False
         return True
@@ -162,7 +161,7 @@ class Transaction:
         said = [(at, *values) for at, kind, values in self._said if kind == "log"]
         if not said:
             return ()
-        # As the database would tell the time.
+        # Convert the times to the database's clock.
         offset = store.now() - datetime.now(UTC)
         if abs(offset) < timedelta(seconds=0.1):
             offset = timedelta()
@@ -175,12 +174,12 @@ class Transaction:
         return tuple(values[0] for _, kind, values in self._said if kind == "file")
 
     def _tell_dispatcher(self):
-        """Nothing of it was committed: what was said is the log of an attempt like any other."""
+        """Send the kept reports to the dispatcher, because nothing was committed."""
         for at, kind, values in self._said:
             self._report(kind, *values, at=at)
 
     def _gone(self):
-        """The Task was taken away: see that it is known that this attempt did nothing."""
+        """Record that this attempt was rolled back because its Task was taken away; return GONE."""
         instance, attempt = self._claimed.key
         try:
             store = get_store()
@@ -200,7 +199,7 @@ class Transaction:
         return Outcome(Kind.GONE, attempt_messages.rolled_back())
 
     def _discard(self, outcome):
-        """Remove the file of a Response that nobody will know of."""
+        """Remove the file of a Response that was not committed."""
         response = outcome and outcome.response
         if response and response.file:
             self._delete(response.file)
@@ -214,10 +213,10 @@ class Transaction:
 
 
 def _is_cut(error, connection, used):
-    """Whether an error means that the connection that was used is gone, whosever fault that is.
+    """Tell whether the error means that the connection ``used`` is lost.
 
-    Or that there was none to begin with, which is None. At the end of a transaction Django
-    may have taken another in its place.
+    ``used`` is None if there was no connection to begin with; that counts as lost. At the end
+    of a transaction Django may have opened another connection in place of a lost one.
     """
     if not is_outage(error):
         return False
@@ -225,7 +224,7 @@ def _is_cut(error, connection, used):
 
 
 def _without_the_middle(said, left_out):
-    """Return what was said with one line for the messages between the first and the last."""
+    """Return the reports with one line in place of the messages between the first and the last."""
     first, last = kept()
     logs = [each for each in said if each[1] == "log"]
     middle = logs[first:-last]

@@ -1,4 +1,4 @@
-"""A worker: takes one Task after another from its channel and runs the handler."""
+"""A worker: a process that takes one Task after another from its channel and runs its handler."""
 
 import contextlib
 import logging
@@ -34,18 +34,18 @@ from .isolation.threads import Threads
 from .pauses import Pauses
 from .transactions import Transaction
 
-# While the worker has more to do, the dispatcher is called no more often than this, in
-# seconds: to wake it costs both a moment, and it looks by itself more often than that.
+# A busy worker wakes the dispatcher no more often than this, in seconds: a wakeup costs both
+# time, and the dispatcher looks more often by itself.
 CALL_AFTER = 0.1
-# To begin a transaction may take so much longer than the time-out, in seconds: on SQLite
-# it waits for its turn.
+# The start of a transaction may take this long, in seconds, in addition to the time-out: on
+# SQLite it waits for its turn.
 BEGIN_WITHIN = 60.0
-# A longer record, in bytes, goes through the channel.
+# The longest record that goes into the ring, in bytes; longer ones go through the channel.
 MOST_IN_RING = 4096
 
 
 class Worker:
-    """The loop of one worker process. ``slot`` is its place in the page and in the log."""
+    """The loop of one worker process. ``slot`` is its number in the page and in the log."""
 
     def __init__(self, slot, channel, tokens, inherited):
         page = inherited.page
@@ -70,12 +70,12 @@ class Worker:
         self._process_state = ProcessState()
         self._leftovers = Leftovers()
         self._variables = ContextVariables()
-        # Why it should run nothing more.
+        # The reason why the worker should run nothing more.
         self._worn_out = None
 
     def run(self):
         """Run Tasks until the channel is closed or the worker retires."""
-        shutil.rmtree(self._scratch, ignore_errors=True)  # of a predecessor that has died
+        shutil.rmtree(self._scratch, ignore_errors=True)  # left by a worker that has died
         self._scratch.mkdir(parents=True, exist_ok=True)
         preparing.open_logging(self._capture)
         preparing.share_caches()
@@ -84,7 +84,7 @@ class Worker:
         self._lifelines = Lifelines(1, 2, self._channel.fileno(), self._tokens.taking)
         try:
             for serial, claimed in self._given():
-                # A task that was taken back meanwhile has no token any more.
+                # The dispatcher has taken the token of a task that it took back.
                 if not self._tokens.take(serial):
                     continue
                 self._perform(claimed)
@@ -109,7 +109,7 @@ class Worker:
             yield from unpacked(tasks)
 
     def _is_given_soon(self):
-        """Wait for something to do, for as long as connections are kept for it."""
+        """Wait for a message up to KEEP_CONNECTIONS; tell whether one came."""
         poll = select.poll()
         poll.register(self._channel.fileno(), select.POLLIN)
         return bool(poll.poll(1000 * settings.KEEP_CONNECTIONS))
@@ -127,15 +127,15 @@ class Worker:
             if file is not None and file.closed:
                 return "a handler closed its standard output or error"
         if self.interruption.has_struck:
-            # Whatever it was doing, a library may have been left halfway.
+            # The interruption may have left a library in a broken state.
             return "its handler was interrupted"
         return self._worn_out
 
     def _perform(self, claimed):
-        """Run one Task. It stands in the page from before the handler until after its result."""
+        """Run one Task. The page shows it from before its handler until after its report."""
         started, key = processes.uptime(), claimed.key
         is_transactional = registry.is_transactional(claimed.type)
-        # A transactional attempt waits for its transaction first, which is not its fault.
+        # A transactional attempt gets extra time, since it waits for its transaction first.
         self._enter(claimed, started, BEGIN_WITHIN if is_transactional else 0.0)
         report = partial(self._report, claimed)
         self.interruption.expect(key)
@@ -146,7 +146,7 @@ class Worker:
         self._done += 1
 
     def _enter(self, claimed, started, grace=0.0):
-        """Write into the page that this attempt runs, and that its time begins then."""
+        """Write into the page that this attempt runs; its time-out counts from ``started``."""
         timeout = claimed.timeout
         timeout = NEVER if timeout is None else timeout.total_seconds()
         limit = claimed.parameters.max_memory or 0
@@ -156,7 +156,7 @@ class Worker:
         self._page.enter(self._slot, claimed.instance, claimed.attempt, *facts)
 
     def _tell(self, key, started, outcome):
-        """Report the end of an attempt."""
+        """Report the end of an attempt, through the ring or the channel."""
         ended = processes.uptime()
         end = (*key, started, ended, None if outcome is DONE else outcome)
         record = packed_end(*end)
@@ -166,18 +166,18 @@ class Worker:
             self._call(ended)
 
     def _call(self, now):
-        """Have the dispatcher look into the ring."""
+        """Make the dispatcher look into the ring."""
         self._called = now
-        with contextlib.suppress(BlockingIOError):  # it has been called often enough
+        with contextlib.suppress(BlockingIOError):  # the dispatcher has unread messages anyway
             self._channel.send(messages.Look(), wait=False)
 
     def _report(self, claimed, kind, *values, at=None):
-        """Send a message of a running handler. May be called in any thread or child of it."""
+        """Send a message of a running handler. Any thread or child of the handler may call this."""
         message = messages.REPORTED[kind]
         self._channel.send(message(claimed.key, at or time.time(), *values))
 
     def _execute(self, claimed, report, is_transactional, began):
-        """Prepare, run the handler, clean up; always returns an :class:`Outcome`."""
+        """Prepare, run the handler and clean up; return an :class:`Outcome` in any case."""
         transaction, own_report = None, report
         if is_transactional:
             transaction = Transaction(claimed, who=self._name, report=report)
@@ -215,7 +215,7 @@ class Worker:
             self._connections.put_back(began)
 
     def _end_leftovers(self, claimed, report):
-        """End the processes that the handler has left running: they are part of the attempt."""
+        """Kill the processes that the handler has left running: they are part of the attempt."""
         if not has_children():
             return
         if claimed.type in registry and registry.get(claimed.type).keep_processes:
@@ -224,7 +224,7 @@ class Worker:
         try:
             message = self._leftovers.end()
         except Unkillable as error:
-            # They die with this worker at the latest.
+            # The processes die with this worker at the latest.
             message = self._worn_out = str(error)
         if message:
             report("log", logging.WARNING, clean(message))
@@ -235,7 +235,7 @@ class Worker:
 
 
 def main(slot, channel, tokens, inherited):
-    """Be a worker; never returns."""
+    """Run a worker and exit the process; never return."""
     status = 1
     try:
         preparing.be_a_worker()

@@ -1,4 +1,4 @@
-"""``manage.py atp …``: the queue in the shell."""
+"""The command ``manage.py atp``, with its subcommands from :mod:`atp.shell`."""
 
 from django.core.management.base import BaseCommand, CommandError
 from django.db import Error, OperationalError, ProgrammingError
@@ -21,7 +21,7 @@ class Command(BaseCommand):
             added.add_argument("--json", action="store_true", help="print JSON and nothing else")
 
     def handle(self, *args, **options):
-        # What a terminal has no character for is escaped.
+        # Escape characters that the encoding of stdout does not have.
         reconfigure = getattr(self.stdout, "reconfigure", None)
         if reconfigure is not None:
             reconfigure(errors="backslashreplace")
@@ -42,7 +42,7 @@ class Command(BaseCommand):
 
 
 def _not_migrated():
-    """Return what the database lacks, as a sentence; empty if that is not known."""
+    """Return a sentence about missing migrations; empty if there is none, or it is not known."""
     try:
         return migrated.problem()
     except Error:

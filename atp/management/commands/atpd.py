@@ -1,4 +1,4 @@
-"""``manage.py atpd``: run Tasks until told to stop."""
+"""The command ``manage.py atpd``: run a daemon until it is told to stop."""
 
 import sys
 from argparse import ArgumentTypeError
@@ -20,14 +20,14 @@ from ...verbs.registry import registry
 from ...words import wording
 from ...words.hints import did_you_mean
 
-# When all is done, the process ends within so many seconds.
+# The most seconds that the exit of the process may take, after the daemon has ended.
 EXIT_WITHIN = 5.0
 
 
 class Command(BaseCommand):
     help = "Run the daemon: claim due tasks and execute them in a pool of worker processes."
-    # Not those of pages: they import all that answers requests, which every process
-    # of the daemon would have in memory.
+    # Not the checks of pages: they import all views, which would then use memory in
+    # every process of the daemon.
     requires_system_checks = (Tags.compatibility, Tags.models)
 
     def add_arguments(self, parser):
@@ -83,7 +83,7 @@ class Command(BaseCommand):
             "'atp' logger if there are any, else text",
         )
 
-    # Whether the process ends with the command, as it does on the command line.
+    # True on the command line, where the process ends with the command.
     _owns_process = False
 
     def run_from_argv(self, argv):
@@ -95,7 +95,7 @@ class Command(BaseCommand):
             status = end.code if isinstance(end.code, int) else int(end.code is not None)
             raise
         finally:
-            # At the exit of Python log handlers are closed, which may wait for whomever.
+            # Python closes the log handlers at its exit, and one of them may hang.
             processes.exit_within(EXIT_WITHIN, status)
 
     def handle(self, **options):
@@ -122,7 +122,7 @@ class Command(BaseCommand):
 
     @staticmethod
     def _supervisor(options, log):
-        """Return the supervisor, after a last look at what it needs."""
+        """Check the database and the storage, and return the supervisor. Raises CommandError."""
         if wrong := database_problem():
             raise CommandError(wrong)
         tell_of_storage()
@@ -143,7 +143,7 @@ class Command(BaseCommand):
 
 
 def _check_connections():
-    """Refuse to start where no daemon could see what is enqueued."""
+    """Raise CommandError inside a transaction, or if the database is in memory."""
     if any(each.in_atomic_block for each in connections.all(initialized_only=True)):
         raise CommandError(
             "atpd cannot run inside a transaction: it would not see what that has enqueued. "

@@ -1,4 +1,4 @@
-"""What a look at the queue before a deploy has found, as data with a sentence each."""
+"""The findings of a check of the queue before a deploy, as data with a sentence each."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ...models import Instance
 
 
 class Kind(TextChoices):
-    """The kind of a finding. The last three are worth knowing, and nothing fails by them."""
+    """The kind of a finding. The last three are notes: nothing fails because of them."""
 
     MISFIT = "misfit", "the handler does not take the inputs"
     UNDECLARED = "undeclared", "no code declares the Type"
@@ -31,10 +31,10 @@ _NOTES = frozenset({Kind.ADAPTED, Kind.UNOPENED, Kind.LEFTOVER})
 
 @dataclass(frozen=True, kw_only=True)
 class Finding:
-    """Instances of a ``type``, or a ``schedule``, with what was found of them.
+    """A finding about Instances of a ``type``, or about a ``schedule``.
 
-    ``count`` is the number of the Instances, ``instance`` the uuid of one of them, ``since``
-    when the first was enqueued; None where it is about no Instances.
+    ``count`` is the number of Instances, ``instance`` the uuid of one of them, ``since`` when the
+    first was enqueued. All three are None if it is not about Instances.
     """
 
     kind: Kind
@@ -47,7 +47,7 @@ class Finding:
 
     @property
     def fails(self) -> bool:
-        """Whether what was found cannot run as it is."""
+        """Whether the Instances or the schedule cannot run as they are."""
         return self.kind not in _NOTES
 
 
@@ -60,14 +60,14 @@ class _Group:
 
 @dataclass
 class Collected:
-    """Collects what is found of Instances; alike is one Finding."""
+    """Collects findings about Instances; those of one kind, Type and reason become one Finding."""
 
     _groups: dict[tuple[Kind, str, str], _Group] = field(default_factory=dict)
 
     def add(
         self, kind: Kind, type: str, why: str, keys: Sequence[int], since: datetime | None
     ) -> None:
-        """Add Instances, by key; ``since`` is when the first of them was enqueued."""
+        """Add Instances by key; ``since`` is the time at which the first of them was enqueued."""
         if not keys:
             return
         group = self._groups.get((kind, type, why))
@@ -78,7 +78,7 @@ class Collected:
         group.since = min(filter(None, (group.since, since)), default=None)
 
     def findings(self) -> list[Finding]:
-        """Return a Finding for each group, those that fail first, then by Type."""
+        """Return a Finding for each group, sorted as by :func:`in_order`."""
         keys = [group.key for group in self._groups.values()]
         rows = Instance.objects.using(settings.DATABASE).filter(pk__in=keys)
         uuids = dict(rows.values_list("pk", "uuid"))
@@ -97,5 +97,5 @@ class Collected:
 
 
 def in_order(findings: Sequence[Finding]) -> list[Finding]:
-    """Return findings as they are shown: what fails first, then by Type."""
+    """Sort findings for display: those that fail first, then by Type."""
     return sorted(findings, key=lambda each: (not each.fails, each.type, each.kind, each.why))

@@ -1,4 +1,4 @@
-"""Instances whose inputs fit no daemon: how many there are, and why one waits."""
+"""Instances whose inputs fit no daemon: their number, and the reason why one of them waits."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from .. import overview
 from ..documents import Document
 from . import releases
 
-# So many Instances are looked at of a Type.
+# The maximum number of Instances of a Type that are counted.
 MOST = 1000
 _ENDS = events(lambda row: row.ends) | {Event.REDRIVE}
 
 
 def problems(daemons: Iterable[Daemon], time: datetime, type: str | None = None) -> tuple[str, ...]:
-    """Return sentences about Instances that no living daemon takes, as the daemons tell.
+    """Return sentences about Instances whose inputs no living daemon accepts, by the daemons' rows.
 
-    With the identifier of a ``type`` only of that. An Instance counts when daemons of each
-    signature that serves its Type have met it.
+    With the identifier of a ``type``, only about its Instances. An Instance counts once a daemon of
+    each signature that serves its Type has refused it.
     """
     alive = releases.living(daemons, time)
     types = {type for daemon in alive for type in daemon["misfits"]}
@@ -38,7 +38,7 @@ def problems(daemons: Iterable[Daemon], time: datetime, type: str | None = None)
 
 
 def _told(identifier: str, serving: list[Document]) -> str:
-    """Return a sentence about the Instances of a Type that fit none of these daemons."""
+    """Return a sentence about the Instances of a Type whose inputs fit none of these daemons."""
     claiming = [daemon for daemon in serving if releases.claims(daemon)]
     which, count = "no daemon that is alive", _waiting(_refused(identifier, serving))
     if not count and claiming != serving:
@@ -54,17 +54,17 @@ def _told(identifier: str, serving: list[Document]) -> str:
 
 
 def _refused(identifier: str, daemons: list[Document]) -> set[int]:
-    """Return the keys of Instances that daemons of each signature have refused."""
+    """Return the keys of the Instances that were refused for each signature of these daemons."""
     refused: Mapping[str, set[int]] = defaultdict(set)
     for daemon in daemons:
-        # Of an unknown signature it is not known what it takes: it refuses nothing.
+        # A daemon that tells no signature for the Type counts as one that refuses nothing.
         signature = daemon["signatures"].get(identifier, "")
         refused[signature].update(daemon["misfits"].get(identifier, ()))
     return set.intersection(*refused.values()) if refused else set()
 
 
 def _waiting(keys: set[int]) -> int:
-    """Return how many of these Instances wait: the others have ended, or somebody takes them."""
+    """Return how many of these Instances still wait; the others have ended or are claimed."""
     if not keys:
         return 0
     some = sorted(keys)[-MOST:]
@@ -72,7 +72,7 @@ def _waiting(keys: set[int]) -> int:
 
 
 def why(instance: Instance, daemons: Iterable[Daemon], time: datetime) -> str:
-    """Return a sentence if an Instance waits since its inputs did not fit; else an empty one."""
+    """Return a sentence if an Instance waits because its inputs did not fit, otherwise ""."""
     records = LogRecord.objects.using(settings.DATABASE).filter(instance=instance.pk)
     last = records.filter(kind__in=_ENDS).order_by("-pk").first()
     if last is None or signature_in(last.detail) is None:

@@ -1,4 +1,4 @@
-"""Inputs of live Instances that have to be opened: names alone do not tell whether they fit."""
+"""Open inputs of live Instances whose argument names alone do not tell whether they fit."""
 
 from __future__ import annotations
 
@@ -19,24 +19,24 @@ from .findings import Kind
 if TYPE_CHECKING:
     from ...authoring.task_type import TaskType
 
-# Of an Instance by key: what was found, if anything, and why.
+# The key of an Instance, the kind of the finding (None for none), and the reason.
 Judged = tuple[int, Kind | None, str]
 
-# So many are read at once.
+# The number of inputs that are read at once.
 CHUNK = 500
 NOT_OPENED = "pickled: --deep opens them, in a process of its own"
 NOT_YET = "they have results of other nodes that are not there yet: no adapter was tried"
 
 
 def _rows(keys: Sequence[int]) -> Iterator[list[tuple[int, str]]]:
-    """Yield pairs of key and stored text, in chunks."""
+    """Yield lists of pairs of key and stored text."""
     for start in range(0, len(keys), CHUNK):
         rows = Inputs.objects.using(settings.DATABASE).filter(pk__in=keys[start : start + CHUNK])
         yield list(rows.order_by("pk").values_list("pk", "data"))
 
 
 def adapted(task_type: TaskType, keys: Sequence[int], why: str) -> Iterator[Judged]:
-    """Yield whether the adapters of a Type make inputs in JSON fit, which do not: ``why``."""
+    """Yield for JSON inputs that do not fit (``why``) whether the Type's adapters help."""
     for rows in _rows(keys):
         for key, text in rows:
             yield key, *_adapted(task_type, key, text, why)
@@ -57,9 +57,9 @@ def _adapted(task_type: TaskType, key: int, text: str, why: str) -> tuple[Kind, 
 
 
 def pickled(task_type: TaskType, keys: Sequence[int], *, deep: bool) -> Iterator[Judged]:
-    """Yield what is found of pickled inputs: may they be read here, and with ``deep``: do they fit.
+    """Yield findings about pickled inputs: may this process read them; with ``deep``, do they fit.
 
-    Their signatures are checked in any case.
+    Their cryptographic signature is checked in any case.
     """
 
     def judge(text: str) -> tuple[str, bool]:
@@ -88,9 +88,9 @@ def pickled(task_type: TaskType, keys: Sequence[int], *, deep: bool) -> Iterator
 
 
 def results(keys: Sequence[int]) -> Iterator[Judged]:
-    """Yield what is found of the results of other nodes that stand in inputs in JSON.
+    """Yield findings about results of other nodes that JSON inputs contain.
 
-    Only what has ended is known: a node that has not may still have the result.
+    A node that has not ended yet may still provide its result, so it is no finding.
     """
     for rows in _rows(keys):
         for key, text in rows:
@@ -104,7 +104,7 @@ def results(keys: Sequence[int]) -> Iterator[Judged]:
 
 
 def _with_results(key: int, inputs: Any) -> Any:
-    """Return inputs with the results of other nodes in them; None if not all are there."""
+    """Return inputs with the results of other nodes inserted; None if one is not there yet."""
     nodes = results_of(key, {name for each in results_in(inputs) for name in each.names})
     if any(node.state not in TERMINAL for node in nodes.values()):
         return None
@@ -112,7 +112,7 @@ def _with_results(key: int, inputs: Any) -> Any:
 
 
 def _missing(key: int, found: Sequence[Any]) -> str:
-    """Return why a result is not there and will never be; empty if all may be."""
+    """Return the reason why a result will never exist; "" if all may still exist."""
     nodes = results_of(key, {name for each in found for name in each.names})
     for result in found:
         if absent := [name for name in result.names if name not in nodes]:

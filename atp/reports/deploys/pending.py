@@ -1,6 +1,6 @@
-"""What waits, and would fail or wait for ever under this code: a look before a deploy.
+"""Check before a deploy which live Instances would fail, or wait for ever, under this code.
 
-It only reads, in portions, and waits for nobody's lock. To be asked from the new code.
+The check only reads, in portions, and waits for no lock. Run it from the new code.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from .findings import Collected, Finding, Kind, in_order
 if TYPE_CHECKING:
     from ...authoring.task_type import TaskType
 
-# So many inputs of one shape are given to adapters, and so many with results are opened,
-# unless all are to be.
+# How many inputs of one shape are given to adapters, and how many with results are opened,
+# without ``deep``.
 EXAMPLES, MOST_RESULTS = 100, 1000
 # A Type that is gone from the database.
 _UNSERVED = "no daemon that is alive serves it"
@@ -35,9 +35,9 @@ _GONE = "of a Type that is not registered"
 
 @dataclass(frozen=True, kw_only=True)
 class Difference:
-    """A Type that a living ``daemon`` serves with another signature than this code has.
+    """A Type that a living ``daemon`` serves with another handler signature than this code has.
 
-    ``here`` is the signature of this code, ``there`` that of the daemon.
+    ``here`` is the signature in this code, ``there`` that of the daemon.
     """
 
     type: str
@@ -49,7 +49,7 @@ class Difference:
 
 @dataclass(frozen=True, kw_only=True)
 class Pending:
-    """The outcome of a look: how many live Instances there were, and what was found."""
+    """The outcome of a check: the number of live Instances, and the findings."""
 
     time: datetime
     looked_at: int
@@ -62,7 +62,7 @@ class Pending:
 
 
 def document(found: Pending) -> Document:
-    """Return the outcome of a look as plain values by name."""
+    """Return the outcome of a check as plain values by name."""
     return {
         "time": found.time,
         "fits": not found.failing,
@@ -80,12 +80,11 @@ def everything(identifier: str) -> bool:
 
 
 def pending(*, deep: bool = False, wants: Callable[[str], bool] = everything) -> Pending:
-    """Look at all that is live, and at schedules, as the code of this process would run it.
+    """Check all live Instances and all schedules against the code of this process.
 
-    ``wants(identifier)`` says which Types are looked at. Of inputs in JSON the names of the
-    arguments are compared with the handlers' signatures. With ``deep`` pickled inputs are
-    opened, in a child process; and all inputs that are to be adapted, or that have results of
-    other nodes in them, not only some.
+    ``wants(identifier)`` chooses the Types. For JSON inputs the names of the arguments are compared
+    with the signature of the handler. With ``deep``, pickled inputs are opened, in a child process;
+    and so are all JSON inputs that need adapters or contain results of other nodes, not only some.
     """
     now = overview.now()
     alive = releases.living(overview.daemons(), now)
@@ -104,7 +103,7 @@ def pending(*, deep: bool = False, wants: Callable[[str], bool] = everything) ->
 
 
 class _Look:
-    """One look at the live Instances. ``alive`` are the living daemons."""
+    """One check of the live Instances. ``alive`` are the living daemons."""
 
     def __init__(self, deep: bool, wants: Callable[[str], bool], alive: list[Document]) -> None:
         self._deep = deep
@@ -112,10 +111,10 @@ class _Look:
         self._alive = alive
         self._collected = Collected()
         self._types: dict[int, str] = {}
-        # What was found of a shape of inputs of a Type, by both.
+        # Why inputs do not fit ("" if they do), by Type and shape.
         self._judged: dict[tuple[str, int, tuple[str, ...]], str] = {}
         self._tried: dict[object, int] = defaultdict(int)
-        # Of a shape: what adapters do not make fit.
+        # The kind and reason of inputs that adapters do not make fit, by Type and shape.
         self._alike: dict[object, tuple[Kind, str]] = {}
         self.count = 0
 
@@ -160,7 +159,7 @@ class _Look:
             self._look_at_names(task_type, identifier, shape, shape.names)
 
     def _served(self, identifier: str) -> str:
-        """Return which living daemons serve a Type that this code does not declare."""
+        """Return in words which living daemons serve a Type that this code does not declare."""
         serving = [releases.name(each) for each in self._alive if identifier in each["types"]]
         return f"served by daemon {', '.join(serving)}" if serving else _UNSERVED
 
@@ -177,7 +176,7 @@ class _Look:
             others = shape.keys[len(some) :]
             found = list(opening.adapted(task_type, some, why))
             self._judge(iter(found), identifier, shape)
-            # The others are taken for like those that were tried.
+            # The others are assumed to behave as those that were tried.
             for _, kind, told in found:
                 if kind is Kind.MISFIT:
                     self._alike[key] = kind, told
@@ -193,7 +192,7 @@ class _Look:
                 self._add(Kind.UNOPENED, told, identifier, shape, others)
 
     def _some(self, key: object, keys: tuple[int, ...], most: int) -> tuple[int, ...]:
-        """Return those of the keys that are to be opened, of all that come under one heading."""
+        """Return the keys to open: at most ``most`` over all calls with this ``key``; deep, all."""
         if self._deep:
             return keys
         some = keys[: max(0, most - self._tried[key])]
@@ -209,12 +208,12 @@ class _Look:
             self._add(kind, why, identifier, shape, keys)
 
 
-# The heading under which inputs with results are counted.
+# The key under which inputs with results are counted.
 _RESULTS = "results"
 
 
 def _differences(alive: list[Document]) -> Iterator[Difference]:
-    """Yield the Types that living daemons serve with another signature than this code has."""
+    """Yield a Difference for each living daemon and Type whose handler signature differs."""
     for name in sorted(registry.names()):
         own = registry.get(name).fingerprint
         for daemon in alive:

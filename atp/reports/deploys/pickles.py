@@ -1,6 +1,6 @@
-"""Pickled inputs, opened in a child process: whoever can sign one could run code by it.
+"""Open pickled inputs in a child process: a pickle may run code of anyone who can sign one.
 
-The child has no connection to the database, and its death is an answer too.
+The child has no database connection. If it dies, that counts as the answer for the row.
 """
 
 from __future__ import annotations
@@ -12,16 +12,16 @@ from collections.abc import Callable, Iterator, Sequence
 
 from django.db import connections
 
-# To open one takes no longer than this, in seconds.
+# The longest time that one may take to open, in seconds.
 PATIENCE = 10
 
 Row = tuple[int, str]
-# Of an Instance: its key, why its inputs do not fit, and whether they were adapted.
+# The key of an Instance, the reason why its inputs do not fit, and whether they were adapted.
 Verdict = tuple[int, str, bool]
 
 
 def opened(rows: Sequence[Row], judge: Callable[[str], tuple[str, bool]]) -> Iterator[Verdict]:
-    """Yield what ``judge(text)`` says of each row, a pair of key and text, in their order."""
+    """Yield ``judge(text)`` for each row, a pair of key and text, in order."""
     left = list(rows)
     while left:
         answered = 0
@@ -35,7 +35,7 @@ def opened(rows: Sequence[Row], judge: Callable[[str], tuple[str, bool]]) -> Ite
 
 
 def _ask(rows: Sequence[Row], judge: Callable[[str], tuple[str, bool]]) -> Iterator[Verdict]:
-    """Yield the answers of one child, as many as it gives."""
+    """Yield the answers of one child, which may die before it has answered all."""
     reading, writing = os.pipe()
     pid = os.fork()
     if not pid:
@@ -51,7 +51,7 @@ def _ask(rows: Sequence[Row], judge: Callable[[str], tuple[str, bool]]) -> Itera
 
 
 def _answer(rows: Sequence[Row], judge: Callable[[str], tuple[str, bool]], writing: int) -> None:
-    """Be the child: never returns."""
+    """Run as the child: answer all rows and exit. Never returns."""
     status = 1
     try:
         signal.signal(signal.SIGALRM, signal.SIG_DFL)

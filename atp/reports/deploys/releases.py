@@ -1,4 +1,4 @@
-"""The releases that the living daemons run: what each holds, and which Types differ."""
+"""The releases that the living daemons run, the Tasks that they hold, and the Types that differ."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from ..documents import Document
 
 @dataclass(frozen=True, kw_only=True)
 class Release:
-    """A release, "" if its daemons have none, and the ``daemons`` that run it, as host:pid.
+    """A release ("" if its daemons tell none) and the ``daemons`` that run it, as host:pid.
 
-    ``held`` is the number of Tasks that they hold. ``differs`` are the Types of which another
-    living daemon has a handler that takes other inputs. ``claims`` tells whether one of the
-    daemons claims Tasks: else they are quiet, or stopping.
+    ``held`` is the number of Tasks that they hold. ``differs`` are the Types whose handler has
+    another signature in another living daemon. ``claims`` tells whether one of the daemons claims
+    Tasks; otherwise all are quiet or stopping.
     """
 
     release: str
@@ -35,17 +35,17 @@ class Release:
 
     @property
     def is_drained(self) -> bool:
-        """Whether its daemons can be stopped without a Task being handed back."""
+        """Whether its daemons can be stopped without handing back any Task."""
         return not self.held and not self.claims
 
 
 def living(daemons: Iterable[Daemon], time: datetime) -> list[Document]:
-    """Return the daemons whose lease is not over, as documents with their ``misfits``."""
+    """Return the daemons with a valid lease, as documents with their ``misfits``."""
     return [each for each in told(daemons, time) if each["condition"] != overview.LOST]
 
 
 def told(daemons: Iterable[Daemon], time: datetime) -> list[Document]:
-    """Return daemons as documents with their ``misfits``, those that are lost among them."""
+    """Return all these daemons, lost ones too, as documents with their ``misfits``."""
     return [documents.daemon(row, time) | {"misfits": _misfits(row)} for row in daemons]
 
 
@@ -56,7 +56,7 @@ def name(daemon: Document) -> str:
 
 
 def signatures(alive: Iterable[Document]) -> dict[str, set[str]]:
-    """Return the signatures with which the living daemons serve each Type, as far as they tell."""
+    """Return the handler signatures of the living daemons by Type, as their rows show them."""
     found = defaultdict(set)
     for daemon in alive:
         for type, signature in daemon["signatures"].items():
@@ -65,12 +65,12 @@ def signatures(alive: Iterable[Document]) -> dict[str, set[str]]:
 
 
 def claims(daemon: Document) -> bool:
-    """Whether a daemon claims Tasks, as it is or will be soon."""
+    """Whether a daemon claims Tasks, now or after its pending order."""
     return orders.aim(daemon["mode"], daemon["request"]) is Mode.RUNNING
 
 
 def releases(daemons: Iterable[Daemon], time: datetime) -> list[Release]:
-    """Return the releases of the daemons that are alive, by name."""
+    """Return the releases of the living daemons, sorted by name."""
     alive = living(daemons, time)
     differing = {type for type, found in signatures(alive).items() if len(found) > 1}
     held = _held([daemon["uuid"] for daemon in alive])
@@ -90,7 +90,7 @@ def releases(daemons: Iterable[Daemon], time: datetime) -> list[Release]:
 
 
 def _misfits(row: Daemon) -> dict[str, list[int]]:
-    """Return the keys of Instances whose inputs a daemon did not take of late, by Type."""
+    """Return the keys of Instances whose inputs a daemon has recently refused, by Type."""
     told = row.misfits if isinstance(row.misfits, dict) else {}
     return {
         type: [key for key in keys if isinstance(key, int)]

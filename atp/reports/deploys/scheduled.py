@@ -1,4 +1,4 @@
-"""What is set in the database, and this code does not fit: schedules, gates and limits."""
+"""Settings in the database that this code does not fit: schedules, gates and limits."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ _SLOT = "slot"
 def schedules(wants: Callable[[str], bool]) -> Iterator[Finding]:
     """Yield a Finding for each schedule that this code could not run.
 
-    Those that the code declares were checked when they were declared. Those that it declares
-    no more are retired by ``migrate``.
+    Schedules that the code declares were checked at their declaration. Those that it declares no
+    more are retired by ``migrate``.
     """
     rows = Schedule.objects.using(settings.DATABASE).filter(retired__isnull=True)
     for row in rows.select_related("type").order_by("identifier"):
@@ -47,7 +47,7 @@ def _judged(row: Schedule) -> tuple[Kind, str]:
 
 
 def leftovers(wants: Callable[[str], bool]) -> Iterator[Finding]:
-    """Yield a Finding for each Type that no code declares, and that has gates or limits."""
+    """Yield a Finding for each Type that has gates or limits, and that no code declares."""
     found: dict[str, list[str]] = {}
     for model, word in ((Gate, "gate"), (Limit, "limits")):
         rows = model.objects.using(settings.DATABASE).filter(type__isnull=False)

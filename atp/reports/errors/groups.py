@@ -1,4 +1,4 @@
-"""The error groups of a page, and what is known of each."""
+"""The error groups of a page, with their dead letters, releases and error lines."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ...verbs.matching.selection import matches
 from ..documents import Document
 from ..failures import headlines
 
-# Dead letters of a group are counted up to this, and the collections of so many of the newest.
+# The maximum number of dead letters that are counted, and of the newest whose collections are.
 MOST, NEWEST = 1_000, 200
 
 
@@ -26,11 +26,12 @@ class _Collections(Subquery):
 
 @dataclass(frozen=True, kw_only=True)
 class Group:
-    """An error group: ``left`` are its dead letters that nobody has redriven or removed.
+    """An error group; ``left`` counts its dead letters, without those redriven or removed.
 
-    ``is_more`` says that there are more than are counted. ``collections`` are those of the
-    newest of them. ``line`` is that with which the newest failed, empty if it is gone;
-    ``release`` ran when the group was seen first, as far as a daemon of then is alive.
+    ``is_more`` says that there are more than were counted. ``collections`` is the number of
+    collections among the newest of them. ``line`` is the error line of the newest failure, empty if
+    that is gone. ``release`` was running when the group was first seen, as far as the rows of
+    daemons show it.
     """
 
     row: ErrorGroup
@@ -42,7 +43,7 @@ class Group:
 
 
 def groups(rows: Iterable[ErrorGroup], *, lines: bool = True) -> list[Group]:
-    """Return what is known of these error groups; without ``lines`` none are read."""
+    """Return a Group for each of these error groups; without ``lines``, no error lines are read."""
     found = list(rows)
     own = Instance.objects.using(settings.DATABASE).filter(error=OuterRef("pk")).order_by("-pk")
     counted = (
@@ -69,7 +70,7 @@ def groups(rows: Iterable[ErrorGroup], *, lines: bool = True) -> list[Group]:
 
 
 def _lines(rows: list[ErrorGroup]) -> dict[int, str]:
-    """Return the line with which the newest of each group failed, by the key of the group."""
+    """Return the error line of the newest failure of each group, by the key of the group."""
     uuids = {row.last_instance: row.pk for row in rows}
     newest = Instance.objects.using(settings.DATABASE).filter(uuid__in=uuids)
     found = {instance.pk: instance for instance in newest}
@@ -77,13 +78,13 @@ def _lines(rows: list[ErrorGroup]) -> dict[int, str]:
 
 
 def _releases() -> list[tuple[datetime, str]]:
-    """Return the starts and releases of the daemons, the newest first."""
+    """Return the start and the release of each daemon, the newest first."""
     rows = Daemon.objects.using(settings.DATABASE).order_by("-started")
     return [(row.started, row.release) for row in rows]
 
 
 def selected(rows: QuerySet[ErrorGroup], type: str = "", muted: str = "") -> QuerySet[ErrorGroup]:
-    """Return those of error groups that are of a Type or a pattern, and muted or not."""
+    """Filter error groups by Type (a pattern), and by whether they are muted ("true", "false")."""
     if type:
         known = rows.order_by().values_list("type", flat=True).distinct()
         rows = rows.filter(type__in=[name for name in known if matches(type, name)])

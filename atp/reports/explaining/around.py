@@ -1,4 +1,4 @@
-"""The queue around what waits: how many are ahead, who else is served, how quickly it goes."""
+"""The queue around a waiting Task: the Tasks ahead, the rival Types, and the speed of its Type."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from ...rows.querysets import CLAIMING_ORDER, Counted, TaskQuerySet
 from ..statistics import quantiles, start_rate
 from .facts import Facts, Flow, Queued
 
-# So many are counted at most.
+# The maximum of each count.
 MOST = 1000
-# The window in which starts are counted, and so many runs are looked at.
+# The window in which starts are counted, and the maximum number of runs that are read.
 WINDOW = timedelta(minutes=5)
 RUNS = 300
 
 
 def queued(facts: Facts) -> Queued:
-    """Return the :class:`Queued` of what waits: one statement, with some bounded counts."""
+    """Return the :class:`Queued` of a waiting Task, in one statement with bounded counts."""
     tasks = Task.objects.using(settings.DATABASE).waiting()
     own = tasks.filter(type=facts.type)
     lane = own if facts.lane is None else own.filter(collection=facts.lane)
@@ -33,7 +33,7 @@ def queued(facts: Facts) -> Queued:
     )
     served = {name for daemon in facts.claiming for name in daemon["types"]} | {facts.identifier}
     rows = Type.objects.using(settings.DATABASE).filter(identifier__in=served).order_by("pk")
-    # Each of the counts is taken once, and not for each Type: nothing in them is of its row.
+    # The database takes each of these counts once for all Types: none depends on the row.
     told = rows.annotate(
         is_due=Exists(due.order_by()),
         weight=Subquery(weight.values("weight")[:1]),
@@ -59,7 +59,7 @@ def _bounded(tasks: TaskQuerySet[Task]) -> Counted:
 def _before(
     lane: TaskQuerySet[Task], facts: Facts
 ) -> tuple[TaskQuerySet[Task], TaskQuerySet[Task]]:
-    """Return what starts before it in its lane: by a higher priority, and by its time (G8)."""
+    """Return the Tasks before it in its lane: those of higher priority, and earlier ones (G8)."""
     assert CLAIMING_ORDER == ("-priority", "due_at", "instance_id")
     task = facts.task
     if task is None:
@@ -75,10 +75,10 @@ def _before(
 
 
 def flow(type: Any, now: datetime) -> Flow:
-    """Return how quickly a Type goes, in two queries at most.
+    """Return the start rate and run times of a Type, in two queries at most.
 
-    Its Instances that have ended in the last minutes say it exactly. Where none are kept, or
-    none have ended, it is what daemons have counted (:mod:`..statistics`).
+    They are computed from the Instances that have ended in the last minutes. If none have ended, or
+    the Type keeps none, they come from the daemons' counts (:mod:`..statistics`).
     """
     if type.retention == timedelta(0):
         rate = start_rate(type.identifier, seconds=WINDOW.total_seconds(), now=now)
@@ -91,7 +91,7 @@ def flow(type: Any, now: datetime) -> Flow:
     if not rows:
         return Flow(run=quantiles(type.identifier, "run", now=now))
     runs = sorted((finished - started).total_seconds() for started, finished in rows)
-    # From the first of them on: before it may have been a pause.
+    # The rate counts from the oldest of these ends, as nothing may have run before it.
     span = (now - rows[-1][0]).total_seconds()
     return Flow(rate=len(rows) / max(span, 0.001), run=_quantiles(runs))
 

@@ -1,4 +1,7 @@
-"""The short cause of each row of a list: four queries a page, and one more for limits of lanes."""
+"""The main cause for each row of a list, in a few words.
+
+It takes four queries a page, and one more if lanes are limited.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +25,7 @@ from .facts import Facts
 from .gathering import covers
 from .values import Reason
 
-# The words of a cause in a list, by its code. What is not here needs none: its state says it.
+# The words of a cause in a list, by its code. Other causes need none: the state says enough.
 SHORT = {
     "cancel-asked": "asked to be cancelled",
     "holder-lost": "its daemon is lost",
@@ -56,9 +59,9 @@ class Brief:
 
 
 def briefs(instances: Iterable[Instance], now: datetime) -> dict[int, Brief]:
-    """Return the first cause of each of these Instances that are live, by primary key.
+    """Return the first cause for each live Instance among these, by primary key.
 
-    Those that run, and are not asked to end, have none.
+    Running Instances have none, unless they are asked to end.
     """
     live = {row.pk: row for row in instances if row.state not in TERMINAL}
     if not live:
@@ -101,7 +104,7 @@ def _limits(instances: Iterable[Instance]) -> list[Any]:
 
 
 def _held_in_lanes(limits: Iterable[Any]) -> Counter[tuple[int, str]]:
-    """Return how many are claimed of each lane, where each lane of a Type is limited."""
+    """Return the number of claimed Tasks of each lane, for Types that limit each lane."""
     types = {row.type_id for row in limits if row.max_running_per_collection is not None}
     if not types:
         return Counter()

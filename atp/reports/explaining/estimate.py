@@ -1,8 +1,8 @@
 """The estimate of the time until the start. No database, no clock.
 
-What is before it is divided by the rate at which its Type starts: as it was of late, and as the
-workers, its share of them and its limits allow. The slower of the two and the worst order of
-the lanes give ``high``, the quicker and the best order ``low``.
+The number of Tasks ahead is divided by the start rate of the Type. There are two rates: that of
+the last minutes, and that which the workers, the Type's share of them and its limits allow. The
+slower one with the worst order of lanes gives ``high``, the faster one with the best order ``low``.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from .causes.table import OPEN
 from .facts import Facts, Flow, Queued
 from .values import Estimate, Reason
 
-# Beyond the figures: what is before it may take less, or longer, than it did of late.
+# The factors for low and high: the Tasks ahead may run faster, or slower, than those before.
 QUICKER, SLOWER = 0.7, 1.6
-# In seconds: to be claimed, handed out and recorded.
+# In seconds, for the claim, the hand-out and the record.
 LEAST_HIGH = 2.0
 
 
 def estimated(facts: Facts, reasons: Sequence[Reason]) -> Estimate | None:
-    """Return the :class:`Estimate`; None if nothing is to start."""
+    """Return the :class:`Estimate`; None if the subject does not wait."""
     if not facts.is_waiting:
         return None
     for reason in reasons:
@@ -48,7 +48,7 @@ def _delay(seconds: float) -> timedelta:
 
 
 def _floor(facts: Facts, reasons: Sequence[Reason]) -> float:
-    """Return the seconds before which it starts in no case: its due time, gates, tokens."""
+    """Return the seconds before which it cannot start: by its due time, by gates, by rates."""
     times = [reason.until for reason in reasons if reason.until is not None]
     if facts.task is not None and not facts.is_blocked:
         times.append(facts.task.due_at)
@@ -77,7 +77,7 @@ def _turn(facts: Facts, queued: Queued, flow: Flow) -> tuple[float, float, float
 
 
 def _capacity(facts: Facts, queued: Queued, flow: Flow, share: float | None = None) -> float:
-    """Return how many of its Type the workers can start a second, with their share for it."""
+    """Return how many attempts of its Type the workers can start a second, by its share."""
     if flow.run is None or not facts.places:
         return 0.0
     if share is None:
@@ -94,5 +94,5 @@ def _most(facts: Facts) -> float:
 
 
 def _wait_for_worker(facts: Facts, flow: Flow) -> float:
-    """Return the seconds until a worker is free at the latest, but for one in twenty."""
+    """Return the seconds until a worker is free, with 95% probability."""
     return flow.run[1] if facts.is_busy and flow.run is not None else 0.0

@@ -1,4 +1,4 @@
-"""Explaining: why something does not run, who can end that, and when it starts."""
+"""Explain why something does not run, who can resolve that, and when it will start."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ FORMS = (
     "Give the uuid of an Instance, its identifier, the identifier of a Type, or a Type and a "
     "collection."
 )
-# So many Instances of one identifier are named.
+# The maximum number of Instances of one identifier that a message names.
 MOST_NAMED = 10
 
 
@@ -35,13 +35,12 @@ def explain(
     """Return the :class:`Explanation` of an Instance, a Type or a lane.
 
     ``subject`` is an Instance or its uuid, its identifier if only one Type has it, a Type or
-    its identifier, or a pair of a Type and a collection. Without ``errors`` no error of a
-    handler is told, without ``daemons`` no daemon is named. It takes eight queries at most, and
-    as long with a million waiting Instances as with some thousand.
+    its identifier, or a pair of a Type and a collection. Without ``errors`` errors of handlers are
+    left out, without ``daemons`` the names of daemons. It takes eight queries at most, and is as
+    fast with a million waiting Instances as with some thousand. An unknown uuid is explained, too.
 
-    Raises UnknownInstance for what is nothing of the kind, and for an identifier that Instances
-    of several Types have, which it names; UnknownType for a lane of no Type. A uuid that no
-    Instance has is explained, too.
+    Raises UnknownInstance for any other subject, and for an identifier that Instances of several
+    Types have (the message names them); UnknownType for a lane of an unknown Type.
     """
     facts = _facts(subject)
     return _explained(facts.redacted(errors=errors, daemons=daemons))
@@ -50,9 +49,9 @@ def explain(
 def why(
     instance: Instance, task: Task | None, *, errors: bool = True, daemons: bool = True
 ) -> tuple[str, ...]:
-    """Return sentences about why an Instance does not start; there are none if it does not wait.
+    """Return sentences about why an Instance does not start; an empty tuple if it does not wait.
 
-    ``task`` is its Task, or None; the others are as for :func:`explain`. Nothing is estimated,
+    ``task`` is its Task, or None; for the others see :func:`explain`. The start is not estimated,
     which saves a query.
     """
     if task is None or task.daemon_id is not None:
@@ -107,7 +106,7 @@ def _facts(subject: Any) -> Facts:
 
 
 def _named(text: str) -> Facts:
-    """Return the facts about what a text names: a uuid, a Type or an identifier."""
+    """Return the facts about the subject of a text: a uuid, a Type or an identifier."""
     try:
         return gathering.of_instance(UUID(text))
     except ValueError:
@@ -124,7 +123,7 @@ def _named(text: str) -> Facts:
 
 
 def _printable(text: str) -> str:
-    """Return text that the database takes. Raises UnknownInstance."""
+    """Return the text if the database can store it. Raises UnknownInstance otherwise."""
     if not text.isprintable():
         raise UnknownInstance(f"{text!r} names nothing. {FORMS}")
     return text

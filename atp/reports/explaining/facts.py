@@ -1,4 +1,4 @@
-"""The facts that causes judge: what was gathered at one moment."""
+"""The facts that causes judge, gathered at one moment."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from ..documents import Document
 
 @dataclass(frozen=True, kw_only=True)
 class Flow:
-    """How quickly a Type goes: ``rate`` is in starts a second, ``run`` quantiles in seconds.
+    """The speed of a Type: ``rate`` in starts a second, ``run`` as quantiles of its run times.
 
-    ``run`` are those at 0.5, 0.95 and 0.99; None if nothing was counted.
+    ``run`` are the quantiles 0.5, 0.95 and 0.99, in seconds; None if nothing was counted.
     """
 
     rate: float = 0.0
@@ -27,11 +27,11 @@ class Flow:
 
 @dataclass(frozen=True, kw_only=True)
 class Queued:
-    """The queue around what waits: ``ahead`` in its lane, ``above`` of them by a higher priority.
+    """The queue around a waiting Task: ``ahead`` of it in its lane, ``above`` of these by priority.
 
-    ``beside`` are due in other lanes of its Type, which take turns with it. Each is counted up
-    to a thousand. ``rivals`` are the weights of the other Types that are served by the same
-    daemons and have something due, by identifier; ``weight`` is its own Type's.
+    ``beside`` are the due Tasks in other lanes of its Type, which take turns with it. Each count
+    stops at a thousand. ``rivals`` are the weights, by identifier, of other Types with due Tasks
+    that the same daemons serve; ``weight`` is that of its own Type.
     """
 
     ahead: int = 0
@@ -43,9 +43,9 @@ class Queued:
 
 @dataclass(frozen=True, kw_only=True)
 class Full:
-    """A Limit that allows no other start: ``kind`` is "running", "lane" or "rate".
+    """A Limit that allows no further start: ``kind`` is "running", "lane" or "rate".
 
-    ``held`` are claimed of what it limits; with a rate ``at`` is when the next may start.
+    ``held`` is the number of claimed Tasks under it; for a rate ``at`` is when the next may start.
     """
 
     limit: Limit
@@ -56,13 +56,13 @@ class Full:
 
 @dataclass(frozen=True, kw_only=True)
 class Facts:
-    """What was found at ``now``. ``type`` is None where there is no such Instance.
+    """The facts at ``now``. If there is no such Instance, ``type`` is None, ``missing`` its uuid.
 
-    Of an Instance there are ``instance`` and, while it is live, ``task``. Of a Type or a lane
-    neither: then it is about one that were enqueued there now, in ``collection`` (None: of any).
-    ``last`` is the last transition of the Instance and ``word`` the newest record of its log,
-    as plain values. ``daemons`` are documents, with ``misfits``. ``missing`` is the uuid of an
-    Instance that there is not. ``downstream`` is that of its Type, where it is not healthy.
+    About an Instance, ``instance`` is set, and ``task`` while it is live. About a Type or a lane,
+    neither is: the facts are those of an Instance that would be enqueued there now, in
+    ``collection`` (None: any). ``last`` is the last transition of the Instance, ``word`` the newest
+    record of its log, both as plain values. ``daemons`` are documents, with ``misfits``.
+    ``downstream`` is set if the downstream of the Type is not healthy.
     """
 
     now: datetime
@@ -98,7 +98,7 @@ class Facts:
 
     @property
     def is_waiting(self) -> bool:
-        """Whether it is a Task that no daemon holds, or about a Type."""
+        """Whether the facts are about a Type, a lane, or a Task that no daemon holds."""
         if self.instance is None:
             return self.type is not None
         return self.task is not None and self.task.daemon_id is None
@@ -109,14 +109,14 @@ class Facts:
 
     @property
     def holder(self) -> Document | None:
-        """The daemon that holds its Task, as a document."""
+        """The daemon that holds the Task, as a document."""
         if self.task is None or self.task.daemon is None:
             return None
         own: Daemon = self.task.daemon
         return next((each for each in self.daemons if each["uuid"] == own.uuid), None)
 
     def redacted(self, *, errors: bool, daemons: bool) -> Facts:
-        """Return them for somebody who may not see errors, or not who the daemons are."""
+        """Return the facts for a user who may not see errors, or not the names of daemons."""
         found = self
         if not errors:
             last = None if self.last is None else self.last | {"message": ""}
@@ -132,12 +132,12 @@ class Facts:
 
     @cached_property
     def serving(self) -> list[Document]:
-        """The living daemons that serve its Type, whether they claim or not."""
+        """The living daemons that serve the Type, whether they claim or not."""
         return [each for each in self.living if self.identifier in each["types"]]
 
     @cached_property
     def claiming(self) -> list[Document]:
-        """Those of them that claim."""
+        """The living daemons that serve the Type and claim."""
         return [
             each
             for each in self.serving
@@ -146,22 +146,22 @@ class Facts:
 
     @cached_property
     def running(self) -> list[Document]:
-        """What the workers of those run, as far as their rows tell."""
+        """The busy workers of the claiming daemons, as far as the rows of these show them."""
         workers = [worker for each in self.claiming for worker in each["workers"]]
         return [worker for worker in workers if worker["type"] and not worker["paused"]]
 
     @cached_property
     def places(self) -> int:
-        """The number of their workers, as far as their rows tell; the paused have none."""
+        """The number of workers of the claiming daemons, without those whose attempt is paused."""
         workers = [worker for each in self.claiming for worker in each["workers"]]
         return sum(not worker["paused"] for worker in workers)
 
     @property
     def is_due(self) -> bool:
-        """Whether it may start by its time; a node that waits for others may not."""
+        """Whether its due time has come; a Task that waits for other nodes has none."""
         return self.task is None or self.task.due_at <= self.now
 
     @property
     def is_busy(self) -> bool:
-        """Whether all their workers run something."""
+        """Whether all workers of the claiming daemons are running something."""
         return 0 < self.places <= len(self.running)

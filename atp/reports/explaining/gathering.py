@@ -1,9 +1,9 @@
 """Gathering: the facts about an Instance, a Type or a lane, in eight queries at most.
 
-On PostgreSQL the clock is one of them, and with it come the open transactions. Then: the
-Instance with its Task, holder and log; the daemons; the gates; the limits with what they have
-filled; the queue around it; how quickly its Type goes. What would not change the answer is not
-asked: the nodes that it waits for, or the daemon that served it last, take the place of others.
+On PostgreSQL the clock is one of them, and returns the open transactions too. The others read: the
+Instance with its Task, holder and log; the daemons; the gates; the limits with their claimed
+Tasks; the queue around it; the speed of its Type. A fact that would not change the answer is not
+read: the query for blocking nodes, or for the daemon that last served it, replaces others.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ from ..documents import Document
 from . import around, limited
 from .facts import Facts
 
-# A transaction that is open for so long is told of, in seconds.
+# A transaction that has been open for this long, in seconds, is reported.
 LONG = 60.0
-# So many nodes are named that one waits for.
+# The maximum number of blocking nodes that are named.
 MOST_NODES = 3
 # The newest removals among which that of an Instance is looked for.
 MOST_REMOVALS = 500
@@ -41,9 +41,9 @@ _RECORD = ("kind", "detail", "message", "who", "attempt", "time")
 
 
 def of_instance(uuid: UUID, *, estimates: bool = True) -> Facts:
-    """Gather the facts about the Instance of this uuid, whether there is one or not.
+    """Gather the facts about the Instance with this uuid, whether it exists or not.
 
-    Without ``estimates`` it is not asked how quickly its Type goes.
+    Without ``estimates`` the speed of its Type is not read.
     """
     now, transactions = get_store().open_transactions(LONG)
     rows = Instance.objects.using(settings.DATABASE).select_related("type", "task__daemon")
@@ -75,7 +75,7 @@ def of_instance(uuid: UUID, *, estimates: bool = True) -> Facts:
 
 
 def of_type(type: Type, collection: str | None, *, estimates: bool = True) -> Facts:
-    """Gather the facts about one that were enqueued now: of a Type, or in a lane of it."""
+    """Gather the facts about an Instance that would be enqueued now, in a Type or in a lane."""
     now, transactions = get_store().open_transactions(LONG)
     daemons = releases.told(overview.daemons(), now)
     facts = Facts(
@@ -110,7 +110,7 @@ def _with_control(facts: Facts) -> Facts:
 
 
 def _downstream(type: Type | None) -> Downstream | None:
-    """Return the downstream of a Type where it lets nothing or not all go."""
+    """Return the downstream of a Type, if it restricts calls; otherwise None."""
     if type is None or not type.downstream:
         return None
     rows = Downstream.objects.using(settings.DATABASE).filter(name=type.downstream)
@@ -118,7 +118,7 @@ def _downstream(type: Type | None) -> Downstream | None:
 
 
 def covers(row: Any, facts: Facts) -> bool:
-    """Whether a Gate or a Limit is of the lane, too."""
+    """Whether a Gate or a Limit applies to the lane of these facts."""
     if row.type_id is None:
         return True
     own = None if facts.type is None else facts.type.pk
@@ -126,7 +126,7 @@ def covers(row: Any, facts: Facts) -> bool:
 
 
 def _newest() -> dict[str, Any]:
-    """Return the records of the log that are read with an Instance, by name."""
+    """Return the subqueries for the log records that are read with an Instance, by name."""
     records = LogRecord.objects.using(settings.DATABASE).filter(instance=OuterRef("pk"))
     records = records.order_by("-pk")
     named = {name: name for name in _RECORD}
@@ -141,7 +141,7 @@ def _newest() -> dict[str, Any]:
 
 
 def _record(found: Any) -> Document | None:
-    """Return a record with its time as a time; as JSON has it, it is text."""
+    """Return a log record with its time as a datetime; the database's JSON has it as text."""
     if found is None:
         return None
     time = datetime.fromisoformat(found["time"])
@@ -149,7 +149,7 @@ def _record(found: Any) -> Document | None:
 
 
 def _grace(type: Type) -> timedelta:
-    """Return how long one that is cancelled may go on, as far as this process knows."""
+    """Return how long a cancelled attempt of the Type may go on, as far as this process knows."""
     declared = registry.get(type.identifier) if type.identifier in registry else None
     given = None if declared is None else declared.cancel_grace
     return seconds(settings.CANCEL_GRACE if given is None else given)
@@ -170,7 +170,7 @@ def _upstream(task: Task | None) -> list[Document]:
 
 
 def _served_last(type: Type | None) -> Document | None:
-    """Return who has run the last of a Type that has ended, as far as that is kept."""
+    """Return the claim record of the Type's last ended Instance (it names its daemon), or None."""
     ended = Instance.objects.using(settings.DATABASE).filter(type=type, finished__isnull=False)
     newest = ended.order_by("-finished").values("pk")[:1]
     records = LogRecord.objects.using(settings.DATABASE).filter(instance__in=Subquery(newest))
@@ -179,7 +179,7 @@ def _served_last(type: Type | None) -> Document | None:
 
 
 def _trace(uuid: UUID) -> Document | None:
-    """Return the record of the removal in which an Instance is named, if it is a recent one."""
+    """Return the log record of the removal that names this Instance, if it is a recent one."""
     records = LogRecord.objects.using(settings.DATABASE).about_any().filter(kind=Kind.REMOVED)
     recent = records.order_by("-pk").values("subject", "time", "who", "message")
     found: Any = (row for row in recent[:MOST_REMOVALS] if str(uuid) in row["message"])

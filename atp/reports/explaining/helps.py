@@ -1,4 +1,4 @@
-"""The acts that end a cause, from the table of verbs: with the command and the permission."""
+"""The acts that would resolve a cause, from the table of verbs: with command and permission."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _OF_ITS_KIND = (DAEMON, SCHEDULE, GRAPH, DOWNSTREAM)
 
 
 def verb(kind: str, name: str, *arguments: object, label: str = "", **options: object) -> Help:
-    """Return the act that is a verb of the table: on a subject of this kind, in a shell's words.
+    """Return the act for a verb of the table on a subject of this kind, with its shell command.
 
     ``arguments`` name the subject; an option that is None is left out.
     """
@@ -31,18 +31,18 @@ def verb(kind: str, name: str, *arguments: object, label: str = "", **options: o
 
 
 def scope(name: str, row: Any, **options: Any) -> Help:
-    """Return a verb on the scope of a Gate or a Limit."""
+    """Return the act for a verb on the scope of a Gate or a Limit."""
     type = None if row.type is None else row.type.identifier
     return verb(SCOPE, name, type=type, collection=row.collection, **options)
 
 
 def daemon(label: str = "Start a daemon that serves it") -> Help:
-    """Return the act of starting a daemon, for which no verb is."""
+    """Return the act of starting a daemon, for which there is no verb."""
     return Help(label=label, command="manage.py atpd")
 
 
 def terminate(pid: int) -> Help:
-    """Return the act of ending a session of PostgreSQL, for which no verb is."""
+    """Return the act of ending a session of PostgreSQL, for which there is no verb."""
     return Help(
         label="End the session in the database", command=f"SELECT pg_terminate_backend({pid});"
     )

@@ -1,4 +1,4 @@
-"""The limits that allow no other start, and how full they are: in one query for some Types."""
+"""The limits that allow no further start, and how full they are: one query for several Types."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from .facts import Full
 
 
 def rows(selected: Q, collection: str | None = None) -> list[Any]:
-    """Return the Limits that are selected, with the number of Tasks that are claimed of each.
+    """Return the selected Limits, each with its numbers of claimed Tasks: ``held_in_…``.
 
-    ``held_in_lane`` is that of the lane of this collection.
+    ``held_in_lane`` is the number in the lane with this collection.
     """
-    # By daemon, of which there are few: so the index on what is held serves.
+    # Filtering by the few daemons lets the database use the index on claimed Tasks.
     daemons = Daemon.objects.using(settings.DATABASE).values("pk")
     held = Task.objects.using(settings.DATABASE).filter(daemon__in=daemons, type=OuterRef("type"))
     held = held.order_by()
@@ -35,9 +35,9 @@ def rows(selected: Q, collection: str | None = None) -> list[Any]:
 
 
 def full(rows: Iterable[Any], collection: str | None, now: datetime) -> list[Full]:
-    """Return the limits in the way of a lane; of None, those in the way of all lanes.
+    """Return the limits that block a lane; with collection None, those that block all lanes.
 
-    ``rows`` are those of its Type, as :func:`rows` returns them.
+    ``rows`` are the Limits of its Type, as :func:`rows` returns them.
     """
     known = [row for row in rows if row.collection in (None, collection)]
     told = [told for row in known if (told := full_of(row, now)) is not None]
@@ -53,7 +53,7 @@ def full(rows: Iterable[Any], collection: str | None, now: datetime) -> list[Ful
 
 
 def full_of(row: Any, now: datetime) -> Full | None:
-    """Return how a Limit is in the way by itself; None if it is not."""
+    """Return how a Limit blocks starts in all of its scope; None if it does not."""
     held = row.held_in_all if row.collection is None else row.held_in_own
     bucket = Bucket.of(row, row.type.identifier, now, held=held)
     if bucket.is_full:
@@ -64,5 +64,5 @@ def full_of(row: Any, now: datetime) -> Full | None:
 
 
 def _is_own(row: Limit) -> bool:
-    """Whether it is a lane's own limit on how many run, which goes before that of each lane."""
+    """Whether it is a lane's own ``max_running``, which replaces the limit of each lane."""
     return row.collection is not None and row.max_running is not None

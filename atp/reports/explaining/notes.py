@@ -1,4 +1,4 @@
-"""Notes for operators: what waits because somebody wants that, and who has set it."""
+"""Notes for operators: due Tasks that wait because of a gate or a limit, and who has set it."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from ...words import sentences
 from . import sentences as words
 from .limited import full_of, rows
 
-# So many Tasks are counted at most, and so many gates and limits told of.
+# The maximum number of Tasks that are counted, and of gates and limits that are shown.
 MOST, SHOWN = 1000, 20
 NOTHING = "nothing of that is due"
 
 
 def notes(now: datetime, shut: Sequence[Gate] | None = None) -> tuple[str, ...]:
-    """Return sentences about what is due and waits because somebody wants that: gates and limits.
+    """Return sentences about the due Tasks that wait because of gates and limits.
 
-    ``shut`` are the gates that are, if they are known already. It takes as long with a million
-    waiting Tasks as with some thousand.
+    ``shut`` are the gates that are shut, if the caller knows them. The time is the same for a
+    million waiting Tasks as for some thousand.
     """
     shut = gates(now=now) if shut is None else shut
     told = [f"{words.shut(gate)}: {_due(gate, now)}." for gate in shut[:SHOWN]]
@@ -37,7 +37,7 @@ def notes(now: datetime, shut: Sequence[Gate] | None = None) -> tuple[str, ...]:
 
 
 def limited(now: datetime, shut: Sequence[Gate]) -> tuple[str, ...]:
-    """Return sentences about what is due and waits for a limit alone, as :func:`notes` do."""
+    """Return sentences about due Tasks that wait because of a limit alone; see :func:`notes`."""
     told = []
     binding = [row for row in limits() if _is_limiting(row) and not _is_shut(row, shut)]
     shown = [row.pk for row in binding[:SHOWN]]
@@ -51,10 +51,10 @@ def limited(now: datetime, shut: Sequence[Gate]) -> tuple[str, ...]:
 
 
 def controls() -> dict[str, list[str]]:
-    """Return what operators and code have set, in a few words each, by the identifier of the Type.
+    """Return the gates and limits that are set, in a few words each, by the identifier of the Type.
 
-    Gates that are shut come first, what is of the whole Type before its lanes. What is set of
-    everything is in none.
+    Shut gates come first, and those of a whole Type before those of its lanes. A gate over
+    everything is left out.
     """
     told = defaultdict(list)
     for gate in sorted(gates(), key=_whole_first):
@@ -74,7 +74,7 @@ def _of_lane(row: Any, words: str) -> str:
 
 
 def _is_shut(limit: Limit, shut: Sequence[Gate]) -> bool:
-    """Whether a gate keeps all that a Limit is of."""
+    """Whether a shut gate covers the whole scope of a Limit."""
     return any(
         gate.type_id in (None, limit.type_id) and gate.collection in (None, limit.collection)
         for gate in shut
@@ -99,7 +99,7 @@ def _are(count: int) -> str:
 
 
 def _of(row: Any) -> TaskQuerySet[Task]:
-    """The Tasks that a Gate or a Limit is of."""
+    """Return the Tasks in the scope of a Gate or a Limit."""
     tasks = Task.objects.using(settings.DATABASE)
     if row.type_id is None:
         return tasks

@@ -22,7 +22,7 @@ def time(moment: datetime) -> str:
 
 
 def name(daemon: Document | None) -> str:
-    """Return the name of a daemon with its release; "a daemon" if it is not to be told."""
+    """Return the name of a daemon with its release; "a daemon" if its name was redacted."""
     if daemon is None or not daemon["host"]:
         return "a daemon"
     release = f" (release {daemon['release']})" if daemon["release"] else ""
@@ -30,7 +30,7 @@ def name(daemon: Document | None) -> str:
 
 
 def place(row: Any) -> str:
-    """Return what a Gate or a Limit is of, in words that begin a sentence."""
+    """Return the scope of a Gate or a Limit in words that begin a sentence."""
     if row.type is None:
         return "Everything"
     if row.collection is None:
@@ -52,7 +52,7 @@ def _s(count: int) -> str:
     return "" if count == 1 else "s"
 
 
-# What is not there, or has ended
+# Instances that do not exist, or have ended
 
 
 def no_such(uuid: str, trace: Document | None) -> str:
@@ -71,7 +71,7 @@ def ended(instance: Instance, error: str) -> str:
     return f"It ended as {wording.state(instance)} at {at}{told}".rstrip(".") + "."
 
 
-# What a daemon holds
+# Instances that a daemon holds
 
 
 def cancel_asked(asked: Document | None, killed: datetime | None) -> str:
@@ -115,7 +115,7 @@ def claimed(holder: Document | None, *, alone: bool) -> str:
     return f"It is held by {name(holder)}, and waits there for {waits}."
 
 
-# What operators and code have set
+# Gates, limits and downstreams
 
 
 def shut(gate: Gate) -> str:

@@ -10,11 +10,11 @@ from typing import Any
 
 @dataclass(frozen=True, kw_only=True)
 class Help:
-    """An act that would end a cause.
+    """An act that would resolve a cause.
 
-    ``verb`` is its name in the table of verbs, empty where no verb helps, and ``label`` tells
-    it to people. ``command`` is a line for a shell, and ``permission`` what a user of pages and
-    API needs for it; empty where it is done on the host of the daemons or of the database.
+    ``verb`` is its name in the table of verbs, empty if it is no verb; ``label`` names it for
+    people. ``command`` is a shell command. ``permission`` is what a user of pages and API needs for
+    it; empty if it is done on the host of the daemons or of the database.
     """
 
     label: str
@@ -27,9 +27,9 @@ class Help:
 class Reason:
     """One cause: its ``code``, and a ``sentence`` about it.
 
-    ``facts`` are its numbers and names, plain values by name. ``since`` is when it began and
-    ``until`` when it ends by itself; None if that is not known. ``helps`` is the act that would
-    end it; None where nobody has to act, or nobody can.
+    ``facts`` are its numbers and names, as plain values by name. ``since`` is when it began and
+    ``until`` when it ends by itself; None if unknown. ``helps`` is the act that would resolve it;
+    None if nobody needs to act, or nobody can.
     """
 
     code: str
@@ -44,7 +44,7 @@ class Reason:
 class Estimate:
     """An estimate of the time until the start: ``low``, ``likely`` and ``high``.
 
-    All are None where the end is open; ``why`` is the code of the cause for that.
+    All are None if the end is unknown; ``why`` is then the code of the cause.
     """
 
     low: timedelta | None = None
@@ -62,13 +62,13 @@ class Estimate:
 
 @dataclass(frozen=True, kw_only=True)
 class Explanation:
-    """Why something does not run, at ``looked_at`` by the database's clock.
+    """The reasons why something does not run, at ``looked_at`` by the database's clock.
 
     ``subject`` is the uuid of an Instance, the identifier of a Type, or that and a collection.
-    ``state`` is the Instance's state; empty for a Type, and for an Instance that there is not.
-    ``reasons`` come in the order of what would have to go first. ``ahead`` is the number of
-    Instances of the lane that start before it, counted up to 1,000; None where it does not wait.
-    ``starts`` is None where nothing is to start any more.
+    ``state`` is the Instance's state; empty for a Type or a missing Instance. The first of
+    ``reasons`` must be resolved first. ``ahead`` is the number of Instances of the lane that start
+    before it, counted up to 1,000; None if it does not wait. ``starts`` is None if it will never
+    start.
     """
 
     subject: str
@@ -83,5 +83,5 @@ class Explanation:
         return tuple(reason.code for reason in self.reasons)
 
     def has(self, *codes: str) -> bool:
-        """Whether one of these causes is among the reasons."""
+        """Whether one of these codes is among the reasons."""
         return any(code in self.codes for code in codes)

@@ -9,7 +9,7 @@ from .values import Estimate
 
 
 def starts(estimate: Estimate | None) -> str:
-    """Return "Starts in about 2 min (1 to 6)." or why nobody can tell; empty if it never does."""
+    """Return "Starts in about 2 min (1 to 6).", or why that is unknown; "" without an estimate."""
     if estimate is None:
         return ""
     if estimate.low is None or estimate.likely is None or estimate.high is None:
@@ -29,7 +29,7 @@ _OPEN = {
 
 
 def _rounded(value: timedelta) -> str:
-    """Return a duration to whole units, or in seconds with one decimal below ten."""
+    """Return a duration in words; below a second, in seconds with one decimal."""
     if value < timedelta(seconds=1):
         return f"{max(0.0, value.total_seconds()):.1f} s"
     return wording.duration(value)

@@ -1,4 +1,4 @@
-"""``statistics``: what was counted of each Type."""
+"""``statistics``: the counts of starts and ends, and the durations, of each Type."""
 
 from datetime import timedelta
 

@@ -11,9 +11,9 @@ from ...reports.explaining.explain import explain
 from .. import arguments, present
 from ..base import Subcommand, find
 
-# As argparse ends where arguments make no sense.
+# The exit status of argparse for invalid arguments.
 GARBAGE = 2
-# Columns of the sentences, behind the codes.
+# The width at which lines are wrapped, in columns.
 _WIDTH = 96
 
 
@@ -66,7 +66,7 @@ def _reason(reason, width):
 
 
 def _subject(options):
-    """Return what is to be explained. Raises CommandError for a beginning of several uuids."""
+    """Return the subject to explain. Raises CommandError if several uuids start so."""
     given = options["subject"]
     if options["collection"] is not None:
         return given, options["collection"]

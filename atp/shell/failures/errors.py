@@ -1,4 +1,4 @@
-"""``errors`` and ``error``: the error groups, one with what is known of it, and the verbs."""
+"""``errors`` and ``error``: list the error groups; show a single one, or call a verb on it."""
 
 from ... import queue
 from ...models import Instance
@@ -77,12 +77,12 @@ class Error(Subcommand):
 
 
 def text_of(document):
-    """Return an outcome as text: a plan has lines."""
+    """Return the outcome in a document as text: one line, or several for a plan."""
     return "\n".join(map(present.printable, document["outcome"].splitlines()))
 
 
 def document_of(outcome):
-    """Return the outcome of a verb as plain values: with its plan, or the Instance that it made."""
+    """Return the document of a verb's outcome, with its plan or the Instance that it enqueued."""
     value = outcome.value
     found = {"outcome": outcome.told}
     if isinstance(value, Plan):

@@ -1,4 +1,4 @@
-"""Verbs on all that matches: the options of ``redrive``, ``cancel`` and ``delete`` for that."""
+"""Verbs on all Instances that match: the options of ``redrive``, ``cancel`` and ``delete``."""
 
 import argparse
 import re
@@ -16,10 +16,10 @@ _TIME = re.compile(r"([01]\d|2[0-3]):([0-5]\d)")
 
 
 class Matching:
-    """Options of a subcommand, with one of which it is for all that matches, at a rate.
+    """The options with which a subcommand acts on all Instances that match, at a rate.
 
-    ``verb`` is the verb of the table. Parameters whose option the subcommand has already
-    (``shared``) are not added again.
+    ``verb`` is the verb of the table. ``shared`` are the parameters for which the subcommand
+    has an option already: these are not added again.
     """
 
     def __init__(self, name, shared=()):
@@ -42,12 +42,12 @@ class Matching:
             parser.add_argument(*names, type=read, metavar=name.upper(), help=told)
 
     def is_meant(self, options):
-        """Whether an option was given that only this way has."""
+        """Return whether an option was given that is not shared, so that this verb is meant."""
         own = [p.name for p in self.verb.parameters if p.name not in self._shared]
         return any(options.get(name) not in (None, False) for name in own)
 
     def run(self, options):
-        """Plan it, or start it; returns the document."""
+        """Perform the verb, or plan it with ``--dry-run``, and return the document."""
         if options.get("uuid"):
             raise CommandError("Give either uuids, or what all have in common.")
         values = {p.name: options.get(p.name) for p in self.verb.parameters}
@@ -60,7 +60,7 @@ class Matching:
 
 
 def _moment(given):
-    """A time of today as 09:40, or any other."""
+    """Read a time of today, as 09:40, or any other time, but no delay."""
     found = _TIME.fullmatch(given)
     if found is None:
         time = arguments.moment(given)

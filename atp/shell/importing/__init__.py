@@ -1,1 +1,1 @@
-"""Taking over what other schedulers have in their tables."""
+"""Importing schedules from the tables of other schedulers."""

@@ -1,6 +1,6 @@
-"""The tables of django-celery-beat, and the schedule that each of their rows would be.
+"""The rows of django-celery-beat, translated to schedules.
 
-They are read as they are, so django-celery-beat need not be installed any more.
+The tables are read with SQL, so django-celery-beat need not be installed any more.
 """
 
 import json
@@ -13,7 +13,7 @@ from django.utils.text import slugify
 from ...exceptions import ATPError
 
 TASKS = "django_celery_beat_periodictask"
-# The tables that say when, by the column that refers to them.
+# The tables with the times of tasks, by the column of TASKS that refers to them.
 TIMINGS = {
     "crontab_id": "django_celery_beat_crontabschedule",
     "interval_id": "django_celery_beat_intervalschedule",
@@ -22,7 +22,7 @@ TIMINGS = {
 }
 PERIODS = ("days", "hours", "minutes", "seconds", "microseconds")
 DISABLED = "disabled in django-celery-beat"
-# Columns with no equivalent, without which a row is taken all the same.
+# Columns without an equivalent, each with a remark. A row is taken over without them.
 LEFT_OUT = {
     "queue": "a collection, or atpd --type, may take its place",
     "exchange": "ATP has none",
@@ -34,12 +34,12 @@ LEFT_OUT = {
 
 
 class NoTables(ATPError):
-    """There are no tables of django-celery-beat."""
+    """The database has no tables of django-celery-beat."""
 
 
 @dataclass
 class Entry:
-    """One row of django-celery-beat: the schedule that it would be, or why it would be none."""
+    """A row of django-celery-beat as a schedule, or the ``trouble`` why it cannot be one."""
 
     name: str
     schedule: str = ""
@@ -51,9 +51,9 @@ class Entry:
 
 
 def entries(alias, types):
-    """Return an :class:`Entry` a row, by name; ``types`` has the Types of Celery's names.
+    """Return an :class:`Entry` for each row, in the order of names. Raises NoTables.
 
-    Raises NoTables.
+    ``types`` maps the names of Celery's tasks to Types; by default the names are the same.
     """
     connection = connections[alias]
     if TASKS not in connection.introspection.table_names():
@@ -98,7 +98,7 @@ def _entry(row, timings, types):
 
 
 def _timing(row, timings):
-    """Return the parameters that say when. Raises ValueError where there are none."""
+    """Return the timing parameters of a row: cron or every. Raises ValueError if it has none."""
     if row["one_off"]:
         raise ValueError("one_off: enqueue it once, with run_after")
     if row.get("start_time") is not None:
@@ -123,7 +123,7 @@ def _cron(found):
         for name in ("minute", "hour", "day_of_month", "month_of_year", "day_of_week")
     ]
     if fields[2] != "*" and fields[4] != "*":
-        # Celery runs it on days of which both are true, cron on those of which one is.
+        # Celery runs it on days that match both fields, cron on days that match either.
         raise ValueError(
             f"day_of_month={fields[2]} and day_of_week={fields[4]}: cron would run it on either"
         )

@@ -1,4 +1,4 @@
-"""``import-beat``: taking over the schedules of django-celery-beat."""
+"""``import-beat``: take over the schedules of django-celery-beat."""
 
 from collections import Counter
 
@@ -66,7 +66,7 @@ class ImportBeat(Subcommand):
 
 
 def _types(given):
-    """Return the Types by the name of Celery's task."""
+    """Parse ``TASK=TYPE`` options into a dict of Types by Celery task. Raises CommandError."""
     for each in given:
         if "=" not in each:
             raise CommandError(f"--type {each}: write it as TASK=TYPE.")
@@ -74,7 +74,7 @@ def _types(given):
 
 
 def _row(entry):
-    """Make the schedule of an Entry, and return what became of it as a document."""
+    """Create the schedule of an Entry if possible, and return the outcome as a document."""
     trouble = entry.trouble or _trouble(entry)
     return {
         "name": entry.name,
@@ -86,7 +86,7 @@ def _row(entry):
 
 
 def _trouble(entry):
-    """Make the schedule; return why there is none, or nothing."""
+    """Create the schedule; return why it cannot be created, "" if it was."""
     try:
         with transaction.atomic(settings.DATABASE):
             queue.create_schedule(entry.schedule, entry.type, by=actor(), **entry.given)

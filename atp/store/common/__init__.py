@@ -1,7 +1,7 @@
 """The portable store: Django's ORM, on any database that Django supports.
 
-One mixin a noun; what they share is in :mod:`.base`, and the one place that
-applies the transition table in :mod:`.mover`.
+There is one mixin for each noun. Shared code is in :mod:`.base`; only :mod:`.mover` applies the
+transition table.
 """
 
 from functools import cached_property

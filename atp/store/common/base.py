@@ -1,4 +1,4 @@
-"""The base of all parts of the portable store."""
+"""The base class of all parts of the portable store."""
 
 import logging
 from contextlib import contextmanager
@@ -31,7 +31,7 @@ class ORMBase(Store):
         return self.vendor.open_transactions(self.connection, longer)
 
     def file_id(self):
-        """Return an identity of the database's file; None if the database is no file."""
+        """Return an identity of the database's file; None if the database is not a file."""
         return self.vendor.file_id(self.connection)
 
     def atomic(self):
@@ -39,9 +39,9 @@ class ORMBase(Store):
 
     @contextmanager
     def unless_locked(self):
-        """Do it in a savepoint, or not at all if somebody else's lock lasts too long.
+        """Run the block in a savepoint; roll it back if another session's lock lasts too long.
 
-        Yields a list that is not empty afterwards if it was not done.
+        Yields a list, which is empty afterwards if the block was carried out.
         """
         failed = []
         try:
@@ -53,10 +53,10 @@ class ORMBase(Store):
             failed.append(error)
 
     def tell(self):
-        """Wake the daemons that are idle, on a database where they listen. Here none do."""
+        """Wake the idle daemons. On a database that cannot notify them, do nothing."""
 
     def rows(self, model):
-        """All rows of ``model`` in the queue's database."""
+        """Return all rows of ``model`` in the queue's database, as a QuerySet."""
         return model.objects.using(self.alias)
 
     def log(self, kind, message, **facts):
@@ -64,7 +64,7 @@ class ORMBase(Store):
         self.log_all([self.log_record(kind, message, **facts)])
 
     def log_record(self, kind, message, *, subject, time, who, detail="", level=logging.INFO):
-        """Return a LogRecord about a Type, a lane or a daemon."""
+        """Return an unsaved LogRecord about a Type, a lane or a daemon."""
         return LogRecord(
             subject=subject,
             time=time,

@@ -9,17 +9,16 @@ from ..counts import COUNTED, Counts
 from ..failures import failure
 from .unique import Keys
 
-# So many rows at least that get the same values are written by a statement of their own: in
-# one with the values of each row every row costs ten times as much.
+# At least this many rows with the same new values are updated by one statement of their own. A
+# statement with values for each row costs ten times as much for each row.
 ALIKE = 5
 CHUNK = 2000
 
 
 class Batch:
-    """Instances and Tasks by key, and what is to be written.
+    """The Instances and Tasks of a batch by key, and the changes that are still to be written.
 
-    Task rows are locked in the order of their keys, so that batches which overlap
-    never wait for each other in a circle.
+    Task rows are locked in the order of their keys, so that overlapping batches cannot deadlock.
     """
 
     def __init__(self, store, now):
@@ -37,23 +36,23 @@ class Batch:
         self._failures = []
         self._responses = {}
         self._unkept = set()
-        # What of these has ended and is settled, who did it, and what may be redriven in a graph.
+        # The Instances that have ended and must be settled, and the signature of whoever ended
+        # them.
         self._ended, self._who = {}, ""
         self.upstreams = self.keys = None
 
     def load(self, keys, *, waits=True, revives=False):
         """Lock and read the Instances of these keys, and their Tasks.
 
-        If it does not wait, Instances that somebody else has locked, or whose Task or node
-        somebody else has locked, are left out. What has ended may be redriven only if
-        ``revives`` says so.
+        With ``waits=False``, Instances are left out if another session has locked them, their Task
+        or their node. An Instance that has ended may be redriven only with ``revives``.
         """
         if waits:
             self._wait_for_nodes(keys)
         tasks = self._store.rows(Task).select_for_update(skip_locked=not waits)
         self.tasks.update((task.pk, task) for task in tasks.filter(pk__in=keys).order_by("pk"))
         self._lock_nodes(waits)
-        # A live Instance is guarded by its Task row; a terminal one has none.
+        # The Task row of a live Instance guards it. An Instance that has ended has no Task.
         without = [key for key in keys if key not in self.tasks]
         instances = self._store.rows(Instance).select_related("type")
         if not waits:
@@ -69,7 +68,7 @@ class Batch:
                 self.upstreams = self._store.graphs.upstreams(without)
 
     def _wait_for_nodes(self, keys):
-        """Lock the nodes of live Instances before their Tasks, as whoever ends nodes does."""
+        """Lock the nodes of live Instances before their Tasks: the order that all writers keep."""
         if not self._store.connection.features.has_select_for_update:
             return
         tasks = self._store.rows(Task).filter(pk__in=keys, waits__gte=0)
@@ -78,7 +77,7 @@ class Batch:
             self._store.graphs.lock(nodes)
 
     def _lock_nodes(self, waits):
-        """Lock those of the Tasks' nodes that are in graphs; what cannot be is left out."""
+        """Lock the nodes of the loaded Tasks; drop the Tasks whose node cannot be locked."""
         nodes = [t.pk for t in self.tasks.values() if t.waits is not None and t.waits >= 0]
         if nodes:
             locked = self._store.graphs.lock(nodes, waits=waits)
@@ -93,7 +92,7 @@ class Batch:
         self._touched[instance.pk] = instance
 
     def is_settled(self, instance):
-        """Whether something follows from the end of a live Instance: in its graph, or by hooks."""
+        """Return whether the end of this live Instance affects its graph or triggers hooks."""
         task = self.tasks.get(instance.pk)
         return task is not None and task.waits is not None
 
@@ -107,12 +106,12 @@ class Batch:
         self.tasks.pop(instance.pk, None)
 
     def free_task(self, task):
-        """Let a Task wait again."""
+        """Release a Task from its holder, so that it waits again."""
         task.daemon = None
         self._freed[task.pk] = task
 
     def create_task(self, instance):
-        """Give an Instance a Task: due now, unless it waits for others of its graph."""
+        """Give an Instance a Task: due now, unless it waits for other nodes of its graph."""
         upstreams = self.upstreams
         waits = None if upstreams is None else upstreams.waits(instance.pk)
         if waits is not None:
@@ -136,11 +135,11 @@ class Batch:
         self._responses[instance.pk] = response
 
     def remove(self, instance):
-        """Remove an Instance that finished, if nothing keeps it from being removed."""
+        """Remove a FINISHED Instance that is not kept, unless a lock or stored files prevent it."""
         self._unkept.add(instance.pk)
 
     def log(self, instance, move, time, *, is_counted):
-        """Log a move, and count it in Statistic."""
+        """Log a move; with ``is_counted``, count it in Statistic too."""
         is_counted = is_counted and move.event in COUNTED
         if is_counted:
             is_start = move.event == Event.START
@@ -163,11 +162,11 @@ class Batch:
         )
 
     def count_failure(self, instance, failed, time):
-        """Keep a dead letter for the chore that counts those of its error group."""
+        """Store a dead letter as a Failure, which a chore adds to its error group later."""
         self._failures.append(failure(instance.uuid, failed, time))
 
     def write(self, *, settles=True):
-        """Write all that was applied; and settle what has ended, unless the caller does that."""
+        """Write all applied changes; with ``settles``, also settle the ended Instances."""
         store = self._store
         if self._touched:
             self._update(Instance, self._touched, sorted(self._changed_fields))
@@ -194,7 +193,7 @@ class Batch:
             store.graphs.settle(self._ended, who=self._who)
 
     def _update(self, model, rows, fields):
-        """Write these columns of rows by key."""
+        """Update these columns of the given rows, a dict by key."""
         alike, others = defaultdict(list), []
         for key, row in rows.items():
             alike[tuple(getattr(row, field) for field in fields)].append(key)

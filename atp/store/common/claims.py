@@ -36,7 +36,8 @@ class Claims(Limited, Gates):
             self._add(claimed, lambda: self._claim_unlimited(by, types, wanted))
         left = limit - len(claimed)
         if left > 0:
-            # Those that were not looked at; and who gave all of its part may have more.
+            # Types that were not looked at yet, and Types that gave their whole part: these may
+            # have more.
             done = {type for type in early if gave[type] < parts[type]}
             late = [type for type in types if type in memory.limited and type not in done]
             order = rotation.order(full.not_blocked_lately(late))
@@ -45,7 +46,7 @@ class Claims(Limited, Gates):
         return claimed
 
     def _claim_unlimited(self, by, types, limit):
-        """Claim what is not limited; finds out of which Types something is."""
+        """Claim Tasks that no limit covers, and remember which Types are limited."""
         rotation = by.memory.rotation
         with self.atomic():
             row, now = self._locked_row(by.daemon)
@@ -69,7 +70,7 @@ class Claims(Limited, Gates):
         return self._pick(rotation, lanes, known, row, now, wanted, rooms.lanes)
 
     def _locked_row(self, daemon):
-        """Return the daemon's row, locked, and the time. Raises LeaseLost."""
+        """Return the daemon's row, locked, and the database's time. Raises LeaseLost."""
         row = self._leased(daemon)
         now = self.now()
         if not row.lock and row.lease_until <= now:
@@ -81,7 +82,7 @@ class Claims(Limited, Gates):
         return set(limited.values_list("type__identifier", flat=True)) | self._guarded(known).keys()
 
     def _due_lanes(self, rotation, types, known, now, closed, *, apart=False):
-        """Return the lanes with due Tasks: the first of each Type, then the second, …"""
+        """Return the lanes with due Tasks: the first lane of each Type, then the second ones, …"""
         due = self._sound(now)
         rows = []
         for type in rotation.order(types):
@@ -103,7 +104,7 @@ class Claims(Limited, Gates):
         return [lane for step in zip_longest(*rows) for lane in step if lane is not None]
 
     def _pick(self, rotation, lanes, known, row, now, limit, caps=None):
-        """Claim an even share of each lane first, then whatever fits; no more than its cap."""
+        """Claim an even share of each lane, then fill up from any lane; no lane exceeds its cap."""
         lanes = lanes[: max(limit, 0)]
         weights, locked = self._weights(known), set()
 
@@ -127,16 +128,16 @@ class Claims(Limited, Gates):
         return rotation.dealt(by_lane) if by_lane else []
 
     def _lock(self, type_id, collection, now, wanted, locked):
-        """Lock due Tasks of a lane, in order, but for those of the keys that are."""
+        """Lock up to ``wanted`` due Tasks of a lane in claim order, except those in ``locked``."""
         due = self._sound(now).filter(type=type_id, collection=collection)
         due = due.exclude(pk__in=locked)
         due = due.select_for_update(skip_locked=True, of=("self",))
         return list(due.in_claiming_order()[:wanted])
 
     def _sound(self, now):
-        """Return the due Tasks that fit their Instances.
+        """Return the due Tasks that agree with their Instances.
 
-        A scan mends the others. They must not lie in front of these meanwhile.
+        A scan mends the others. Until then they must not block the Tasks behind them.
         """
         return self.rows(Task).due(now).filter(instance__state=State.ACCEPTED)
 
@@ -155,7 +156,7 @@ class Claims(Limited, Gates):
             return self._fail_missed([task.pk for task in locked], now, who)
 
     def _fail_missed(self, keys, now, who):
-        """Fail waiting Tasks that are too late to be started; returns how many. They are locked."""
+        """Fail locked, waiting Tasks whose ``start_before`` has passed; returns how many."""
         if not keys:
             return 0
         failed = 0
@@ -174,7 +175,7 @@ class Claims(Limited, Gates):
         return failed
 
     def _leased(self, daemon):
-        """Lock the daemon's row, so that its identity cannot end meanwhile."""
+        """Lock and return the daemon's row, so that its identity cannot end meanwhile."""
         row = self.rows(Daemon).select_for_update(no_key=True).filter(uuid=daemon).first()
         if row is None:
             raise LeaseLost("The daemon's row is gone: its Tasks were taken away.")

@@ -14,7 +14,7 @@ from ..values import Move
 from .mover import Mover
 from .unique import Ended, Unique
 
-# How often an enqueue looks again when its identifiers are being taken by others.
+# How often an enqueue tries again when others take its identifiers meanwhile.
 ATTEMPTS = 5
 
 
@@ -27,8 +27,8 @@ class Enqueueing(Unique):
                 with self.atomic():
                     return self._enqueue(registration, submissions, who, is_alone)
             except (IntegrityError, Ended):
-                # Somebody took one of the identifiers or keys, or ended what had one, after we
-                # had looked.
+                # Since we looked, another session took one of the identifiers or keys, or ended the
+                # Instance that had one.
                 if not remaining or not any(r.identifier or r.unique for r in submissions):
                     raise
         raise AssertionError("unreachable")
@@ -72,14 +72,14 @@ class Enqueueing(Unique):
         return instances
 
     def enqueue_hooks(self, registration, submissions, *, who=""):
-        """Enqueue hooks of what has just ended, and wait for no lock of others.
+        """Enqueue the hooks of Instances that have just ended, without waiting for locks.
 
-        The Types whose hooks they are keep theirs from being unregistered.
+        The hooking Types refer to the Types of their hooks, so those cannot be unregistered.
         """
         return self.enqueue(replace(registration, hooks=None), submissions, who=who)
 
     def type_id(self, registration):
-        """Return the key of the Type, which nobody unregisters until this is committed."""
+        """Return the key of the Type; nobody can unregister it until this transaction commits."""
         found = self._kept(registration)
         if not found:
             self.register([registration, *registration.hook_types], update=False)
@@ -87,7 +87,7 @@ class Enqueueing(Unique):
         return found[0].pk
 
     def keep_hooks(self, registration, submissions):
-        """Register the Types of hooks that Instances have of their own; nobody unregisters them."""
+        """Register the Types of the Instances' own hooks, and keep them registered until commit."""
         if registration.hook_types and any(each.has_hooks for each in submissions):
             for each in registration.hook_types:
                 self.type_id(each)
@@ -119,7 +119,7 @@ class Enqueueing(Unique):
         return instance
 
     def _insert(self, new, type_id, now, who, is_alone):
-        """Write the Instances; ``is_alone`` tells that it is one, and nothing else is written."""
+        """Write the Instances; ``is_alone`` says that one Instance is all that is written."""
         if not new:
             return
         self.tell()
@@ -173,7 +173,7 @@ class Enqueueing(Unique):
 
 
 def hooked(registration, submissions):
-    """Return these submissions with the mark of what has hooks, if their Type has."""
+    """Return the submissions; if their Type has hooks, each is marked as having hooks."""
     if registration.hooks is None:
         return submissions
     return [each._replace(waits=HOOKED) if each.waits is None else each for each in submissions]

@@ -1,7 +1,8 @@
 """Hooks: what is enqueued in the transaction in which an Instance ends.
 
-They are written when the end is settled (:mod:`.graphs.settling`): after it was recorded, once,
-as the end happens once by the fence. So the end and its hooks are committed together.
+Settling the end writes them (:mod:`.graphs.settling`), after the end was recorded. They are
+written once, since the fence lets an end happen once. So the end and its hooks are committed
+together.
 """
 
 import json
@@ -20,7 +21,7 @@ from ..values import Registration, Submission
 
 
 class Ended(NamedTuple):
-    """An Instance that has just ended and has hooks: of its Type, or of its own."""
+    """An Instance that has just ended and that has hooks, of its own or of its Type."""
 
     instance: int
     uuid: str
@@ -37,13 +38,13 @@ class Ended(NamedTuple):
 
 
 class Hooks:
-    """``store`` is the store that writes them."""
+    """The hooks of ended Instances; ``store`` enqueues them."""
 
     def __init__(self, store):
         self._store = store
 
     def of(self, keys):
-        """Return those of these Instances, which have ended, that have hooks."""
+        """Return an :class:`Ended` for each of these ended Instances that has hooks."""
         has_some = Q(type__hooks__isnull=False) | Q(own__has_key=own.HOOKS)
         found = self._store.rows(Instance).filter(has_some, pk__in=keys).order_by("pk")
         rows = found.values_list(
@@ -52,10 +53,10 @@ class Hooks:
         return [Ended(key, str(uuid), *rest) for key, uuid, *rest in rows]
 
     def write(self, ended, who):
-        """Enqueue the hooks of these Instances, and say so in the logs of those."""
+        """Enqueue the hooks of these Instances, and log that for each Instance."""
         wanted = defaultdict(list)
         for each in ended:
-            # A hook has none.
+            # A hook has no hooks of its own.
             for hook in () if own.HOOK_OF in (each.own or {}) else each.hooks:
                 wanted[hook.type].append((each, hook))
         if not wanted:

@@ -1,4 +1,4 @@
-"""The shapes of inputs in the portable store: each is read in Python."""
+"""The shapes of inputs in the portable store: Python reads the inputs one by one."""
 
 import json
 from collections import defaultdict
@@ -14,7 +14,7 @@ _COLUMNS = ("pk", "type_id", "instance__inputs__format", "instance__inputs__data
 
 
 class Inputs(InputsContract):
-    """``store`` is the store of the queue."""
+    """The inputs of live Instances; ``store`` is the store of the queue."""
 
     def __init__(self, store):
         self._store = store
@@ -31,7 +31,7 @@ class Inputs(InputsContract):
 
 
 def _shape(format, data):
-    """Return the number of arguments by position, the names, and whether results may be in it."""
+    """Return the number of positional arguments, the names, and whether results may be in them."""
     if format != codec.JSON:
         return 0, None, False
     try:

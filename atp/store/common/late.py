@@ -1,4 +1,4 @@
-"""Late writes: what the fence refuses is kept (G4)."""
+"""Late writes: events and notes that the fence refuses are kept in the log (G4)."""
 
 import logging
 from collections import Counter
@@ -13,15 +13,15 @@ from ...words import attempt_messages
 from ..values import Move, Refused
 from .base import ORMBase
 
-# The events with which an attempt ends; the first are the handler's own outcome.
+# The outcomes of a handler, and all events that end an attempt.
 _OUTCOMES = events(lambda row: row.is_outcome)
 _ENDS = events(lambda row: row.ends)
-# The ends that a daemon makes: nothing more happened.
+# Ends that a daemon causes: they carry no outcome of the handler.
 _ENDED_BY_DAEMON = frozenset({Event.RELEASE, Event.EXPIRE})
-# They tell nothing new of an attempt that has concluded, where that was not known.
+# After an attempt has concluded, these add nothing: whoever sent them did not know of the end.
 _DOUBTFUL = frozenset({*_ENDED_BY_DAEMON, Event.DEFER})
 _REFUSALS = (Kind.LATE, Kind.REFUSED)
-# What a time may lose on its way through the database.
+# Storing a time in the database may round it by this much.
 _ROUNDING = timedelta(milliseconds=1)
 
 
@@ -40,10 +40,10 @@ class Late(ORMBase):
                 late.known.append(logs.known(entry))
                 continue
             late.append(entry)
-            # One that still is held, if only by another identity of its daemon, is not late.
+            # An attempt that is still held, even by another identity of its daemon, is not late.
             if entry.instance in types and held.get(entry.instance) != entry.attempt:
                 record = logs.refusal(entry, now)
-                # Recorded again because an acknowledgement got lost, it is the same refusal.
+                # If an acknowledgement got lost, the same refusal comes twice.
                 if record is not None and not logs.has_refusal(record):
                     records[_identity(record)] = record
         self._keep(records.values(), types, logs)
@@ -51,7 +51,7 @@ class Late(ORMBase):
 
     def _keep(self, records, types, logs):
         self.rows(LogRecord).bulk_create(records)
-        # An attempt counts once, and that its own daemon took it away does not.
+        # An attempt counts once; it does not count if its own daemon took it away.
         late = {(r.instance_id, r.attempt) for r in records if r.kind == Kind.LATE}
         counted = Counter(types[key] for key, attempt in late - logs.late)
         for type_id, count in counted.items():
@@ -59,15 +59,15 @@ class Late(ORMBase):
 
 
 class _Logs:
-    """The logs of the attempts to which something was refused."""
+    """The logs of the attempts that had an entry refused."""
 
     def __init__(self, logs):
         self._ends, self._written, self._refusals = {}, {}, set()
         self._keys = {}
-        # Attempts that have been counted as late.
+        # The attempts that have been counted as late before.
         self.late = set()
         names = ("pk", "instance_id", "attempt", "kind", "who", "time", "detail")
-        # The messages of handlers, which may be many, are not read.
+        # Leave out the handlers' messages, which may be many.
         for row in logs.filter(kind__in=[*Event, *_REFUSALS]).values_list(*names, named=True):
             key = row.instance_id, row.attempt
             if row.kind in _REFUSALS:
@@ -81,14 +81,14 @@ class _Logs:
                 self._ends[key] = row
 
     def has(self, entry):
-        """Whether this very move is written."""
+        """Return whether exactly this move is in the log."""
         if not isinstance(entry, Move) or entry.time is None:
             return False
         written = self._written.get((entry.instance, entry.attempt, str(entry.event), entry.who))
         return written is not None and abs(written - entry.time) < _ROUNDING
 
     def known(self, entry):
-        """Return the pair of a move that is written, and the key of its record."""
+        """Return a pair for a move in the log: (Instance, attempt, event), and its record's key."""
         key = entry.instance, entry.attempt, str(entry.event)
         return key, self._keys[key]
 
@@ -96,7 +96,7 @@ class _Logs:
         return _identity(record) in self._refusals
 
     def refusal(self, entry, now):
-        """Return the LogRecord of a refused entry; None if it tells nothing new."""
+        """Return the LogRecord of a refused entry; None if it adds nothing."""
         event = entry.event if isinstance(entry, Move) else None
         is_doubtful = event is None or event in _DOUBTFUL or entry.reason == Reason.CANCELLED
         end = self._ends.get((entry.instance, entry.attempt))
@@ -131,5 +131,5 @@ class _Logs:
 
 
 def _identity(record):
-    """Return the key that two records of the same refusal have in common."""
+    """Return a key that two records of the same refusal share."""
     return record.instance_id, record.attempt, record.kind, record.detail

@@ -1,8 +1,8 @@
-"""Mending what does not fit together: Instances and Tasks that disagree.
+"""Mending: Instances and Tasks that disagree are made consistent.
 
-No verb of the queue leaves such a thing behind; a hand in the database, a restored
-backup or a fault may. Everything here locks, looks again, and then writes what is
-right by the transition table, with a line in the log that says so.
+No verb of the queue causes such a disagreement, but a manual change in the database, a restored
+backup or a fault may. All functions here lock the rows, look again, and then repair them
+according to the transition table, with a line in the log.
 """
 
 import logging
@@ -19,10 +19,10 @@ from .unique import Keys
 
 
 class Mending(ORMBase):
-    """Both return what was done, in words, by the key of the Instance.
+    """The repairs. They return words for what was done, by the key of the Instance.
 
-    What fits, and what somebody else has locked, is left alone; so are the
-    Instances in ``spare`` that a daemon may still run.
+    They leave alone all that agrees, all that another session has locked, and the Instances in
+    ``spare``, which a daemon may still run.
     """
 
     def mend_tasks(self, keys, now, who, *, spare=frozenset()):
@@ -45,11 +45,11 @@ class Mending(ORMBase):
         return {key: words for key, words in done.items() if words}
 
     def mend_instances(self, keys, now, who, *, spare=frozenset()):
-        """Give those of the Instances that are live and have no Task one."""
+        """Give each live Instance without a Task a new Task."""
         if not keys:
             return {}
         with self.atomic():
-            # Whoever gives or takes a Task without holding one locks the Instance first.
+            # Code that creates or deletes a Task without being its holder locks the Instance first.
             locked = self.rows(Instance).select_for_update(skip_locked=True)
             instances = list(locked.filter(pk__in=keys, finished__isnull=True).order_by("pk"))
             held = self.rows(Task).filter(pk__in=[instance.pk for instance in instances])
@@ -60,7 +60,7 @@ class Mending(ORMBase):
 
 
 class _Remedy:
-    """The repair of one Instance and its Task, which are locked."""
+    """The repair of one locked Instance and its locked Task."""
 
     def __init__(self, store, now, who):
         self._store = store
@@ -69,7 +69,7 @@ class _Remedy:
         self._who = who
 
     def of_task(self, task, instance, spare):
-        """Mend a Task; returns what was done, nothing if there was nothing to do."""
+        """Mend a Task; returns words for what was done, or "" if it was all right."""
         if instance is None:
             return self._remove_orphan(task)
         if instance.is_terminal:
@@ -89,7 +89,7 @@ class _Remedy:
         return self._say(instance, what, log_messages.attempt_aligned())
 
     def of_instance(self, instance):
-        """Give a live Instance a Task; returns what was done."""
+        """Give a live Instance a Task; returns words for what was done."""
         waits = self._store.graphs.upstreams([instance.pk]).waits(instance.pk)
         if waits is None and instance.is_hooked:
             waits = HOOKED
@@ -131,7 +131,7 @@ class _Remedy:
         )
 
     def _level(self, task, instance):
-        """Give both the higher of their attempts, since an attempt only ever goes up."""
+        """Set both attempts to the higher of the two: an attempt's number never goes down."""
         instance.attempt = max(task.attempt, instance.attempt)
         for rows in (self._tasks, self._instances):
             rows.filter(pk=task.pk).update(attempt=instance.attempt)

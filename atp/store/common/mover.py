@@ -1,4 +1,4 @@
-"""The transition table applied to a batch of moves: the guard and the fence."""
+"""The mover: it applies moves to a batch by the transition table, with guard and fence."""
 
 import logging
 
@@ -14,10 +14,10 @@ from .batch import Batch
 
 
 class Mover:
-    """Loads the rows that the moves touch, applies the transition table, writes once.
+    """Loads the rows that moves touch, applies the transition table, and writes once.
 
-    To be used inside one transaction. ``now`` is the database's time. ``counts`` says that
-    the moves are counted here, in Statistic; else their holder counts them, but no others.
+    Use it inside one transaction. ``now`` is the database's time. With ``counts`` it counts all
+    moves in Statistic; else it leaves out those of a holder, who counts them itself.
     """
 
     def __init__(self, store, now, *, counts=True):
@@ -29,25 +29,25 @@ class Mover:
         self.instances, self.tasks = self._batch.instances, self._batch.tasks
 
     def load(self, keys, *, waits=True, revives=False):
-        """Lock and read the Instances of these keys, and their Tasks; see :meth:`Batch.load`."""
+        """Lock and read the Instances of these keys and their Tasks: see :meth:`Batch.load`."""
         self._batch.load(keys, waits=waits, revives=revives)
         return self
 
     def write(self, *, settles=True):
-        """Write all that was applied; see :meth:`Batch.write`."""
+        """Write all applied changes: see :meth:`Batch.write`."""
         self._batch.write(settles=settles)
 
     def in_order(self, moves):
-        """Return the moves in the order in which they are applied: that of their graph."""
+        """Return the moves in the order in which to apply them: that of their graph."""
         upstreams = self._batch.upstreams
         return moves if upstreams is None else upstreams.in_order(moves)
 
     def apply(self, move, *, actor, holder=None):
         """Apply one move in memory; returns False if it is refused.
 
-        ``holder`` is the key of the daemon's row where the actor is a HOLDER,
-        or where a SWEEPER acts on what that daemon holds. A SWEEPER without one
-        acts on what nobody holds, although its Instance says so.
+        ``holder`` is the key of a daemon's row: that of the daemon itself if the actor is a HOLDER,
+        or that of the daemon whose Tasks a SWEEPER takes away. A SWEEPER without ``holder`` acts on
+        a Task that nobody holds although its Instance is in the state of a claimed one.
         """
         if move.started is not None:
             return self._apply_start(move, actor, holder)
@@ -68,7 +68,7 @@ class Mover:
         if not self._may(move, transition, actor, holder, task):
             return False
         if batch.is_settled(instance) and not move.kept:
-            # Others of its graph, or its hooks, may want its result.
+            # Other nodes of its graph, or its hooks, may need its result.
             move = move._replace(kept=True)
         time = move.time or self._now
         self._count(instance, transition)
@@ -89,7 +89,7 @@ class Mover:
         return True
 
     def _apply_start(self, move, actor, holder):
-        """Apply the start of an attempt and then what is recorded together with it."""
+        """Apply the start of an attempt, and then the move that was recorded with it."""
         if states.transition(move.event, State.RUNNING) is None:
             return False
         start = Move(
@@ -104,9 +104,13 @@ class Mover:
         )
 
     def _may(self, move, transition, actor, holder, task):
-        """The fence: who holds the Task under this attempt, and nobody else."""
+        """The fence: return whether this actor may apply this move to the Task.
+
+        A HOLDER has to hold the Task under the move's attempt.
+        """
         if actor is Actor.ANYONE and task is None:
-            # Where a Task should be and was not found, a redrive has just made it.
+            # Without a Task only a redrive is allowed. If the Instance is live, another session
+            # has just redriven it.
             upstreams = self._batch.upstreams
             allowed = upstreams is None or upstreams.allow(move.instance)
             keys = self._batch.keys
@@ -151,8 +155,8 @@ class Mover:
         elif effect is Row.FREED:
             if move.delay is not None:
                 task.due_at = self._now + move.delay
-            # The move back honours a request to release. A request to
-            # pause was about this attempt.
+            # The move back fulfils a request to release. A request to pause was about this attempt
+            # only.
             if task.request != CANCEL:
                 task.request = ""
             if instance.started is not None and not is_misfit(move):
@@ -179,7 +183,7 @@ class Mover:
         self._fail(fail)
 
     def _cancel(self, instance, move):
-        """Fail an Instance whose holder was asked to cancel it."""
+        """Fail an Instance whose holder had been asked to cancel it."""
         asked = cancel_requests(self._store, [instance.pk]).get(instance.pk)
         fail = Move(
             event=Event.FAIL,
@@ -192,12 +196,12 @@ class Mover:
         self._fail(fail)
 
     def _fail(self, move):
-        """Fail what has just been freed."""
+        """Fail an Instance whose Task has just been freed."""
         if not self.apply(move, actor=Actor.ANYONE):
             raise AssertionError(f"a freed Instance could not be failed: {move.instance}")
 
 
 def cancel_requests(store, keys):
-    """Return the last LogRecord that asks for a cancel, by Instance."""
+    """Return the last LogRecord of each Instance that asks for a cancel, by Instance."""
     asked = store.rows(LogRecord).filter(instance__in=keys, kind=Kind.ASK, detail=CANCEL)
     return {record.instance_id: record for record in asked.in_order()} if keys else {}

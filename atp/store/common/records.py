@@ -1,4 +1,4 @@
-"""Recording what happened, in the portable store."""
+"""Recording moves and notes of attempts, in the portable store."""
 
 import logging
 from dataclasses import replace
@@ -25,7 +25,7 @@ class Records(Late):
                 with self.atomic():
                     return self._record(moves, daemon)
             except IntegrityError:
-                # Somebody took the unique key of one that is redriven after we had looked.
+                # Since we looked, another session took the unique key of a redriven Instance.
                 if not remaining or all(move.event != Event.REDRIVE for move in moves):
                     raise
         raise AssertionError("unreachable")
@@ -43,13 +43,13 @@ class Records(Late):
         return refused if daemon is None else self.keep_late(refused)
 
     def _key(self, daemon):
-        """The key of the daemon's row; 0, which holds nothing, if it is gone."""
+        """Return the key of the daemon's row; 0, which holds nothing, if the row is gone."""
         return self.rows(Daemon).filter(uuid=daemon).values_list("pk", flat=True).first() or 0
 
     def conclude(self, move, *, note=None):
-        # In plain ORM, whatever the store: the connection is the application's.
+        # Always by the plain ORM, since the connection is the application's.
         with self.atomic():
-            # Its node first, as whoever ends nodes does; most have none.
+            # Lock its node first, as all code that ends nodes does. Most Instances are no nodes.
             self.graphs.lock([move.instance])
             held = self.rows(Task).select_for_update(of=("self",)).claimed()
             task = held.filter(pk=move.instance, attempt=move.attempt).first()
@@ -70,7 +70,7 @@ class Records(Late):
             held = dict(
                 locked.filter(pk__in=[n.instance for n in notes]).values_list("pk", "attempt")
             )
-            # Each with what is unsaid of it, where it may have been written before.
+            # Of a note that may have been written before, take the part that is missing.
             pairs = [(note, self._unsaid(note) if note.again else note) for note in notes]
             accepted = [unsaid for note, unsaid in pairs if held.get(note.instance) == note.attempt]
             states = dict(
@@ -88,7 +88,7 @@ class Records(Late):
             return late
 
     def _unsaid(self, note):
-        """Return the note without the messages and files that are there already."""
+        """Return the note without the messages and files that have been stored already."""
         said = set(self._own_messages(note).values_list("time", "message"))
         response = self.rows(Response).filter(instance=note.instance).first()
         stored = {file["path"] for file in response.files} if response is not None else ()
@@ -133,14 +133,14 @@ class Records(Late):
         )
 
     def _leave_out(self, notes):
-        """Keep the first and the last messages of attempts that write more than is kept."""
+        """Delete the middle messages of attempts that wrote more than ``kept()`` allows."""
         first, last = kept()
         for note in notes:
             if not note.left_out:
                 continue
             own = self._own_messages(note)
             keys = own.values_list("pk", flat=True)
-            # The first that goes becomes the record that says so.
+            # The first message to go becomes the record that says how many are missing.
             oldest_gone = keys.order_by("pk")[first : first + 1]
             oldest_kept = keys.order_by("-pk")[last - 1 : last]
             ends = [*oldest_gone, *oldest_kept]
@@ -154,7 +154,7 @@ class Records(Late):
                 )
 
     def _own_messages(self, note):
-        """The messages of the attempt, and the record that says that some were left out."""
+        """Return the records of an attempt's messages, and the one that says some were left out."""
         return self.rows(LogRecord).filter(
             instance=note.instance,
             attempt=note.attempt,

@@ -1,4 +1,4 @@
-"""Rehearsals in the portable store: claiming one Task, and letting time pass."""
+"""Rehearsals in the portable store: claim one Task, let time pass, plan a schedule's slots."""
 
 from ...exceptions import UnknownSchedule
 from ...models import Gate, Instance, Limit, Schedule, Step, Task
@@ -7,7 +7,7 @@ from ..values.schedules import timing_of
 from .claims import Claims
 from .schedules.slots import move_on
 
-# So many rows are read and written at once.
+# The number of rows that one statement writes.
 PORTION = 500
 
 

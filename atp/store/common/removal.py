@@ -30,16 +30,16 @@ from .base import ORMBase
 
 logger = logging.getLogger("atp.store")
 
-# What belongs to an Instance and goes with it.
+# The rows that belong to an Instance and are removed with it.
 _CHILDREN = (Inputs, Response, Step, LogRecord)
 _OWN = {*_CHILDREN, Task, Node}
 
 
 class Over(NamedTuple):
-    """Instances that are not kept any longer: those of a Type that ended before a point in time.
+    """Instances of one Type that are kept no longer: they ended before a certain time.
 
-    ``type`` is its key. ``reasons`` is "" for all, "none" for those that FINISHED and "some"
-    for those that FAILED.
+    ``type`` is the key of the Type. ``reasons`` "" selects all of them, "none" those that FINISHED,
+    "some" those that FAILED.
     """
 
     type: int
@@ -64,10 +64,10 @@ class Removal(ORMBase):
         return removed
 
     def _with_ended(self, types, marks):
-        """Return the Types that may have something to remove.
+        """Return pairs: a Type that may have Instances to remove, and when its first one ended.
 
-        With each comes the end of the Instance of it that ended first, or None where
-        ``marks`` say how far a purge has come: what it has removed would be walked over again.
+        The time is None if ``marks`` say how far a purge has come: to find the first end, the
+        database would walk over everything that the purge has removed.
         """
         marked = {type for type, _ in marks}
         ended = self.rows(Instance).filter(type=OuterRef("pk"), finished__isnull=False)
@@ -77,7 +77,7 @@ class Removal(ORMBase):
         return found + [(row, None) for row in (types.filter(pk__in=marked) if marked else ())]
 
     def _remove_over(self, over, limit, who, marks):
-        """Remove what is over, the oldest first, and return how many."""
+        """Remove Instances that are kept no longer, oldest first; returns how many."""
         return self._remove(self._selected(over), limit, who)
 
     def _selected(self, over):
@@ -86,11 +86,11 @@ class Removal(ORMBase):
         return found.filter(~self._in_graph(), of_reasons[over.reasons]).order_by("finished")
 
     def _in_graph(self):
-        """Whether an Instance is a node: then it goes with the whole graph."""
+        """Return a condition: the Instance is a node. The whole graph is removed at once."""
         return Exists(self.rows(Node).filter(pk=OuterRef("pk")).order_by())
 
     def remove_nodes(self, selected, limit):
-        """Remove Instances of a graph that goes as a whole, up to so many; returns how many."""
+        """Remove up to ``limit`` Instances of a graph that is being removed; returns how many."""
         return self._remove(selected, limit, "", of_graph=True)
 
     def _remove(self, selected, limit, who, *, of_graph=False):
@@ -105,9 +105,9 @@ class Removal(ORMBase):
         return count
 
     def _remove_chunk(self, selected, limit, who, of_graph):
-        """Returns how many it found, and the keys of those that it could not remove."""
+        """Remove up to ``limit`` Instances; returns how many it tried, and those that it kept."""
         with self.atomic():
-            # A redrive locks the Instance too: one of the two comes first.
+            # A redrive locks the Instance too, so one of the two comes first.
             locked = selected.terminal().select_for_update(skip_locked=True)
             keys = [instance.pk for instance in locked.only("pk")[:limit]]
             kept = self._in_use(keys)
@@ -128,9 +128,9 @@ class Removal(ORMBase):
         self.rows(Node).filter(pk__in=keys).delete()
 
     def _in_use(self, keys):
-        """Return the keys of the Instances of which somebody has locked something.
+        """Return the keys of Instances with a child row that another session has locked.
 
-        What is free is locked, so that to remove it waits for nobody.
+        Locks the child rows that are free, so that removing them waits for nobody.
         """
         if not keys or not self.connection.features.has_select_for_update_skip_locked:
             return set()
@@ -142,10 +142,10 @@ class Removal(ORMBase):
         return found
 
     def remove_unkept(self, keys):
-        """Remove what has just FINISHED and is not kept, but for what has stored files.
+        """Remove Instances that have just FINISHED and are not kept, except those with files.
 
-        These go first, and not before it is committed that it FINISHED: the next purge
-        removes both. What somebody has locked is left to that too.
+        Files are removed before their rows, and only after the end is committed: the next purge
+        removes both. It also removes Instances of which another session has locked something.
         """
         stored = self.rows(Response).filter(Q(file__gt="") | ~Q(files=[]), pk__in=keys)
         left = set(stored.values_list("pk", flat=True))
@@ -153,7 +153,7 @@ class Removal(ORMBase):
         self.rows(Instance).filter(pk__in=[key for key in keys if key not in left]).delete()
 
     def _log_removal(self, removed, who):
-        """Say of each Type what is removed: the Instances' own logs go with them."""
+        """Log for each Type which Instances are removed: their own logs are removed with them."""
         uuids = {}
         for identifier, uuid in removed.values_list("type__identifier", "uuid").order_by("pk"):
             uuids.setdefault(identifier, []).append(str(uuid))
@@ -186,7 +186,7 @@ class Removal(ORMBase):
 
 
 def _overs(row, now):
-    """Yield each :class:`Over` of a Type that does not keep everything for ever."""
+    """Yield each :class:`Over` of a Type with a retention."""
     if row.retention:
         yield Over(row.pk, now - row.retention)
         return
@@ -197,18 +197,19 @@ def _overs(row, now):
 
 
 def failures_kept() -> timedelta | None:
-    """Return how long a Type that keeps no FINISHED Instance keeps a FAILED one; None is for ever.
+    """Return how long a FAILED Instance is kept where FINISHED ones are not; None is for ever.
 
-    An operator must be able to see a failure, even where the setting keeps nothing.
+    It is the setting RETENTION, or the default where that is 0: an operator must be able to see a
+    failure.
     """
     kept = seconds(settings.RETENTION)
     return seconds(Defaults.RETENTION) if kept == timedelta(0) else kept
 
 
 def is_followed() -> bool:
-    """Whether an application's own rows, or its signals, go with an Instance.
+    """Return whether rows or signal handlers of an application depend on Instances.
 
-    Then Django has to remove it, which knows of them.
+    Then Django must do the removal, since it knows of them.
     """
     models = {Instance, *_CHILDREN}
     return any(
@@ -221,7 +222,7 @@ def is_followed() -> bool:
 
 
 def _remove_folder(storage, folder):
-    """Remove the folder of an Instance when it is empty; object stores have none."""
+    """Remove the folder of an Instance if it is empty. Only file systems have folders."""
     if not isinstance(storage, FileSystemStorage):
         return
     try:

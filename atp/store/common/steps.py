@@ -1,4 +1,4 @@
-"""The checkpoints of handlers, on any database: the connection is the application's."""
+"""The checkpoints of handlers, on any database, by the application's connection."""
 
 import logging
 
@@ -75,9 +75,9 @@ class Steps(Contract):
 
 
 def holds(store, instance, attempt):
-    """Lock the Task, which this attempt has; False if somebody else has locked it.
+    """Lock the Task that this attempt holds; False if another session has locked it.
 
-    Who waited for the lock with its transaction open would keep what that has locked. Raises
+    It does not wait: the caller's open transaction would keep its own locks all the while. Raises
     TaskGone.
     """
     held = store.rows(Task).claimed().filter(pk=instance, attempt=attempt)

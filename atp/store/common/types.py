@@ -27,7 +27,7 @@ class Types(ORMBase):
             missing = [r for name, r in wanted.items() if name not in known]
             locked = set()
             with self.unless_locked() as is_locked:
-                # Another process may register the same Types right now.
+                # Another process may register the same Types at this moment.
                 self.rows(Type).bulk_create(
                     [Type(**r.columns(), registered=now) for r in missing],
                     ignore_conflicts=True,
@@ -69,7 +69,7 @@ class Types(ORMBase):
         return locked
 
     def _add_downstreams(self, registrations, now):
-        """Make the rows of the downstreams that are named for the first time."""
+        """Create the rows of downstreams that no Type has named before."""
         names = {r.downstream for r in registrations if r.downstream}
         known = set(self.rows(Downstream).filter(name__in=names).values_list("name", flat=True))
         self.rows(Downstream).bulk_create(
@@ -78,7 +78,7 @@ class Types(ORMBase):
         )
 
     def _keep_hooks(self, registrations):
-        """Keep the Types of their hooks registered until this is committed."""
+        """Keep the Types of these Types' hooks registered until this transaction commits."""
         for name in sorted({hook["type"] for r in registrations for hook in r.hooks or ()}):
             list(self.vendor.kept_type(self.rows(Type), name))
 
@@ -113,7 +113,7 @@ class Types(ORMBase):
             self._log(Kind.UNREGISTERED, log_messages.unregistered(), row, self.now(), who)
 
     def _refuse_hook(self, identifier):
-        """Raise TypeInUse if a Type, or an Instance that lives, has this Type as a hook."""
+        """Raise TypeInUse if a Type, or a live Instance, has this Type as a hook."""
         types = self.rows(Type).filter(hooks__isnull=False).exclude(identifier=identifier)
         for name, hooks in types.values_list("identifier", "hooks"):
             if any(hook["type"] == identifier for hook in hooks):

@@ -1,7 +1,8 @@
 """Keys that only one live Instance of a Type may have: ``using(unique="customer-7")``.
 
-The key stands in the Task's row, under a unique index. So it is free as soon as the Instance
-ends, whatever ends it; and of two who enqueue at once the second waits for the first.
+The key is a column of the Task, under a unique index. So it is free as soon as the Instance
+ends, however it ends. If two sessions enqueue the same key at once, the second waits for the
+first.
 """
 
 import logging
@@ -19,12 +20,12 @@ from .base import ORMBase
 
 
 class Ended(Exception):
-    """What had the key has ended meanwhile."""
+    """The Instance that had the key has ended meanwhile."""
 
 
 class Unique(ORMBase):
     def live(self, type_id, submissions):
-        """Return what is live under the keys of the submissions, by key."""
+        """Return the live Instances that have unique keys of these submissions, by key."""
         keys = {each.unique for each in submissions if each.unique is not None}
         if not keys:
             return {}
@@ -32,9 +33,9 @@ class Unique(ORMBase):
         return {task.unique_key: task.instance for task in tasks.select_related("instance__type")}
 
     def meet(self, submission, taken, type, now, who):
-        """Do what a submission wants with the live Instance that has its key.
+        """Apply a submission to the live Instance that has its unique key.
 
-        Raises UniqueTaken, and Ended if it is live no more.
+        Raises UniqueTaken, or Ended if that Instance is not live any more.
         """
         if submission.existing == "return":
             return
@@ -64,9 +65,9 @@ class Unique(ORMBase):
             self._replace(task, submission.inputs, now, who)
 
     def _replace(self, task, inputs, now, who):
-        """Give a Task that waits other inputs. It is locked."""
-        # A claim that began before this is committed would read the inputs as they were. It
-        # leaves alone a Task whose row has been written since.
+        """Give a waiting Task, already locked, other inputs."""
+        # A claim that began before this commits would read the old inputs. This update makes such a
+        # claim leave the Task alone: a claim skips rows that were written since it began.
         self.rows(Task).filter(pk=task.pk).update(due_at=F("due_at"))
         self.rows(Inputs).filter(pk=task.pk).update(format=inputs.format, data=inputs.data)
         self.rows(LogRecord).create(
@@ -82,7 +83,7 @@ class Unique(ORMBase):
 
 
 class Keys:
-    """The keys of Instances that are to be live again, as far as they are free."""
+    """The unique keys of Instances that are to be live again, and which of them are free."""
 
     def __init__(self, rows, instances):
         wanted = {_lane(each) for each in instances if key_of(each) is not None}
@@ -95,7 +96,7 @@ class Keys:
         return key_of(instance) is None or _lane(instance) not in self._taken
 
     def take(self, instance):
-        """Return the key of an Instance; from here on it is taken."""
+        """Mark the key of an Instance as taken, and return it."""
         self._taken.add(_lane(instance))
         return key_of(instance)
 

@@ -1,4 +1,4 @@
-"""The answers of a database that has none of its own: see :mod:`..vendors`."""
+"""The answers for a database without a module of its own: see :mod:`..vendors`."""
 
 from contextlib import nullcontext
 from datetime import UTC, datetime

@@ -1,10 +1,9 @@
 """The store contract: every write to the queue, as verbs on batches.
 
-A store is the only code that writes Task, Instance.state or LogRecord. All
-stores pass the same contract tests. Each verb is one transaction; inside a
-caller's transaction it is part of that.
+Only a store writes Task, Instance.state and LogRecord. All stores pass the same contract tests.
+Each verb is one transaction; inside a caller's transaction it is a part of that.
 
-Its parameters and answers are in :mod:`..values`.
+The arguments and results of the verbs are in :mod:`..values`.
 """
 
 from abc import abstractmethod
@@ -42,7 +41,7 @@ class Store(
     Wakeups,
     Rehearsals,
 ):
-    """The verbs. ``alias`` is the database that holds the queue."""
+    """The verbs of a store; ``alias`` names the database that holds the queue."""
 
     def __init__(self, alias: str) -> None:
         self.alias = alias
@@ -50,10 +49,10 @@ class Store(
     @property
     @abstractmethod
     def lock_folder(self) -> Path | None:
-        """The Path of the folder of daemons' file locks; None where their leases are times.
+        """The folder of the daemons' file locks; None if a lease is a time in the database.
 
-        On SQLite a lease is a file lock: its daemons share a host, and any open transaction
-        keeps all writers waiting, so that a row could not be renewed in time.
+        On SQLite a lease is a file lock. All daemons share a host there, and any open transaction
+        keeps all writers waiting, so that a lease in a row could not be renewed in time.
         """
 
     @property
@@ -79,7 +78,7 @@ class Store(
     @property
     @abstractmethod
     def inputs(self) -> Inputs:
-        """Looks at the inputs of live Instances."""
+        """The verbs that look at the inputs of live Instances."""
 
     @property
     @abstractmethod
@@ -88,12 +87,12 @@ class Store(
 
     @abstractmethod
     def now(self) -> datetime:
-        """The database's clock, which leases and due times are compared with."""
+        """Return the time by the database's clock, which decides about leases and due times."""
 
     @abstractmethod
     def open_transactions(self, longer: float) -> tuple[datetime, list[OpenTransaction]]:
-        """Return the database's time, and others' transactions open for ``longer``, in seconds.
+        """Return the database's time, and other sessions' transactions open for ``longer`` seconds.
 
-        The oldest come first, a few at most. It is one statement. Where the database does not
-        tell, or this user may not see them, there are none.
+        It is one statement. The list has a few transactions at most, the oldest first. It is empty
+        if the database does not tell, or if this user may not see them.
         """

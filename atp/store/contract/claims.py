@@ -1,4 +1,4 @@
-"""Claiming, and Tasks that were not claimed in time."""
+"""Claiming, and failing Tasks that were not started in time."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
@@ -20,32 +20,32 @@ class Claims(ABC):
         careful: bool = False,
         memory: ClaimMemory | None = None,
     ) -> list[Claimed]:
-        """Claim up to ``limit`` due Tasks of the Types named, in order within each lane.
+        """Claim up to ``limit`` due Tasks of these Types, in claim order within each lane.
 
-        With ``careful`` it steps over Instances that somebody else has locked.
+        With ``careful`` the claim skips Instances that another session has locked.
 
-        The claim is shared between Types by their weights, and between the lanes of each
-        evenly. So are all claims together, over time, that share a ``memory``: a
-        :class:`~..memory.ClaimMemory` that the daemon passes to each of its claims.
+        The claim is shared between Types by their weights, and evenly between the lanes of each
+        Type. Claims with the same ``memory`` are shared over time in the same way. It is a
+        :class:`~..memory.ClaimMemory`, which the daemon passes to each of its claims.
 
-        Tasks behind a gate are left out. Of limited Tasks it takes no more than may be
-        started. Tasks that are claimed ahead count towards a limit: where other daemons
-        might lack room for that, it takes no more than ``free`` workers can start now. A
-        limit that somebody else keeps locked is left out.
+        Tasks behind a gate are left out. Of limited Tasks it takes no more than may be started.
+        Tasks that are claimed ahead count towards a limit: if other daemons might lack room because
+        of that, the claim takes no more than ``free`` workers can start now. A limit that another
+        session keeps locked is left out.
 
-        Returns a list of :class:`Claimed`. Raises LeaseLost. RFC 14's dequeue.
+        Returns a list of :class:`Claimed`. Raises LeaseLost. RFC 14 calls this dequeue.
         """
 
     @abstractmethod
     def give_back(
         self, lanes: Iterable[tuple[str, str]], *, memory: ClaimMemory | None = None
     ) -> None:
-        """Give back tokens of rates, one for each Task that was claimed and handed back unstarted.
+        """Give back tokens of rates, one for each claimed Task that was handed back unstarted.
 
-        ``lanes`` are pairs of Type and collection. A limit that somebody else keeps locked
-        stays as it is. ``memory`` is as for :meth:`claim`.
+        ``lanes`` are pairs of Type and collection, one for each Task. A limit that another session
+        keeps locked stays as it is. ``memory`` is as for :meth:`claim`.
         """
 
     @abstractmethod
     def miss(self, *, who: str = "", limit: int = 500) -> int:
-        """Fail what waits and was not started before its ``start_before``; returns how many."""
+        """Fail waiting Tasks whose ``start_before`` has passed; returns how many."""

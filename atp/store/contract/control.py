@@ -1,4 +1,4 @@
-"""Control by operators: gates, limits, changes, and requests to holders."""
+"""Control by operators: gates, limits, changes to Tasks, and requests to holders."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
@@ -24,9 +24,10 @@ class Control(ABC):
     ) -> Gate:
         """Set the gate of a :class:`Scope` to "hold" or "drop"; returns its row.
 
-        ``until`` is when it opens by itself, by the database's clock. ``was`` of the row is
-        the one that was shut before. ``expected`` is how the gate has to be: "open", "hold"
-        or "drop", or since when it has been as it is. Raises GateChanged.
+        The gate opens by itself at ``until``, by the database's clock. The attribute ``was`` of the
+        row is the gate as it was shut before, or None. ``expected`` is the state that the caller
+        expects ("open", "hold" or "drop"), or the time since when the gate has been as it is.
+        Raises GateChanged if it is another.
         """
 
     @abstractmethod
@@ -38,65 +39,65 @@ class Control(ABC):
         reason: str = "",
         expected: datetime | str | None = None,
     ) -> Gate | None:
-        """Open the gate of a :class:`Scope`; returns it as it was, None if it was open.
+        """Open the gate of a :class:`Scope`; returns the gate as it was, None if it was open.
 
         ``expected`` is as for :meth:`shut`. Raises GateChanged.
         """
 
     @abstractmethod
     def drop(self, *, who: str = "", limit: int = 500) -> int:
-        """Fail what waits where a gate drops it; returns how many."""
+        """Fail the Tasks that wait behind a dropping gate; returns how many."""
 
     @abstractmethod
     def limit(self, scope: Scope, *, who: str = "", **changes: Any) -> Limit:
-        """Set what is named of a Limit's columns for a :class:`Scope`, for an operator.
-
-        Returns its row.
-        """
+        """Set columns of the Limit of a :class:`Scope` for an operator; returns its row."""
 
     @abstractmethod
     def unlimit(self, scope: Scope, declared: Mapping[str, Any] | None, *, who: str = "") -> bool:
-        """Leave the limits of a :class:`Scope` to the code; returns whether an operator's were set.
+        """Remove an operator's limits of a :class:`Scope`; returns whether there were any.
 
-        ``declared`` is what the code says of them, as columns: that is written. None is
-        what nobody here knows: what is in force stays, until it is declared next.
+        ``declared`` are the limits that the code declares, as columns: they are written instead.
+        None means that the caller does not know them: then the limits stay in force until code
+        declares the next ones.
         """
 
     @abstractmethod
     def declare(self, limits: Mapping[str, Mapping[str, Any]], *, who: str = "") -> set[str]:
-        """Write the limits that code declares, columns by Type, where no operator has set any.
+        """Write the limits that code declares, columns by Type, unless an operator has set some.
 
-        Returns the identifiers of those that somebody else had locked, as :meth:`register`.
+        Returns the identifiers of the Types whose limits another session had locked, as
+        :meth:`register` does.
         """
 
     @abstractmethod
     def request(self, instance: int, request: str, *, who: str, message: str = "") -> bool:
         """Ask the holder of a claimed Task for something, and log who asked.
 
-        Returns False, with nothing written, if the Task is not claimed, or to be cancelled.
+        Returns False, and writes nothing, if the Task is not claimed or its holder was asked to
+        cancel it.
         """
 
     @abstractmethod
     def cancel(self, instances: Sequence[int], *, who: str = "") -> Cancelled:
-        """End what is live of the Instances given by key; returns :class:`Cancelled`.
+        """Cancel the live Instances among those given by key; returns :class:`Cancelled`.
 
-        What waits is FAILED at once. The holder of what is claimed is asked, and the log
-        says by whom: it ends the attempt as CANCELLED, unless that has ended by then.
-        Whatever else sends the Instance back to the queue, a lost daemon too, leads on
-        to CANCELLED in the same transaction.
+        Waiting Instances are FAILED at once. For a claimed one the holder is asked, and the log
+        says who asked. The holder ends the attempt as CANCELLED, unless the attempt has ended
+        before. If something else sends the Instance back to the queue, such as the loss of its
+        daemon, the same transaction makes it CANCELLED.
         """
 
     @abstractmethod
     def asked(self, daemon: UUID) -> list[Ask]:
-        """The requests on the Tasks that the daemon holds, as a list of :class:`Ask`."""
+        """Return the requests on the Tasks that the daemon holds, as a list of :class:`Ask`."""
 
     @abstractmethod
     def change(
         self, instances: Sequence[int], changes: Changes, *, who: str = ""
     ) -> dict[int, list[tuple[str, Any, Any]]]:
-        """Change Tasks that wait, and log what and who: all of those that do, or none.
+        """Change those of these Tasks that wait, all of them or none, and log who changed what.
 
-        Returns, by key, the columns that were changed, each with what it was and what it
-        is; what does not wait is left out, as it is. Raises InvalidOption if one would be
-        due only after its ``start_before``.
+        Returns the changed columns of each waiting Task by key, each with its old and new value.
+        Tasks that do not wait stay as they are, and are left out. Raises InvalidOption if a Task
+        would be due only after its ``start_before``.
         """

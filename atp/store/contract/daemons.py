@@ -1,4 +1,4 @@
-"""Daemons: identity, lease, orders, and the end of lost ones."""
+"""Daemons: their identity, their lease, orders to them, and the end of lost ones."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
@@ -21,27 +21,25 @@ class Daemons(ABC):
         old: UUID | None = None,
         holding: Iterable[tuple[int, int]] = (),
     ) -> Reconciled:
-        """Give a daemon a row and thereby an identity.
+        """Give a daemon a row, and with it an identity; returns :class:`Reconciled`.
 
-        With ``old`` (a uuid) it takes that identity over: nothing can be
-        claimed under the old one any more, ``holding`` (pairs of Instance and
-        attempt) is moved to the new one, and whatever else the old one held
-        is expired. A request on the old row goes on to the new one. Returns
-        :class:`Reconciled`. Joining again under the same uuid, because the answer
-        got lost, does no harm.
+        ``old`` is the uuid of an identity to take over. Nothing can be claimed under it any more.
+        The attempts in ``holding``, pairs of Instance and attempt, move to the new identity;
+        whatever else the old one held is expired. An order on the old row moves to the new one. If
+        the answer got lost, the daemon may join again under the same uuid.
 
-        It waits for no lock of others: whatever is locked stays with the old identity,
-        which then is not settled. See :meth:`settle`.
+        It waits for no lock of others: a locked Task stays with the old identity, which is then not
+        settled. See :meth:`settle`.
         """
 
     @abstractmethod
     def settle(
         self, old: UUID, daemon: UUID, *, lease: float, holding: Iterable[tuple[int, int]] = ()
     ) -> Reconciled:
-        """Go on with what :meth:`join` could not do to an old identity; ``daemon`` is the new one.
+        """Complete a :meth:`join` that left Tasks with an old identity; ``daemon`` is the new one.
 
-        Renews the old identity's lease as long as it holds something of ``holding``.
-        Returns :class:`Reconciled`, as :meth:`join` does.
+        Renews the lease of the old identity while that holds an attempt in ``holding``. Returns
+        :class:`Reconciled`, as :meth:`join` does.
         """
 
     @abstractmethod
@@ -58,42 +56,42 @@ class Daemons(ABC):
     ) -> Renewal:
         """Extend the daemon's lease; returns :class:`Renewal`. Raises LeaseLost.
 
-        ``channel`` is that of its listener: while it is idle, an enqueue may hand it a
-        Task there, which it holds then as if it had claimed it. ``misfits`` are the keys of
-        Instances whose inputs its handlers did not take, by the identifier of their Type.
+        ``channel`` is the channel of its listener. While the daemon is idle, an enqueue may hand it
+        a Task there; the daemon then holds that Task as if it had claimed it. ``misfits`` are the
+        keys of Instances whose inputs its handlers did not take, by the identifier of their Type.
         """
 
     @abstractmethod
     def command(self, daemon: UUID, order: Order, *, who: str = "") -> Daemon:
-        """Write on a daemon's row what it shall do, and log who said so; returns the row.
+        """Write an order on a daemon's row, and log who gave it; returns the row.
 
-        The daemon finds it there. Raises UnknownDaemon, or IllegalOrder where it is
-        doing that already, is stopping, or is lost.
+        The daemon finds the order there. Raises UnknownDaemon, or IllegalOrder if the daemon is
+        doing this already, is stopping, or is lost.
         """
 
     @abstractmethod
     def outlook(self, types: Sequence[str], *, daemon: UUID | None = None) -> Outlook:
-        """Tell what there is to do, as an :class:`Outlook`: for Tasks of these Types, and all.
+        """Return an :class:`Outlook`: due Tasks of these Types, and all other work.
 
-        ``daemon`` is the one that asks. Takes and writes nothing.
+        ``daemon`` is the daemon that asks. Nothing is claimed or written.
         """
 
     @abstractmethod
     def leave(self, daemon: UUID, *, lost: str = "") -> bool:
-        """Remove the daemon's row. Whatever it still held is released.
+        """Remove the daemon's row, and release the Tasks that it still held.
 
-        It is expired, and charged, if the daemon did not end in order: ``lost`` says why.
-        Returns False if somebody else has locked something of that: then the row is
-        still there.
+        ``lost`` says why the daemon did not end in order: then its attempts are expired, and
+        charged. Returns False if another session has locked one of the rows: then the daemon's row
+        stays.
         """
 
     @abstractmethod
     def is_over(self, row: Daemon, now: datetime) -> bool:
-        """Tell whether the lease of a Daemon row is over, by its lock or by the time."""
+        """Return whether the lease of a Daemon row is over, by its file lock or by the time."""
 
     @abstractmethod
     def sweep(self, *, daemon: UUID | None = None, limit: int = 500) -> Swept:
-        """Expire what lost daemons hold.
+        """Expire the attempts of lost daemons; returns :class:`Swept`.
 
-        ``daemon`` is who sweeps: it never sweeps itself. Returns :class:`Swept`.
+        ``daemon`` is the daemon that sweeps: it never sweeps itself.
         """

@@ -1,4 +1,4 @@
-"""Downstreams: what daemons tell of calls, and what operators set."""
+"""Downstreams: the reports of daemons about calls, and the settings of operators."""
 
 from abc import ABC, abstractmethod
 from datetime import datetime
@@ -12,9 +12,9 @@ class Downstreams(ABC):
     def report(
         self, name: str, report: Report, *, who: str = "", spread: float = 0.0
     ) -> Downstream | None:
-        """Add up what a daemon tells of the calls of a Downstream; returns the row then.
+        """Add a daemon's report of calls to a Downstream; returns the new row.
 
-        None, with nothing written, if somebody else has locked the row, or there is none.
+        Returns None, and writes nothing, if another session has locked the row or there is none.
         ``spread`` is a random number from -1 to 1.
         """
 
@@ -27,20 +27,20 @@ class Downstreams(ABC):
         expected: datetime | str | None = None,
         **changes: float | None,
     ) -> Downstream:
-        """Set the ``ceiling`` and the ``floor`` of a Downstream, in calls a second; returns it.
+        """Set the ``ceiling`` and ``floor`` of a Downstream, in calls a second; returns its row.
 
-        ``expected`` is its state, or since when it has been in it. Raises UnknownDownstream or
-        DownstreamChanged.
+        ``expected`` is the state that the caller expects, or the time since when it has been in
+        that state. Raises UnknownDownstream, or DownstreamChanged if it is another.
         """
 
     @abstractmethod
     def reset(
         self, name: str, *, who: str = "", expected: datetime | str | None = None
     ) -> Downstream:
-        """Take a Downstream as healthy, whatever was found of it; raised: as :meth:`bound`."""
+        """Treat a Downstream as healthy again. Raises the same as :meth:`bound`."""
 
     @abstractmethod
     def trip(
         self, name: str, *, who: str = "", expected: datetime | str | None = None
     ) -> Downstream:
-        """Open the breaker of a Downstream; raised: as :meth:`bound`."""
+        """Open the breaker of a Downstream. Raises the same as :meth:`bound`."""

@@ -12,10 +12,10 @@ class Enqueueing(ABC):
     def register(
         self, registrations: Sequence[Registration], *, who: str = "", update: bool = True
     ) -> set[str]:
-        """Write Types; again is an update (RFC 14). Changes are logged.
+        """Write Types, and log the changes; a Type that exists is updated (RFC 14).
 
-        With ``update=False`` only what is missing is written. Returns the identifiers of
-        those that were not written as somebody else had locked them for too long: see
+        With ``update=False`` only missing Types are written. Returns the identifiers of the Types
+        that were not written, since another session had locked them for too long: see
         :meth:`limit_waiting`.
         """
 
@@ -27,8 +27,8 @@ class Enqueueing(ABC):
     def enqueue(
         self, registration: Registration, submissions: Sequence[Submission], *, who: str = ""
     ) -> Sequence[Instance]:
-        """Write Instances with Inputs, LogRecord and Task, all or none.
+        """Write Instances with their Inputs, LogRecord and Task: all of them or none.
 
-        Returns the Instances in the order of ``submissions``, among them those
-        that existed. Raises DuplicateIdentifier.
+        Returns the Instances in the order of ``submissions``, including those that existed already.
+        Raises DuplicateIdentifier.
         """

@@ -11,21 +11,21 @@ class Errors(ABC):
     def count(self, *, limit: int = 2_000) -> int:
         """Add up to ``limit`` failures to their groups; returns how many.
 
-        Any number may do this at once: each failure is counted once. It waits for nobody; what
-        somebody has locked is left to the next time. A muted group of which something has
-        failed after ``muted_until`` is not muted any more.
+        Any number of processes may do this at once: each failure is counted once. Failures and
+        groups that another session has locked are left for the next call. A failure after
+        ``muted_until`` ends the muting of its group.
         """
 
     @abstractmethod
     def trim(self, *, before: datetime, limit: int = 500) -> int:
-        """Remove groups that were last seen ``before`` then, without dead letters and note.
+        """Remove groups last seen ``before`` this time that have no dead letters and no note.
 
         Returns how many.
         """
 
     @abstractmethod
     def mute(self, group: ErrorGroup, *, by: str, until: datetime | None = None) -> None:
-        """Mute a group; without ``by`` it is muted no longer."""
+        """Mute a group; ``by`` is who mutes it, or "" to end the muting."""
 
     @abstractmethod
     def annotate(self, group: ErrorGroup, note: str) -> None:

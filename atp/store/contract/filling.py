@@ -1,4 +1,4 @@
-"""Filling: how full Types and lanes are, for enqueues that are refused where one is."""
+"""Filling: the number of waiting Tasks, and refusing enqueues where too many wait."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
@@ -11,32 +11,35 @@ from ..values import Fill, Submission
 class Filling(ABC):
     @abstractmethod
     def bounded(self) -> dict[str, bool]:
-        """Return the Types with a ``max_waiting`` or ``max_wait``, and whether a lane has one."""
+        """Return whether a lane has a limit, by Type with ``max_waiting`` or ``max_wait``."""
 
     @abstractmethod
     def fills(
         self, type: str, collections: Iterable[str | None], declared: Mapping[str, Any]
     ) -> dict[str | None, Fill]:
-        """Return the :class:`Fill` of each of these lanes, None being the whole Type.
+        """Return the :class:`Fill` of each of these lanes, by collection; None is the whole Type.
 
-        ``declared`` is what the code says of the Type, which holds where it has no row of Limit.
+        ``declared`` are the limits in the Type's code. They hold if the Type has no row of Limit.
         """
 
     @abstractmethod
     def taken(self, type: str, submissions: Sequence[Submission]) -> set[int]:
-        """Return the numbers of those whose identifier or unique key an Instance has already."""
+        """Return the indexes of submissions whose identifier or unique key is taken."""
 
     @abstractmethod
     def drain_rate(self, type: str, seconds: float) -> float:
-        """Return how many Instances of a Type have ended a second, over the last seconds."""
+        """Return how many Instances of a Type ended per second, over the last ``seconds``."""
 
     @abstractmethod
     def enqueueing_alone(self, type: str) -> AbstractContextManager[None]:
-        """A transaction to enqueue in while no other such one does; inside another, to its end."""
+        """Return a context: a transaction in which nobody else enqueues this Type in this way.
+
+        Inside another transaction it lasts until that one ends.
+        """
 
     @abstractmethod
     def log_full(self, fill: Fill, count: int, *, seconds: float, who: str = "") -> bool:
-        """Log that so many enqueues were refused or delayed; returns whether it was.
+        """Log that ``count`` enqueues were refused or delayed; returns whether it was logged.
 
-        It is not if there is such a record of the last so many seconds.
+        Nothing is logged if such a record was written within the last ``seconds``.
         """

@@ -1,4 +1,4 @@
-"""Inputs of live Instances, looked at without being opened: nothing is written."""
+"""Inputs of live Instances, examined without opening them. Nothing is written."""
 
 from abc import ABC, abstractmethod
 
@@ -8,9 +8,9 @@ from ..values import Shape
 class Inputs(ABC):
     @abstractmethod
     def shapes(self, after: int = 0, *, limit: int = 5_000) -> tuple[list[Shape], int | None]:
-        """Return the shapes of the inputs of live Instances, by Type and shape.
+        """Return the shapes of the inputs of live Instances, and the last key looked at.
 
-        Up to ``limit`` Instances are looked at, in the order of their keys, from the first
-        with a key above ``after`` on. Also returns the key of the last of them, None if there
-        was none. Inputs that cannot be read have no names. It waits for no lock of others.
+        There is one :class:`Shape` for each Type and shape. Up to ``limit`` Instances are examined,
+        in key order, beginning above ``after``. The last key is None if there was none. Inputs that
+        cannot be read have no names. No lock is waited for.
         """

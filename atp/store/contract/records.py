@@ -1,4 +1,4 @@
-"""Recording what happened to attempts."""
+"""Recording the moves and notes of attempts."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -11,62 +11,62 @@ from ..values import Delivered, Move, Note
 class Records(ABC):
     @abstractmethod
     def record(self, moves: Sequence[Move], *, daemon: UUID | None = None) -> list[Move]:
-        """Apply events, each with its LogRecord, those of one Instance in order.
+        """Apply moves, each with its LogRecord; those of one Instance are applied in order.
 
-        With ``daemon`` they are its holder's, fenced by holder and attempt;
-        without, they are somebody's who holds nothing. Returns the moves
-        that were refused, of which nothing was written.
+        With ``daemon`` the moves are those of a holder, fenced by holder and attempt; without it,
+        they come from somebody who holds nothing. Returns the moves that were refused: nothing of
+        them was written.
 
-        What a holder was refused because its Task had been taken away is kept, as
-        a message in the Instance's log, and counted for its Type (G4). A move that
-        is in the log already, with the same time and hand, is not refused: whoever
-        does not know whether it was written may record it again.
+        If a holder is refused because its Task was taken away, the refusal is kept as a message in
+        the Instance's log, and counted for its Type (G4). A move that is in the log already, with
+        the same time and ``who``, is not refused: a daemon that does not know whether a move was
+        written may record it again.
         """
 
     @abstractmethod
     def conclude(self, move: Move, *, note: Note | None = None) -> None:
-        """Record, in the caller's transaction, that an attempt FINISHED, and what it says.
+        """Record, in the caller's transaction, that an attempt FINISHED, with its last note.
 
-        So a worker ends a transactional attempt (G7). The fence is the attempt alone:
-        its number is given out once, whatever identity its daemon has by now. Raises
-        TaskGone, and then the transaction must be rolled back.
+        A worker ends a transactional attempt in this way (G7). The fence is the attempt alone: its
+        number is given out once, whatever identity its daemon has by now. Raises TaskGone: then the
+        caller must roll the transaction back.
         """
 
     def deliver(
         self, entries: Sequence[Move] | Sequence[Note], *, daemon: UUID, careful: bool = False
     ) -> Delivered:
-        """Record moves, or write notes, of a daemon; returns :class:`Delivered`.
+        """Record a daemon's moves, or write its notes; returns :class:`Delivered`.
 
-        An Instance that somebody else has locked for longer than :meth:`limit_waiting`
-        allows is left out; the others are written. With ``careful`` it looks for such
-        locks before it writes, and waits for none.
+        An Instance that another session has locked for longer than :meth:`limit_waiting` allows is
+        left out; the others are written. With ``careful`` the store looks for such locks before it
+        writes, and waits for none.
         """
         write: Any = self.record if isinstance(entries[0], Move) else self.note
         return Delivered(refused=write(entries, daemon=daemon))
 
     def limit_waiting(self, seconds: float) -> None:  # noqa: B027 (a store without locks of rows has no limit)
-        """Make this thread's connection a daemon's: no statement waits longer for a lock of others.
+        """Limit how long statements of this thread's connection wait for locks of other sessions.
 
-        What a role or a database sets that a daemon relies on is set as it should be.
+        It also sets what a daemon relies on, whatever the role or the database sets.
         """
 
     def is_lock(self, error: BaseException) -> bool:
-        """Tell whether a call failed only because somebody else held a lock for too long.
+        """Return whether a call failed only because another session held a lock for too long.
 
-        Then nothing was written, and the connection is sound.
+        If so, nothing was written, and the connection can be used.
         """
         return False
 
     @abstractmethod
     def keep_late(self, refused: Sequence[Move | Note]) -> list[Move | Note]:
-        """Keep moves and notes that were refused, as :meth:`record` does with those it refuses.
+        """Keep refused moves and notes in the log, as :meth:`record` does.
 
         Returns those that had not been written before.
         """
 
     @abstractmethod
     def note(self, notes: Sequence[Note], *, daemon: UUID) -> list[Note]:
-        """Write progress, messages and published files, fenced. Returns the refused notes.
+        """Write progress, messages and published files, fenced; returns the refused notes.
 
-        Of each attempt that had its Task taken away one refusal is kept, as by :meth:`record`.
+        If an attempt had its Task taken away, one refusal is kept, as by :meth:`record`.
         """

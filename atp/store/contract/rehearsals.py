@@ -1,4 +1,4 @@
-"""Rehearsals: what the testing kit does with the queue, and no daemon."""
+"""Rehearsals: verbs for the testing kit. Daemons do not use them."""
 
 from abc import ABC, abstractmethod
 from contextlib import AbstractContextManager
@@ -11,30 +11,29 @@ from ..values import Claimed
 class Rehearsals(ABC):
     @abstractmethod
     def take(self, daemon: UUID, instance: int) -> Claimed | None:
-        """Claim the Task of this Instance, due or not, whatever gates and limits say.
+        """Claim the Task of this Instance, due or not, in spite of gates and limits.
 
-        Returns None if it does not wait. Raises LeaseLost.
+        Returns None if the Task does not wait. Raises LeaseLost.
         """
 
     @abstractmethod
     def let_pass(self, time: timedelta, *, instances: tuple[int, ...] | None = None) -> None:
-        """Let what waits be due earlier by this time, as if that had passed.
+        """Make waiting Tasks due earlier, as if this time had passed.
 
-        That is: due times, times before which something is to be started, sleeps, the ends of
-        gates, and the refilling of rates; of all Tasks, or only of those Instances, and then
-        nothing else.
+        It moves due times, ``start_before``, sleeps, the ends of gates and the refilling of rates.
+        With ``instances`` it moves only the due times of those Instances.
         """
 
     @abstractmethod
     def plan_slots(self, schedule: str, since: datetime, until: datetime, *, who: str = "") -> int:
-        """Plan the slots of a schedule that are due between these times, each in its time.
+        """Plan the slots of a schedule that are due between these times, one after the other.
 
-        Those before are passed over. Returns how many were decided. Raises UnknownSchedule.
+        Earlier slots are passed over. Returns how many were decided. Raises UnknownSchedule.
         """
 
     @abstractmethod
     def as_guest(self) -> AbstractContextManager[None]:
-        """Return a context for a daemon's calls on a connection that is somebody else's.
+        """Return a context in which a daemon may use a connection of an application.
 
-        Afterwards its session, and a transaction that is open, plan as before.
+        Afterwards the session, and its open transaction, plan statements as before.
         """

@@ -11,51 +11,52 @@ from ..values import Planned, ScheduleSpec
 class Schedules(ABC):
     @abstractmethod
     def declare(self, specs: Sequence[ScheduleSpec], *, who: str = "") -> set[str]:
-        """Write what the code declares, but for what an operator has set.
+        """Write the schedules that code declares; settings of an operator stay.
 
-        A schedule whose times have changed goes on with its first slot after now. Returns
-        the Types of what was not written, as somebody else has locked it for too long.
+        A schedule whose times have changed goes on with its first slot after now. Returns the Types
+        of the schedules that were not written, since another session had locked them for too long.
         """
 
     @abstractmethod
     def retire(self, declared: Collection[str], *, who: str = "") -> list[str]:
-        """Plan no more slots of what code had declared, and declares no more; returns them."""
+        """Retire schedules that code declares no more: no slots are planned. Returns them."""
 
     @abstractmethod
     def set(self, spec: ScheduleSpec, *, who: str = "", expected: int | None = None) -> Schedule:
-        """Write what an operator has set; a new one has ``expected`` 0.
+        """Write a schedule as an operator sets it; ``expected`` is 0 for a new one.
 
-        Raises ScheduleChanged if the revision is another.
+        Raises ScheduleChanged if ``expected`` is not its revision.
         """
 
     @abstractmethod
     def leave(self, identifier: str, *, who: str = "") -> Schedule:
-        """Let a schedule be as the code says again. Raises InvalidSchedule if it says nothing."""
+        """Return a schedule to what code declares. Raises IllegalSchedule if no code does."""
 
     @abstractmethod
     def pause(
         self, identifier: str, *, who: str = "", reason: str = "", until: datetime | None = None
     ) -> Schedule:
-        """Decide slots as PAUSED from now on.
+        """Pause a schedule: its slots are decided as PAUSED from now on.
 
-        Again it replaces reason and end; ``was_paused`` of the row tells what they were.
+        Pausing again replaces reason and end; ``was_paused`` of the row has who paused it before,
+        and why.
         """
 
     @abstractmethod
     def resume(self, identifier: str, *, who: str = "") -> Schedule:
-        """Go on with the first slot after now. Raises IllegalSchedule if it is not paused."""
+        """Resume a schedule with its first slot after now. Raises IllegalSchedule if not paused."""
 
     @abstractmethod
     def run(self, identifier: str, *, who: str = "") -> Instance:
-        """Enqueue an Instance now, which is of no slot. Raises IllegalSchedule if retired."""
+        """Enqueue an Instance now, without a slot. Raises IllegalSchedule if retired."""
 
     @abstractmethod
     def backfill(self, identifier: str, slots: Sequence[datetime], *, who: str = "") -> Planned:
-        """Decide past slots as ENQUEUED, all but those that were; enqueue their Instances."""
+        """Decide past slots as ENQUEUED, except those that were; enqueues their Instances."""
 
     @abstractmethod
     def delete(self, identifier: str, *, who: str = "") -> None:
-        """Remove a schedule and its slots; its Instances stay."""
+        """Remove a schedule and its slots. Its Instances stay."""
 
     @abstractmethod
     def plan(
@@ -66,12 +67,12 @@ class Schedules(ABC):
         now: datetime | None = None,
         only: str | None = None,
     ) -> Planned:
-        """Decide the slots that are due, of up to ``limit`` schedules, each once (G16).
+        """Decide the due slots of up to ``limit`` schedules, each slot once (G16).
 
-        In a rehearsal ``now`` is another time than the database's, and ``only`` the one
-        schedule that is planned.
+        In a rehearsal, ``now`` replaces the database's time, and ``only`` is the one schedule to
+        plan.
         """
 
     @abstractmethod
     def trim(self, *, keep: int = 1000) -> int:
-        """Remove the oldest Slots of each schedule that has more; returns how many."""
+        """Remove the oldest Slots of each schedule with more than ``keep``; returns how many."""

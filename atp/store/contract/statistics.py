@@ -1,4 +1,4 @@
-"""Statistic: adding what was counted, counting what nobody has, folding."""
+"""Statistic: adding the counts of daemons, counting from the log, folding."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
@@ -10,48 +10,49 @@ from ..counts import Counts
 
 
 class Statistics(ABC):
-    """The counts are those of the log, each event once.
+    """Counts of the events in the log, each event once.
 
-    A daemon counts what it records of its attempts itself, and adds it here about once a second.
-    Everything else is counted by the transaction that writes it; its LogRecord says so.
-    What a daemon has not added when its identity ends is owed: it is counted from the log.
+    A daemon counts the moves of its attempts itself, and adds the counts about once a second.
+    Every other event is counted by the transaction that writes it; its LogRecord says so. When a
+    daemon's identity ends, the counts that it has not added are owed: they are counted from the
+    log.
     """
 
     @abstractmethod
     def position(self) -> int:
-        """Return a key: LogRecords that are written later have higher ones."""
+        """Return a key that is lower than the keys of all LogRecords written later."""
 
     @abstractmethod
     def add(self, daemon: UUID, counts: Counts) -> bool:
-        """Add what a daemon has counted, of all that it has recorded so far.
+        """Add a daemon's counts of everything that it has recorded so far.
 
-        To be called by the thread that records. Returns False if nothing was added, since
-        somebody holds a lock, the identity has ended, or the database had no room.
+        The thread that records calls it. Returns False if nothing was added: another session holds
+        a lock, the identity has ended, or the database had no room.
         """
 
     @abstractmethod
     def owe(self, daemon: UUID, who: str, counted: int | None) -> None:
-        """Note, in the caller's transaction, what a daemon has not added whose identity ends.
+        """Note, in the caller's transaction, the counts that a daemon owes as its identity ends.
 
-        That is what ``who`` has signed since the position ``counted``; None of a daemon
-        that does not count. What is owed of an identity is noted once.
+        They are those of the LogRecords signed by ``who`` after the position ``counted``. None is
+        for a daemon that does not count. The debt of an identity is noted once.
         """
 
     @abstractmethod
     def pay(self, limit: int = 20_000) -> int:
-        """Count from the log what is owed, of up to so many LogRecords; returns their number.
+        """Count owed events from up to ``limit`` LogRecords; returns the number of LogRecords.
 
-        It is one at least as long as something was owed, and 0 if nothing is.
+        Returns at least 1 if something was owed, and 0 if nothing is.
         """
 
     @abstractmethod
     def fold(self, now: datetime, limit: int = 1000) -> int:
-        """Put rows that are added up in the place of others; returns how many were replaced.
+        """Replace several rows by one that adds them up; returns how many rows were replaced.
 
-        Several of one minute become one; minutes become hours after 2 days, hours become
-        part of the totals after 90 days. It is one transaction, and waits for nobody.
+        Rows of the same minute become one. Minutes become hours after 2 days; hours become part of
+        the totals after 90 days. It is one transaction, and waits for no lock.
         """
 
     @abstractmethod
     def counted(self, records: Iterable[LogRecord]) -> Counts:
-        """Count LogRecords of Instances anew: all of those kinds that are counted."""
+        """Count LogRecords of Instances anew: all records of the counted kinds."""

@@ -8,16 +8,16 @@ from ..values import Checkpoint
 
 
 class Steps(ABC):
-    """A worker writes these, on its own connection.
+    """A worker calls these verbs, on its own connection.
 
-    The fence is the attempt alone, as for :meth:`.records.Records.conclude`: it has to be
-    the one under which the Task is held. Else they raise TaskGone. Where somebody else has
-    locked the Task they write nothing and wait for nobody.
+    The fence is the attempt alone, as for :meth:`.records.Records.conclude`: the Task must be held
+    under this attempt, or TaskGone is raised. If another session has locked the Task, the verbs
+    write nothing and do not wait.
     """
 
     @abstractmethod
     def find(self, instance: int, name: str) -> Checkpoint | None:
-        """Return the checkpoint of this name; None if the step has not been begun."""
+        """Return the checkpoint of this name; None if the step has not begun."""
 
     @abstractmethod
     def begin(
@@ -31,9 +31,10 @@ class Steps(ABC):
     ) -> Checkpoint | None:
         """Write that an attempt begins a step, unless it is done; None if the Task is locked.
 
-        If an earlier attempt had begun it, the log says that it is repeated. With ``delay``
-        it is a sleep of this length, which begins once only. Raises InvalidStep if a step
-        of this name is of the other kind, and TooLarge beyond ``ATP["MAX_STEPS"]``.
+        If an earlier attempt had begun the step, the log says that it is repeated. With ``delay``
+        the step is a sleep of this length, which begins only once. Raises InvalidStep if the name
+        belongs to a sleep and this step is none, or the reverse; TooLarge beyond
+        ``ATP["MAX_STEPS"]``.
         """
 
     @abstractmethod
@@ -46,8 +47,8 @@ class Steps(ABC):
         *,
         took: timedelta = timedelta(0),
     ) -> bool:
-        """Keep the result of a step; False if the Task is locked.
+        """Keep the result of a step; returns False if the Task is locked.
 
-        In a caller's transaction it is committed with that. ``took`` is the time since its
-        beginning, for a step of which that was not written.
+        In a caller's transaction, the result is committed with it. ``took`` is the time since the
+        step began; it is used if the beginning was not written.
         """

@@ -18,14 +18,14 @@ class Upkeep(ABC):
         repair: bool = True,
         now: datetime | None = None,
     ) -> Scanned:
-        """Look for what should never be, with queries of its own and a delayed clock.
+        """Look for conditions that should never arise, by independent queries and a delayed clock.
 
-        Returns :class:`~.findings.Scanned`. What indexes tell is looked for each
-        time; besides, a part of each table by its primary key, from ``cursor`` on,
-        which is what the last scan returned, or None to begin with the newest.
-        What is safe to repair is repaired, as ``who``, unless ``repair`` is off;
-        each under its locks, looked at again. So any number may scan at once. ``now`` is
-        the database's time, if that is known.
+        Each scan checks what indexes show at once. Besides, it walks through a part of each table
+        by primary key, downwards from ``cursor``: the cursor that the last scan returned, or None
+        to begin with the newest row. Unless ``repair`` is off, the scan repairs what is safe to
+        repair, signed ``who``: it locks the rows and looks again. So any number of scans may run at
+        once. ``now`` is the database's time, if the caller knows it. Returns
+        :class:`~.findings.Scanned`.
         """
 
     @abstractmethod
@@ -38,14 +38,15 @@ class Upkeep(ABC):
         who: str = "",
         marks: dict[Any, Any] | None = None,
     ) -> int:
-        """Remove up to ``limit`` terminal Instances and return how many.
+        """Remove up to ``limit`` Instances that have ended; returns how many.
 
-        By retention: those that ended longer ago than their Type keeps them,
-        of one Type if ``type`` is given. Of a Type that keeps nothing, those that
-        FAILED are kept as long as the setting says. Or those given by key. If somebody
-        asked for it, ``who``, that is logged about the Type.
+        By default it removes those that ended longer ago than their Type's retention; ``type``
+        selects one Type. If a Type keeps nothing, its FAILED Instances are kept as long as the
+        setting says. ``instances`` selects Instances by key instead. A ``who`` that asked for the
+        removal is logged for each Type.
 
-        It waits for nobody: of what somebody has locked, the Instance is left where it is.
-        ``marks`` is a dict of who calls this again and again: it says how far it has come,
-        so that the next call goes on from there. An empty one begins with the oldest.
+        It waits for no lock: an Instance stays if another session has locked something of it.
+        ``marks`` is a dict that the caller passes to each of its calls: it keeps how far the purge
+        has come, so that the next call goes on there. With an empty dict the purge begins with the
+        oldest.
         """

@@ -1,4 +1,4 @@
-"""Waking those who wait for commits."""
+"""Waking processes that wait for commits."""
 
 from abc import ABC, abstractmethod
 from typing import Protocol
@@ -16,7 +16,7 @@ class Commits(Protocol):
 
 
 class Listener(Commits, Protocol):
-    """The same, and what is handed to a daemon."""
+    """A listener that also receives the Tasks handed to its daemon."""
 
     @property
     def channel(self) -> str: ...
@@ -33,30 +33,29 @@ class Listener(Commits, Protocol):
 class Wakeups(ABC):
     @abstractmethod
     def tell(self) -> None:
-        """Wake the daemons that are idle, where they listen: something may be started."""
+        """Wake the idle daemons that listen: something may be started."""
 
     def listener(self) -> Listener | None:
-        """Return what tells of commits by others, or None: then there is only polling.
+        """Return a listener for commits of other connections; None if there is only polling.
 
-        It has ``wait(timeout)``, which blocks for up to that many seconds and returns
-        True as soon as another connection may have committed something, and never
-        raises because the database is locked; and ``close()``. What it has open
-        it opens in the thread that waits. A hint, nothing to rely on: who listens
-        polls all the same.
+        ``wait(timeout)`` blocks for up to that many seconds. It returns True as soon as another
+        connection may have committed something, and never raises because the database is locked.
+        The listener opens its resources in the thread that waits; ``close()`` frees them. The
+        result is a hint: the caller polls all the same.
 
-        Where Tasks are handed over, ``channel`` is what :meth:`renew` is to be told, and
-        another, or empty, once that has been lost; ``handed()`` takes what has come there:
-        pairs of the daemon's uuid and a :class:`Claimed`. What came after a channel was
-        lost is held by the daemon, and it does not know. ``keeps`` tells whether what came
-        while nobody waited is heard of by the next who does; else somebody always has to.
-        ``is_deaf`` tells, after a wait, that nothing can be heard where it listens.
+        An enqueue may hand a Task over. ``channel`` is the argument for :meth:`renew`; it is empty
+        or another one after the channel was lost. ``handed()`` takes the Tasks that have come:
+        pairs of the daemon's uuid and a :class:`Claimed`. A Task that comes after the loss of a
+        channel is held by the daemon, which does not know it. ``keeps`` tells whether the next wait
+        hears of Tasks that came while nobody waited; if not, somebody must always wait. ``is_deaf``
+        tells, after a wait, that nothing can be heard on this connection.
         """
         return None
 
     def commits(self) -> Commits | None:
-        """Return what tells of commits by others, as :meth:`listener`, at no cost to them; or None.
+        """Return a listener for commits, at no cost to the sessions that commit; or None.
 
-        It is handed nothing, and is for processes that are no daemons. With None there is
-        only polling.
+        It is like :meth:`listener`, but is handed no Tasks: it is for processes that are not
+        daemons. With None there is only polling.
         """
         return None

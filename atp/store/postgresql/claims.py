@@ -1,4 +1,4 @@
-"""Claiming on PostgreSQL: one statement."""
+"""Claiming on PostgreSQL: one statement does it all."""
 
 from datetime import UTC, datetime
 from itertools import groupby
@@ -16,9 +16,9 @@ from .look import AT, DUE, PARAMETERS, PRIORITY, TASK, TYPE, Look, lane_of
 from .parameters import parameters_of
 from .shortcuts import Ends, Part
 
-# A time may lose so much on its way here and back, in seconds.
+# In seconds: a time may lose this much on its way to the server and back.
 _ROUNDING = 2e-6
-# By these the statement is made that waits for no lock, or the usual one.
+# The claim statement in two forms: waiting for no lock, and the usual one.
 _CAREFUL, _PLAIN = frozenset({("careful", True)}), frozenset({("careful", None)})
 
 
@@ -38,7 +38,7 @@ class Claims(ORMClaims):
             part = None
             look = self._followed(look, by, types, limit - len(look.rows), ends)
         if ends and len(look.rows) < limit:
-            # What is missing may lie before.
+            # The missing Tasks may lie before the ends where the look began.
             ends = {}
             look = self._followed(look, by, types, limit - len(look.rows), ends)
         memory.limited = look.limited or []
@@ -56,7 +56,7 @@ class Claims(ORMClaims):
         return claimed
 
     def _followed(self, look, *args, **kwargs):
-        """Return a look and another after it; a lock of others costs only the other."""
+        """Return this look and another one after it; a lock that stops the other is ignored."""
         try:
             return look.followed_by(self._look(*args, **kwargs))
         except DatabaseError as error:
@@ -72,7 +72,7 @@ class Claims(ORMClaims):
                 raise
 
     def _first(self, by, types):
-        """Claim one if that is simple; else it is to be looked for."""
+        """Claim one Task by a simple look; return [] if a full look is needed."""
         afters = [by.memory.rotation.after(type) for type in types]
         with cursor_of(self.connection) as cursor:
             parameters = {"daemon": str(by.daemon), "types": types, "afters": afters}
@@ -111,16 +111,17 @@ class Claims(ORMClaims):
         return rotation.dealt(lanes)
 
     def _look(self, by, types, limit, ends=None, *, walks=None, caps=None):
-        """Claim up to ``limit``; returns a :class:`Look`.
+        """Claim up to ``limit`` Tasks; returns a :class:`Look`. Raises LeaseLost.
 
-        ``ends`` are where known lanes ended, ``caps`` their limits. Raises LeaseLost.
+        ``ends`` are the positions where claims of known lanes ended. ``caps`` are the lanes'
+        limits.
         """
         rows = self._rows(by, types, limit, ends, walks, caps)
         if not rows:
             raise LeaseLost("The daemon's row is gone, or its lease has run out.")
         look = Look.of(rows)
         if look.missed and caps is None:
-            # Of a lane with a limit it might be too many: what was missed there waits.
+            # Not in a limited lane, where one more look might exceed the limit: those Tasks wait.
             look = self._followed(look, by, types, look.missed, ends, walks=walks)
             look.sort()
         return look
@@ -149,6 +150,6 @@ class Claims(ORMClaims):
             "enough": enough_lanes(limit, len(types)),
         }
         with cursor_of(self.connection) as cursor:
-            # The plan does for any number of rows: all of it are walks along indexes.
+            # One plan serves any number of rows, since all parts of it walk along indexes.
             execute(cursor, "claim", parameters, fixed=_CAREFUL if by.careful else _PLAIN)
             return cursor.fetchall()

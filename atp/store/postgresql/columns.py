@@ -1,4 +1,4 @@
-"""The parameters of the statements that record: a batch of moves as columns."""
+"""The parameters of the recording statements: a batch of moves as columns."""
 
 from collections import defaultdict
 
@@ -15,14 +15,14 @@ _NUMBERS = (
 
 _TEXTS = ("sources", "targets", "effects", "reasons", "events", "states", "whos", "messages")
 
-# Text of few moves: where none has any, the statement has no columns for it.
+# Texts that few moves have. If no move of a batch has one, the statement has no such column.
 _SELDOM = ("details",)
 
 _NOT_FAILED = Failed(None, "", b"", 0, "", "")  # type: ignore[arg-type]
 
 
 def finish_parameters(finished, daemon):
-    """Return the parameters of these ends, in the order in which the statement locks Tasks."""
+    """Return the parameters of finished attempts, in the order in which Tasks are locked."""
     keys = sorted(finished)
     moves = [finished[key] for key in keys]
     return {
@@ -38,7 +38,10 @@ def finish_parameters(finished, daemon):
 
 
 def _response_parameters(responses):
-    """Columns of the Responses, None where there is none; short ones if there is none at all."""
+    """Return the columns of the Responses, with None for moves without one.
+
+    If no move has a Response, the columns are empty.
+    """
     if not any(responses):
         return {"content_types": [], "data": [], "files": [], "sizes": []}
     return {
@@ -69,7 +72,7 @@ def record_parameters(plain, daemon):
 
 
 def failed_parameters(plain):
-    """Columns of the dead letters among these, None for what is none."""
+    """Return the columns of the dead letters; a move that is none has empty facts."""
     failed = [moves[-1].failed or _NOT_FAILED for moves in plain.values()]
     return {
         "groups": array([each.group for each in failed]),
@@ -110,7 +113,7 @@ def _add_log(columns, move):
 
 
 def _bytes(data):
-    """Return bytes as the text by which the server reads them, whatever a session sets."""
+    """Return bytes as hexadecimal text, which the server reads whatever the session sets."""
     return None if data is None else f"\\x{data.hex()}"
 
 
@@ -119,5 +122,5 @@ def _epoch(time):
 
 
 def _microseconds(time):
-    """Since the epoch, as a whole number: both sides write and read that far more quickly."""
+    """Return microseconds since the epoch as an integer: quickest to write and to read."""
     return None if time is None else round(1e6 * time.timestamp())

@@ -1,4 +1,4 @@
-"""A daemon's regular questions, in one statement each."""
+"""A daemon's regular queries, one statement each."""
 
 import json
 from dataclasses import replace
@@ -78,6 +78,6 @@ class Daemons(ORMDaemons):
             "most": most_steps(len(types)),
         }
         with cursor_of(self.connection) as cursor:
-            # Pages ask this too, seldom.
+            # Pages ask this too, but rarely.
             execute(cursor, "due_lanes", parameters, prepared=False)
             return cursor.fetchall()

@@ -1,4 +1,4 @@
-"""Enqueueing on PostgreSQL: one statement for up to a thousand."""
+"""Enqueueing on PostgreSQL: one statement for up to a thousand Instances."""
 
 from datetime import UTC, datetime
 from itertools import chain, islice, repeat
@@ -26,12 +26,12 @@ from .driver.sessions import session_of
 from .driver.statements import execute
 
 CHUNK = 1000
-# So many characters of inputs fit into a notice, whatever they are: it has 8,000 bytes,
-# of which Type, identifier and collection may take a fourth.
+# So many characters of inputs fit into a notice, whatever they are. A notice has 8,000 bytes, of
+# which Type, identifier and collection may take a fourth.
 MOST_HANDED = 1200
-# What most do not have, and is then not part of the statement that enqueues one.
+# Values that most Instances lack: the statement that enqueues one has no parameter for them then.
 _SELDOM = ("identifier", "due", "start_before", "own", "waits")
-# What most are: the statement that enqueues one such says all but the inputs itself.
+# The values that most Instances have: a form of the statement contains all of them but the inputs.
 _USUAL = Submission(Payload(JSON, ""))[1:-1]
 _SAYS = dict(zip(Submission._fields[1:-1], _USUAL, strict=True)) | {"who": "", "format": JSON}
 _FIXED = {inline: frozenset((_SAYS | {"tell": inline}).items()) for inline in (True, False)}
@@ -55,7 +55,7 @@ class Enqueueing(Handing, ORMEnqueueing):
                     for part in _chunks(submissions)
                 ]
         except _NotAllMade:
-            # What is to be found, or refused, by its identifier takes more than one look.
+            # To find or refuse Instances by their identifiers takes more than one look.
             return super().enqueue(registration, submissions, who=who)
         return Enqueued(list(chain.from_iterable(parts)), self._instance_of)
 
@@ -64,9 +64,9 @@ class Enqueueing(Handing, ORMEnqueueing):
         return Enqueued(list(chain.from_iterable(parts)), self._instance_of)
 
     def _make_one(self, registration, submission, who):
-        """Insert an Instance and return it in a list, empty if its identifier is taken.
+        """Insert one Instance and return it in a list.
 
-        So too if the Type is not registered yet.
+        The list is empty if its identifier is taken, or if its Type is not registered yet.
         """
         uuid = uuid_number()
         connection = self.connection
@@ -103,20 +103,19 @@ class Enqueueing(Handing, ORMEnqueueing):
         return super()._may_hand(submission) and length <= MOST_HANDED
 
     def _is_known(self):
-        """Whether this connection has executed such a statement before.
+        """Return whether this connection has executed statements of this store before.
 
-        The server reads the catalogue for each new connection. To plan the statement that
-        hands then takes longer than to wake a daemon, and have it claim.
+        For a new connection, the server reads the catalogue first. Planning the handing statement
+        then takes longer than waking a daemon that claims.
         """
         connection = self.connection
         return connection.connection is not None and bool(session_of(connection).uses)
 
     def _make(self, registration, submissions, who, *, locks=True):
-        """Insert Instances and return what is to be known of each.
+        """Insert Instances and return the facts about each.
 
-        Returns nothing, though some may be written, if one has an identifier
-        that is taken, and if the Type is not registered yet. If it locks, nobody unregisters
-        the Type meanwhile.
+        Returns nothing if an identifier is taken, although some Instances may be written, or if the
+        Type is not registered yet. With ``locks``, nobody can unregister the Type meanwhile.
         """
         uuids = uuids_of(len(submissions))
         inline = not self.connection.in_atomic_block
@@ -161,7 +160,8 @@ class Enqueueing(Handing, ORMEnqueueing):
         return list(zip(keys, uuids, submissions, repeat(type_id), repeat(created), strict=False))
 
     def _instance_of(self, key, uuid, submission, type_id, created):
-        # As Django makes what was pickled: to set field by field takes several times as long.
+        # Made as Django restores pickled objects: setting the fields one by one takes several times
+        # as long.
         instance = Instance.__new__(Instance)
         state = ModelState()
         state.adding, state.db = False, self.alias
@@ -182,7 +182,7 @@ class Enqueueing(Handing, ORMEnqueueing):
         return instance
 
 
-# What every Instance is that has just been made.
+# The fields of every new Instance.
 _NEW = {
     field.attname: None if field.null else field.get_default()
     for field in Instance._meta.concrete_fields
@@ -190,21 +190,21 @@ _NEW = {
 
 
 class _NotAllMade(Exception):
-    """Some of what was to be made has an identifier that is taken."""
+    """Some Instance was not written, since its identifier is taken."""
 
 
 def _is_alone(submission):
-    """Whether nothing is written with it: it is no node, and has no hooks of its own."""
+    """Return whether an Instance alone is written: it is no node, and has no hooks of its own."""
     return submission.waits is None or (submission.waits == HOOKED and not submission.has_hooks)
 
 
 def _is_usual(submission):
-    """Whether the statement can say all of it but the inputs."""
+    """Return whether the statement contains all values of the submission except its inputs."""
     return submission[1:-1] == _USUAL and submission[0][0] == JSON
 
 
 def _unusual(submission, who):
-    """Return what the statement is told of a submission that is not usual."""
+    """Return the parameters of a submission with unusual values."""
     return {
         "identifier": submission.identifier,
         "due": _epoch(submission.due),

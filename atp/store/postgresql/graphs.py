@@ -1,4 +1,4 @@
-"""Graphs on PostgreSQL: what is written for many nodes, in one statement each."""
+"""Graphs on PostgreSQL: one statement for many nodes."""
 
 import json
 
@@ -30,7 +30,7 @@ _LOCK_ENDS = """
         SELECT unnest(%(keys)s::bigint[]) EXCEPT SELECT instance_id FROM node
     ))
 """
-# So long a statement of who adds to a graph may wait, in seconds: as for a unique name.
+# In seconds: how long a statement of an addition to a graph may wait, as for a unique name.
 _HURRY = 1.0
 _LOCK_GRAPH = "SELECT * FROM atp_graph WHERE id = %s FOR {} SKIP LOCKED"
 _LOCK_UPSTREAMS = """
@@ -79,8 +79,8 @@ class Graphs(ORMGraphs):
     def lock_ends(self, instances, *, is_all):
         """Lock those of these Instances that are nodes.
 
-        Returns their keys, and those of what is no node, and has hooks. ``is_all`` says that these
-        are all that end now.
+        Returns the keys of the nodes, and of other Instances with hooks. ``is_all`` says that no
+        other Instances end in this transaction.
         """
         with cursor_of(self.store.connection) as cursor:
             cursor.execute(_LOCK_ENDS, {"keys": array(list(instances)), "hooked": HOOKED})
@@ -91,9 +91,9 @@ class Graphs(ORMGraphs):
         return found.keys() - hooked, hooked
 
     def expects_settled(self):
-        """Whether nodes, or what has hooks, were among what this connection has recorded last.
+        """Return whether this connection last recorded nodes, or Instances with hooks.
 
-        Most batches have none, and cost nothing.
+        Most batches have none; then nothing is looked up for them.
         """
         connection = self.store.connection
         return connection.connection is not None and session_of(connection).meets_settled

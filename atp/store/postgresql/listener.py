@@ -1,4 +1,4 @@
-"""Listening for what :mod:`.telling` says, on a connection of its own."""
+"""Listening for the notifications of :mod:`.notify`, on a connection of its own."""
 
 import json
 import secrets
@@ -13,21 +13,21 @@ from ..values import Claimed
 from .driver.statements import is_pooled
 from .parameters import parameters_of
 
-# A link that has died says nothing; it is asked so often, in seconds.
+# In seconds: how often the link is checked, since a dead link says nothing.
 CHECK_EVERY = 30.0
-# After a failure the next try waits this long, in seconds.
+# In seconds: how long to wait after a failure before the next try.
 PAUSE = 1.0
 
 
 class Listener:
-    """Waits for notifications. Used by one thread.
+    """Waits for notifications; used by one thread.
 
-    Without a server none come, and none through a pooler, which may give the
-    connection to others after each transaction: they would be told, and nobody
-    here. Whoever waits polls all the same.
+    None come while the server is away. None come through a pooler either: it may give the
+    connection to others after each transaction, and they would be notified. Callers poll all the
+    same.
     """
 
-    # Where it hears what is handed over; empty while it cannot. It hears of it only once.
+    # The channel of Tasks that are handed over; empty while there is none. Each is heard once.
     channel = ""
     keeps = False
 
@@ -37,11 +37,11 @@ class Listener:
         self._handed = []
         self._notices = []
         self._checked = 0.0
-        # Whether there is a pooler in between, so that nothing will ever be heard.
+        # Whether there is a pooler, so that nothing will ever be heard.
         self.is_deaf = False
 
     def wait(self, timeout):
-        """Wait for up to ``timeout`` seconds; True as soon as a notification has come."""
+        """Wait for up to ``timeout`` seconds; returns True as soon as a notification has come."""
         deadline = time.monotonic() + timeout
         if self.is_deaf:
             time.sleep(timeout)
@@ -52,7 +52,7 @@ class Listener:
                 return True  # what came before nobody has heard
             if time.monotonic() >= self._checked + CHECK_EVERY:
                 self._check()
-            # What has come along with the answer to a check is here already.
+            # Notifications may have come with the answer to the check.
             return self._heard() or self._wait_until(deadline)
         except (DatabaseError, InterfaceError, OSError, ValueError):
             self.close()
@@ -61,7 +61,7 @@ class Listener:
 
     def _wait_until(self, deadline):
         left = max(0.0, deadline - time.monotonic())
-        # Unlike select, it takes descriptors of any number.
+        # poll() takes descriptors of any number, select() does not.
         poll = select.poll()
         with self._wrapper.wrap_database_errors:
             poll.register(self._wrapper.connection, select.POLLIN)
@@ -69,7 +69,7 @@ class Listener:
 
     def _listen(self):
         wrapper = connections[self._alias].copy()
-        # A connection that comes from a pool would have to go back to it.
+        # A pooled connection would have to be returned to its pool.
         wrapper.settings_dict["OPTIONS"].pop("pool", None)
         self._wrapper = wrapper
         wrapper.ensure_connection()
@@ -77,10 +77,10 @@ class Listener:
         with wrapper.cursor() as cursor:
             self.is_deaf = is_pooled(cursor)
             if not self.is_deaf:
-                # Everybody may listen to any name, and inputs are not for everybody.
+                # Any session may listen to a name that it knows. Inputs are secret, so the name is.
                 lock = secrets.randbits(63)
                 own = f"atp_{lock}_{secrets.token_hex(16)}"
-                # Who hands over sees by the lock that this session is there.
+                # The session that hands a Task over sees by this lock that the listener is alive.
                 cursor.execute("SELECT pg_advisory_lock(%s)", [lock])
                 cursor.execute(f"LISTEN atp_wake; LISTEN {own}")
                 self.channel = own
@@ -94,7 +94,10 @@ class Listener:
         self._checked = time.monotonic()
 
     def _heard(self):
-        """Take what has come; tells whether anything has. Raises if the connection is gone."""
+        """Take the notifications that have come; returns whether there are any.
+
+        Raises if the connection is gone.
+        """
         raw = self._wrapper.connection
         with self._wrapper.wrap_database_errors:
             if hasattr(raw, "pgconn"):
@@ -109,7 +112,7 @@ class Listener:
         return heard
 
     def handed(self):
-        """Take what has been handed over; see :meth:`~atp.store.contract.Store.listener`."""
+        """Take the Tasks handed over so far; see :meth:`~atp.store.contract.Store.listener`."""
         texts, self._handed = self._handed, []
         return [_read(text) for text in texts]
 
@@ -121,7 +124,7 @@ class Listener:
 
 
 def _notices_of(raw):
-    """The list that a driver's connection puts into what comes along with an answer."""
+    """Return the list to which the driver adds notifications that come with an answer."""
     if not hasattr(raw, "pgconn"):  # psycopg2
         return raw.notifies
     notices = []
@@ -130,14 +133,14 @@ def _notices_of(raw):
 
 
 def _payload_of(notice):
-    """The text that a notice carries, of either driver."""
+    """Return the text of a notification, of either driver."""
     if hasattr(notice, "extra"):
         return notice.extra.decode()
     return notice.payload
 
 
 def _read(text):
-    """Read what ``enqueue_handing.sql`` tells: the daemon, and what it holds now."""
+    """Return the daemon's uuid and the :class:`Claimed` of a notice by ``enqueue_handing.sql``."""
     daemon, epoch, *own, parameters = json.loads(text)
     read, _ = parameters_of(parameters)
     return UUID(daemon), Claimed(*own, read, datetime.fromtimestamp(epoch, UTC))

@@ -1,4 +1,4 @@
-"""The answer of a claim's statement, read."""
+"""The rows that the claim statement returns, as an object."""
 
 import json
 from dataclasses import dataclass, replace
@@ -8,19 +8,19 @@ from ...rows.querysets import CLAIMING_ORDER
 from ..claim_order import RowOrder
 from ..values import Claimed
 
-# The columns of a row: whose turn it came in, when it was due, its Type; and those of the
-# claimed Task.
+# The columns of a row: the place of its lane in the claim, its due time, its Type; and those of
+# the claimed Task.
 PLACE, DUE, TYPE, INSTANCE = range(4)
 TASK = slice(INSTANCE, 15)
 COLLECTION = INSTANCE + Claimed._fields.index("collection")
 PRIORITY = INSTANCE + Claimed._fields.index("priority")
-# In the first row, which is of the claim itself, this stands where others have their inputs.
+# The first row is about the claim itself: its facts are in the column of the inputs.
 _OF_CLAIM = INSTANCE + Claimed._fields.index("data")
-# Columns of claim_first.sql behind these: when it was claimed, and the Type's parameters.
+# More columns of claim_first.sql: the time of the claim, and the Type's parameters.
 AT, PARAMETERS = 15, 16
 
 lane_of = itemgetter(TYPE, COLLECTION)
-# By the lane's place, then in claiming order within the lane.
+# By the place of the lane, then in claim order within the lane.
 _ORDER = RowOrder(
     ("place", *CLAIMING_ORDER),
     {"place": PLACE, "priority": PRIORITY, "due_at": DUE, "instance_id": INSTANCE},
@@ -29,20 +29,20 @@ _ORDER = RowOrder(
 
 @dataclass(kw_only=True)
 class Look:
-    """The Tasks that a claim has found, and facts about the claim; ``rows`` are in its order."""
+    """The Tasks that a claim has found, in claim order in ``rows``, and facts about the claim."""
 
     now: float
     rows: list
     name: str
     late: bool | None
-    # Parameters by the key of their Type, as text.
+    # The Types' parameters as text, by the key of the Type.
     types: dict
-    # How long it took to find what is due, in seconds; None if nothing is.
+    # In seconds: how long it took to find due Tasks; None if none is due.
     looked: float | None
     steps: int
     cut: list | None
     limited: list | None
-    # The number that were locked and not claimed, as they had just been handed back.
+    # The number of Tasks that were locked but not claimed: they had just been handed back.
     missed: int
 
     @classmethod
@@ -56,5 +56,5 @@ class Look:
         _ORDER.sort(self.rows)
 
     def followed_by(self, later):
-        """Return this and another look as one: the rows of both, the facts of the other."""
+        """Return this look and a later one as one: the rows of both, the facts of the later."""
         return replace(later, rows=self.rows + later.rows, types=self.types | later.types)

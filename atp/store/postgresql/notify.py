@@ -1,4 +1,4 @@
-"""Telling daemons that have nothing to do that something waits."""
+"""Telling idle daemons that a Task waits."""
 
 from django.db import transaction
 
@@ -16,7 +16,7 @@ class Telling(ORMBase):
             return
         if getattr(connection.atomic_blocks[0], "_from_testcase", False):
             return  # a test's own transaction is never committed, and tests count what waits for it
-        # Who is idle by then is to be known when the transaction commits; once is enough.
+        # Notify at commit, once: which daemons are idle then is known only then.
         waiting = connection.run_on_commit
         if not waiting or waiting[-1][1] != self._notify:
             transaction.on_commit(self._notify, using=self.alias, robust=True)

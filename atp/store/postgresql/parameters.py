@@ -1,4 +1,4 @@
-"""The parameters of a Type, as the statements that claim return them."""
+"""The parameters of a Type, as the claim statements return them."""
 
 import json
 from datetime import timedelta
@@ -9,7 +9,7 @@ from ..values import Parameters
 
 @lru_cache
 def parameters_of(text):
-    """Return the :class:`Parameters` that a claim tells of a Type, and the Type's weight."""
+    """Return the :class:`Parameters` of a Type from this JSON, and the Type's weight."""
     (
         *(type, timeout, max_retries, backoff, backoff_max, max_restarts, max_memory),
         weight,

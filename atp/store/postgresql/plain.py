@@ -5,8 +5,8 @@ from ...states import DEAD_LETTER, Event, State
 from ..misfits import is_misfit
 from ..values import Move
 
-# Most moves of a batch are among these. An expiry is not: it may end in FAILED, which the
-# portable store decides; so may a deferral because of inputs that do not fit.
+# Most moves of a batch are plain. An expiry is not, since it may end in FAILED, which the portable
+# store decides. The same holds for a deferral of a misfit.
 PLAIN = states.events(lambda row: row.is_holders and not row.loses)
 _ROWS = [row for row in states.TRANSITIONS if row.is_holders and row.event in PLAIN]
 TARGETS = {row.event: row.target for row in _ROWS}
@@ -16,7 +16,7 @@ _HOLDERS = {state: {row.event for row in _ROWS if state in row.sources} for stat
 
 
 def is_plain(moves):
-    """Whether the moves of one Instance are of one attempt and lead on from each other."""
+    """Return whether the moves of an Instance are plain, of one attempt, and in legal order."""
     if len({move.attempt for move in moves}) > 1:
         return False
     state = None
@@ -32,7 +32,7 @@ def is_plain(moves):
 
 
 def events_of(moves):
-    """Yield one move for each event."""
+    """Yield one move for each event: a move with ``started`` is two events."""
     for move in moves:
         if move.started is not None:
             yield Move(

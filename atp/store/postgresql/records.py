@@ -1,4 +1,4 @@
-"""Recording on PostgreSQL: what a batch amounts to, in one statement or two."""
+"""Recording on PostgreSQL: one or two statements for a whole batch."""
 
 import logging
 from collections import defaultdict
@@ -16,8 +16,8 @@ from .driver.statements import FEW, execute
 from .plain import EFFECTS, TARGETS, is_plain
 from .removal import PATIENCE
 
-# What a statement says itself of the Instances that it may end: those from whose end nothing
-# follows; nodes of graphs, which are locked; or what is no node, and has hooks.
+# The parts of a statement for the Instances that it may end. _ALONE: those whose end has no
+# consequences; _NODES: also nodes of graphs, already locked; _HOOKED: also Instances with hooks.
 _ALONE = frozenset({("nodes", None), ("hooked", None)})
 _NODES = frozenset({("hooked", None)})
 _HOOKED: frozenset = frozenset()
@@ -30,8 +30,8 @@ class Records(ORMRecords):
         of_instance = defaultdict(list)
         for move in moves:
             of_instance[move.instance].append(move)
-        # All or nothing: of what is removed nobody could tell later that it was recorded, and
-        # what ends in a graph, or has hooks, is settled.
+        # All or nothing: once an Instance is removed, nobody can tell that its end was recorded.
+        # And the end of a node, or of an Instance with hooks, must be settled.
         expects_settled = self.graphs.expects_settled()
         is_simple = not expects_settled and all(move.kept for move in moves)
         with nullcontext() if is_simple else self.atomic():
@@ -45,9 +45,10 @@ class Records(ORMRecords):
             return self._record_kept(of_instance, rest, daemon)
 
     def _record_ends(self, of_instance, daemon, *, is_all):
-        """Record the ends of nodes of graphs, and of what has hooks, and settle them.
+        """Record and settle the ends of graph nodes and of Instances with hooks.
 
-        What was written is taken out of ``of_instance``. The others are seen to one by one.
+        Removes the Instances that were written from ``of_instance``. The others are recorded one by
+        one.
         """
         ends = [
             key for key, own in of_instance.items() if EFFECTS.get(own[-1].event) is Row.DELETED
@@ -58,7 +59,8 @@ class Records(ORMRecords):
         ended = {}
         for keys, which in ((nodes, _NODES), (hooked, _HOOKED)):
             if keys:
-                # All of a node is kept until its graph has ended; and of the others some time.
+                # A node is kept whole until its graph has ended, an Instance with hooks for some
+                # time.
                 own = {key: [m._replace(kept=True) for m in of_instance[key]] for key in keys}
                 written = self._write(*_sorted_out(own), daemon, which)
                 ended |= {key: own[key][-1] for key in written}
@@ -77,16 +79,16 @@ class Records(ORMRecords):
             if not left:
                 return []
             with self.atomic():
-                # The first nodes and hooks that this session records were not expected.
+                # Nodes and hooks that this session has not expected.
                 self._record_ends(left, daemon, is_all=False)
-                # What was refused as a whole may still be right in part.
+                # Moves that were refused as a whole may be legal in part.
                 rest = [move for move in moves if move.instance in left]
                 return super().record(rest, daemon=daemon)
 
     def _write(self, finished, plain, daemon, which=_ALONE):
-        """Write what is simple; returns the keys of what was not refused.
+        """Write the simple ends and moves; returns the keys of those that were not refused.
 
-        ``which`` is what may end: what is settled only if the caller does that.
+        ``which`` says which Instances may end: the caller has to settle nodes and hooks.
         """
         written = self._finish(finished, daemon, which) if finished else set()
         if plain:
@@ -96,10 +98,9 @@ class Records(ORMRecords):
         return written
 
     def _finish_unkept(self, of_instance, daemon):
-        """Remove what finished and is not kept; returns the keys of what is gone.
+        """Remove Instances that FINISHED and are not kept; returns the keys of those removed.
 
-        What is not to be removed so, because something of it is locked, is recorded like any
-        other, and left to the purge.
+        If something of an Instance is locked, it is recorded like any other, and left to the purge.
         """
         unkept = {
             key: own[0] for key, own in of_instance.items() if not own[0].kept and _is_finish(own)
@@ -119,7 +120,7 @@ class Records(ORMRecords):
         return set(written or ())
 
     def _finish(self, finished, daemon, which):
-        """Write that attempts finished; returns the keys of those that were not refused."""
+        """Record finished attempts; returns the keys of those that were not refused."""
         savepoint = self.atomic() if self.connection.in_atomic_block else nullcontext()
         try:
             with savepoint, cursor_of(self.connection) as cursor:
@@ -131,7 +132,7 @@ class Records(ORMRecords):
                 )
                 written, is_all, _ = cursor.fetchone()
         except (DataError, NotSerializable):
-            # Something in it is not as it should be: one by one it is seen what.
+            # Some value is invalid: record one by one to find out which.
             return set()
         return set(finished) if is_all else set(written or ())
 
@@ -151,7 +152,7 @@ class Records(ORMRecords):
 
 
 def _is_finish(moves):
-    """Whether all that happened to an Instance is that it finished, with nothing more to say."""
+    """Return whether the only event of an Instance is a plain finish without a message."""
     if len(moves) > 1:
         return False
     [move] = moves
@@ -164,7 +165,7 @@ def _is_finish(moves):
 
 
 def _sorted_out(of_instance):
-    """Return what has just finished, and what else is plain, of what is kept; by Instance."""
+    """Return, by Instance, the plain finishes and the other plain moves, of kept Instances."""
     finished, plain = {}, {}
     for key, own in of_instance.items():
         if _is_finish(own) and own[0].kept:
@@ -178,19 +179,19 @@ _SILENT = frozenset({(name, None) for name in ("content_types", "data", "files",
 
 
 def _responds(finished):
-    """Return what the statement says itself: without any Response it has no columns for them."""
+    """Return the fixed parameters: without Responses, the statement has no columns for them."""
     some = any(move.response is not None for move in finished.values())
     return frozenset() if some else _SILENT
 
 
 _WITHOUT_DETAILS = frozenset({("details", None)})
 _FAILED = ("groups", "types", "fingerprints", "versions", "exceptions", "titles")
-# Where nothing is a dead letter, it has no columns for those.
+# Without dead letters, the statement has no columns for them.
 _WITHOUT_FAILED = frozenset((name, None) for name in _FAILED)
 
 
 def _details(plain):
-    """Return what the statement says itself: where no handler has raised it has no details."""
+    """Return the fixed parameters: if no move has a detail, the statement has no such column."""
     some = any(move.detail for own in plain.values() for move in own)
     return frozenset() if some else _WITHOUT_DETAILS
 

@@ -1,4 +1,4 @@
-"""Removing terminal Instances on PostgreSQL: all that belongs to many of them in one statement."""
+"""Removing ended Instances on PostgreSQL: many, with all their rows, by one statement."""
 
 from contextlib import nullcontext
 
@@ -10,7 +10,7 @@ from ..common.removal import is_followed
 from .driver.cursors import cursor_of
 from .driver.statements import planning, statement
 
-# Whoever has locked a record of a log, or inputs, is waited for no longer than this.
+# How long to wait for a session that has locked a log record or inputs.
 PATIENCE = "SET LOCAL lock_timeout = '50ms'"
 
 
@@ -24,7 +24,7 @@ class Removal(ORMRemoval):
         except OperationalError as error:
             if not self.is_lock(error):
                 raise
-            # Something in it is locked. The portable store sees what, and leaves that out.
+            # Some row is locked. The portable store finds out which, and leaves that Instance out.
             return super()._remove_over(over, limit, who, marks)
         if until is not None:
             marks[over.type, over.reasons] = until
@@ -34,7 +34,7 @@ class Removal(ORMRemoval):
         return removed
 
     def _purge(self, over, since, limit):
-        """Execute the statement; return how many it found, until when, and which have files."""
+        """Execute the statement; returns the number found, the last end, and those with files."""
         wanted = statement("purge")
         given = {
             "type": over.type,
@@ -43,7 +43,7 @@ class Removal(ORMRemoval):
             "before": over.before.timestamp(),
             "limit": limit,
         }
-        # Inside a caller's transaction settings would outlive this.
+        # Inside a caller's transaction, the settings would remain after this.
         is_own = not self.connection.in_atomic_block
         with self.atomic() if is_own else nullcontext(), cursor_of(self.connection) as cursor:
             if is_own:

@@ -1,60 +1,60 @@
-"""Shortcuts of claims on PostgreSQL: a claim takes them for a moment, where a look was slow.
+"""Shortcuts of claims on PostgreSQL: used for a moment after a look was slow.
 
-Each is an object of its own in the memory of the daemon that claims. A claim that takes none
-of them finds the same, and may take longer.
+Each shortcut is an object in the memory of the claiming daemon. A claim without shortcuts finds
+the same Tasks, but may take longer.
 """
 
 import time
 
 from .driver.statements import FEW
 
-# A look was slow if it took longer to find what is due, in seconds: so much was stepped over
-# that is gone. The next claims begin where this one ended for so many times as long, and no
-# longer than that.
+# In seconds, a look is slow if it needs more than SLOW to find due Tasks: then it has stepped over
+# many dead rows. The next claims begin where this one ended, for TIMES as long as the look took,
+# but no longer than AGAIN.
 SLOW, TIMES, AGAIN = 0.005, 20, 1.0
-# A look at so many lanes and priorities is slow sooner. Then the next claims do not look
-# between the lanes that are known.
+# A look of at least MANY steps, over lanes and priorities, is slow after SLOW_OF_MANY seconds. Then
+# the next claims do not look between the known lanes.
 MANY, SLOW_OF_MANY = 100, 0.001
-# It does not help where a look at so many lanes has taken no longer for each, in seconds.
+# In seconds: the shortcut does not help if the look took no longer than this for each lane.
 EACH = 20e-6
-# Where more waits of more Types than this than a claim takes, the next claims look at so many
-# of them, in turn; and at all again after so long, in seconds.
+# If a claim leaves Tasks of more Types than PART waiting, the next claims look at PART Types each,
+# in turn. After ALL_AGAIN seconds a claim looks at all Types.
 PART, ALL_AGAIN = 24, 0.1
 
 
 class Ends:
-    """The ends of the last claims, by Type and collection: priority and due time.
+    """The positions where the last claims ended: priority and due time, by lane.
 
-    While that is relied on, claims begin there and not at the beginning of each lane. ``cut``
-    says where the last look at everything was broken off, as pairs of a Type and a collection:
-    the next one goes on there, wherever the claims between them end.
+    While they are valid, claims begin there instead of at the beginning of each lane. ``cut`` says
+    where the last full look was broken off, as pairs of Type and collection: the next full look
+    goes on there, wherever the claims between them end.
     """
 
     def __init__(self):
         self._lanes = {}
         self.until = 0.0
         self.cut = []
-        # Whether other lanes are looked for between those that are known.
+        # Whether claims look for other lanes between the known ones.
         self.looks_between = True
 
     @property
     def lanes(self):
-        """The ends where the next claim is to begin; empty if it is to look at everything."""
+        """The positions where the next claim begins, by lane; empty for a full look."""
         return self._lanes if time.monotonic() < self.until else {}
 
     def forget(self):
         self._lanes = {}
 
     def claimed(self, ends):
-        """Remember where a claim ended in these lanes; the last ones come last."""
+        """Remember where a claim ended in these lanes; lanes are kept in the order of use."""
         for lane in ends:
             self._lanes.pop(lane, None)
         self._lanes |= ends
 
     def looked(self, look):
-        """Decide after a look at everything where the claims of the next moment begin.
+        """Decide, after a full look, where the claims of the next moment begin.
 
-        They begin at the ends if it was slow, or if there was too much to look at all.
+        They begin at the known ends if the look was slow, or was broken off.
         """
         self.cut = look.cut or []
         looked, is_long = look.looked or 0.0, look.steps >= MANY
@@ -71,9 +71,9 @@ class Ends:
 
 
 class Part:
-    """The Types that the last look at all has taken from, if more waited than it took.
+    """The Types of the last full look's Tasks, if more waited than it took.
 
-    While that is relied on, claims look at a part of these.
+    While they are valid, claims look at a part of these Types.
     """
 
     def __init__(self):
@@ -81,13 +81,13 @@ class Part:
         self.until = 0.0
 
     def of(self, types):
-        """Return those of ``types`` to look at, in their order; None if all are to be."""
+        """Return the part of ``types`` to look at, in their order; None for all of them."""
         if len(self.types) <= PART or time.monotonic() >= self.until:
             return None
         return [type for type in types if type in self.types][:PART]
 
     def looked(self, claimed, limit):
-        """Remember a claim after a look at all."""
+        """Remember the Types of a claim that has looked at all Types."""
         self.until = time.monotonic() + ALL_AGAIN
         has_more = len(claimed) >= limit
         self.types = frozenset(task.type for task in claimed) if has_more else frozenset()

@@ -22,7 +22,7 @@ class Steps(ORMSteps):
         return super().keep(instance, attempt, name, payload, took=took)
 
     def _write(self, name, given):
-        """Execute a statement that writes one row; tells whether it has."""
+        """Execute a statement that writes at most one row; returns whether it wrote one."""
         with cursor_of(self._store.connection) as cursor:
             cursor.execute(statement(name).text, given)
             return cursor.rowcount == 1

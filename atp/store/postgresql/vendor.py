@@ -18,7 +18,7 @@ __all__ = [
     "take_turn",
 ]
 
-# The oldest come first. A session that this user may not look at tells no xact_start.
+# The oldest come first. A session that this user may not see shows no xact_start.
 MOST_TRANSACTIONS = 5
 _OPEN = """
 SELECT extract(epoch FROM clock_timestamp())::text, pid, application_name, usename,
@@ -33,10 +33,10 @@ FROM (SELECT) clock LEFT JOIN (
 ) other ON true ORDER BY xact_start
 """
 
-# Of all advisory locks of the database: those of ATP, "atp" in ASCII.
+# The first key of ATP's advisory locks in the database: "atp" in ASCII.
 _OURS = 0x617470
 _KEPT = "SELECT id FROM atp_type WHERE identifier = %s FOR KEY SHARE"
-# Whatever is logged later takes a higher number, whenever it commits.
+# Every record that is logged later gets a higher number, whenever it commits.
 _LOG_POSITION = """
 SELECT coalesce(pg_sequence_last_value(pg_get_serial_sequence('atp_logrecord', 'id')::regclass), 0)
 """
@@ -50,7 +50,7 @@ def log_position(connection):
 
 def now(connection):
     with connection.cursor() as cursor:
-        # As text: psycopg2 gives naive times where USE_TZ is off.
+        # As text, since psycopg2 returns naive times if USE_TZ is off.
         cursor.execute("SELECT extract(epoch FROM clock_timestamp())::text")
         return _time(cursor.fetchone()[0])
 
@@ -84,5 +84,5 @@ def take_turn(connection, name):
 
 
 def kept_type(types, identifier):
-    # Others may enqueue at the same time, which select_for_update() would not let them.
+    # select_for_update() would keep others from enqueueing at the same time.
     return types.raw(_KEPT, [identifier])

@@ -1,8 +1,8 @@
-"""The base of all parts of this store: one writer at a time, and values as Django writes them.
+"""The base of all parts of this store: one writer at a time, and values in Django's formats.
 
-A statement here takes all its rows in one parameter of JSON. Python's driver
-lets go of the interpreter at every step, so that a statement for each row
-would be slowed down by whatever the other threads of the process do.
+Each statement takes all its rows in one JSON parameter. Python's driver releases the
+interpreter lock at every step, so a statement for each row would be slowed down by the other
+threads of the process.
 """
 
 from contextlib import contextmanager, nullcontext
@@ -15,10 +15,10 @@ from ..common.base import ORMBase
 from .driver.cursors import cursor_of
 from .driver.turns import turn
 
-# What is no text in UTF-8 is refused by the driver, as it would be as a parameter of its own.
+# The driver refuses text that is not valid UTF-8, as it would in a parameter of its own.
 as_json = JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
-# In these modes of Django's connections a transaction that has begun may write.
+# The modes of Django's connections in which a transaction may write as soon as it has begun.
 _WRITING = ("IMMEDIATE", "EXCLUSIVE")
 _NOTHING = "UPDATE atp_daemon SET pid = pid WHERE false"
 
@@ -26,12 +26,12 @@ _NOTHING = "UPDATE atp_daemon SET pid = pid WHERE false"
 class SQLiteBase(ORMBase):
     @contextmanager
     def atomic(self):
-        """A transaction that may write from its beginning, whatever mode the project has set.
+        """Return a transaction that may write from its beginning, in any mode of the project.
 
-        One that has read first fails at once if another has written since: no
-        time-out helps it.
+        A transaction that has only read fails at once when it writes, if another has written since:
+        no time-out helps.
         """
-        # Inside a caller's transaction the turn at writing has come already.
+        # Inside a caller's transaction, the turn has been taken already.
         outermost = not self.connection.in_atomic_block
         with turn(self.alias) if outermost else nullcontext(), transaction.atomic(self.alias):
             if self.connection.transaction_mode not in _WRITING:
@@ -45,24 +45,24 @@ class SQLiteBase(ORMBase):
             return cursor.fetchall()
 
     def run(self, statement, **parameters):
-        """Execute one statement and return how many rows it has written."""
+        """Execute one statement and return the number of rows written."""
         with cursor_of(self.connection) as cursor:
             cursor.execute(statement, parameters)
             return cursor.rowcount
 
     def run_many(self, statement, rows):
-        """Execute one statement for each of the rows, which are sequences."""
+        """Execute one statement for each of the rows; a row is a sequence of values."""
         with cursor_of(self.connection) as cursor:
             cursor.executemany(statement, rows)
 
 
 def as_text(time):
-    """Return a point in time as InstantField writes it."""
+    """Return a time in the text format of InstantField; None stays None."""
     if time is None:
         return None
     return (time if time.tzinfo is UTC else time.astimezone(UTC)).isoformat(" ")[:-6]
 
 
 def as_instant(text):
-    """Return what InstantField has written as a point in time."""
+    """Return the time that InstantField has written as this text."""
     return datetime.fromisoformat(text).replace(tzinfo=UTC)

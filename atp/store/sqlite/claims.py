@@ -1,4 +1,4 @@
-"""Claiming on SQLite: a look at the queue without the lock, then the same in a transaction."""
+"""Claiming on SQLite: a look without the lock first, then the claim in a transaction."""
 
 import time
 from functools import partial
@@ -31,7 +31,7 @@ _LOG = """
 
 class Claims(Asking, Waiting, ORMClaims):
     def _claim_unlimited(self, by, types, limit):
-        # An idle daemon looks often, and should keep no writer waiting.
+        # An idle daemon looks often, and must not keep writers waiting.
         look = self._look(by, types, limit) if limit > 0 else None
         if look is None:
             return []
@@ -45,7 +45,7 @@ class Claims(Asking, Waiting, ORMClaims):
             if situation.is_late:
                 self.miss(who=name)
             pick = partial(self._pick, rotation, situation, situation.not_claimed(), now, limit)
-            # The shortcut may have ended since the look that relied on it.
+            # The shortcut may have ended since the look that used it.
             known = shortcut.lanes(limit)
             if known:
                 claimed = pick(found=[(*lane, None) for lane in known], least=limit)
@@ -65,19 +65,19 @@ class Claims(Asking, Waiting, ORMClaims):
         full = {(key, lane[1]) for lane, room in rooms.lanes.items() if not room}
         closed = Closed(situation.gates.pairs | full)
         caps = {lane: rooms.lanes[lane] for lane in rotation.turned(rooms.open_lanes)}
-        # Of a Type of which only some lanes are limited, the others are not looked at.
+        # If only some lanes of a Type are limited, the others are not looked at here.
         found = None if rooms.whole else [(key, collection, None) for _, collection in caps]
         return self._pick(rotation, situation, closed, now, wanted, caps, found)
 
     def miss(self, *, who="", limit=500):
-        # Asked whenever a claim has brought nothing.
+        # Called whenever a claim has brought nothing.
         return super().miss(who=who, limit=limit) if self._is_late(self.now()) else 0
 
     def _look(self, by, types, limit):
-        """Return the situation, the lanes that have due Tasks, and where the look was broken off.
+        """Return the situation, the lanes with due Tasks, and where the look was broken off.
 
-        The lanes are None where it relies on those of the shortcut. None in place of all
-        three if there is nothing to be done.
+        The lanes are None if those of the shortcut are to be used. Returns None if there is nothing
+        to do.
         """
         now, rotation, shortcut = self.now(), by.memory.rotation, by.memory.shortcut(Known)
         situation = self._situation(types, now, daemon=by.daemon)
@@ -86,12 +86,12 @@ class Claims(Asking, Waiting, ORMClaims):
         by.memory.limited = {keys[key] for key, _ in situation.limits.pairs if key in keys}
         if shortcut.lanes(limit):
             return situation, None, []
-        # Without the waits that a busy machine has for everybody.
+        # CPU time of this thread, without the waits of a busy machine.
         began = time.thread_time()
         begins = _begins(rotation, situation.served)
         found, cut = self._ready(begins, as_text(now), situation.not_claimed(), limit)
         if cut:
-            # What it has not come to may be due as it was.
+            # Lanes that the look has not reached may still have due Tasks.
             names = {lane[:2] for lane in found}
             found += [(*lane, None) for lane in shortcut.last if lane not in names]
         cut = [(keys[key], collection) for key, collection in cut]
@@ -102,10 +102,10 @@ class Claims(Asking, Waiting, ORMClaims):
         return None
 
     def _pick(self, rotation, situation, closed, now, limit, caps=None, found=None, least=1):
-        """Claim an even share of each lane first, then whatever fits; no more than its cap.
+        """Claim an even share of each lane, then fill up from any lane; no lane exceeds its cap.
 
-        From the lanes that were ``found``, or else those that are; nothing if that is less
-        than ``least``.
+        Takes from the lanes in ``found``; without it, looks for lanes. Claims nothing if there are
+        fewer than ``least`` Tasks.
         """
         apart, caps, served = caps is not None, caps or {}, situation.served
         cut = []
@@ -127,7 +127,8 @@ class Claims(Asking, Waiting, ORMClaims):
             found = ready(limit)
         claimed = take(found)
         if not claimed and least == 1 and len(found) == limit:
-            # What does not fit its Instance must not hide other lanes until a scan mends it.
+            # Tasks that disagree with their Instances must not hide other lanes until a scan mends
+            # them.
             claimed = take(ready(-1))
         if sum(map(len, claimed.values())) < least:
             claimed = {}
@@ -140,14 +141,14 @@ class Claims(Asking, Waiting, ORMClaims):
         return rotation.dealt(claimed) if claimed else []
 
     def _lanes(self, found, closed, served, names, now):
-        """Return a :class:`Lane` of each that was found, and is not shut since then, by name.
+        """Return a :class:`Lane` for each found lane that is not shut by now, by name.
 
-        Where no priority is given, it is seen whether anything is due.
+        A lane without a priority is left out if nothing is due in it.
         """
         parameters = {}
         lanes = {}
         for type_id, collection, priority in found:
-            # A Type may have been unregistered since.
+            # The Type may have been unregistered meanwhile.
             type = names.get(type_id)
             if type is not None and not closed.shuts(type_id, collection):
                 if type not in parameters:
@@ -166,6 +167,6 @@ class Claims(Asking, Waiting, ORMClaims):
 
 
 def _begins(rotation, served, *, apart=False):
-    """Return the keys of the Types in their order, each with the collection to begin behind."""
+    """Return the Types' keys in their order, each with the collection to begin behind."""
     order = rotation.order(served)
     return [(served[type][0], rotation.after(type, apart=apart)) for type in order]

@@ -1,4 +1,4 @@
-"""A daemon's regular question on SQLite."""
+"""The regular queries of a daemon on SQLite."""
 
 from dataclasses import replace
 
@@ -21,7 +21,7 @@ class Daemons(Asking, Wakeups, Waiting, ORMDaemons):
         return replace(renewal, unheard=bool(unheard))
 
     def _unheard(self, daemon, channel):
-        """The channel as it stands, if what was handed over there was not heard of yet; or ""."""
+        """Return the channel's current name if a Task on it has not been heard of yet; else ""."""
         listener = LISTENERS.get(channel)
         if listener is not None:
             for stands, key in self.select(STANDS, daemon=daemon.hex, channel=channel):

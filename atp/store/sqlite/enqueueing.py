@@ -1,4 +1,4 @@
-"""Enqueueing on SQLite: all Instances that share their options together."""
+"""Enqueueing on SQLite: Instances with equal options are written together."""
 
 from collections import defaultdict
 from typing import NamedTuple
@@ -9,8 +9,8 @@ from .base import SQLiteBase, as_json, as_text
 from .wakeups.handover import TAKE, TAKERS, is_heard
 
 _TYPE = "SELECT id FROM atp_type WHERE identifier = %(identifier)s"
-# Keys are given here, so that the tables can be written after each other. Nobody
-# else enqueues meanwhile; and what AUTOINCREMENT gives next is beyond them.
+# Keys are assigned here, so that the tables can be written one after the other. Nobody else
+# enqueues meanwhile, and AUTOINCREMENT goes on behind them.
 _LAST = "SELECT max(seq) FROM sqlite_sequence WHERE name = 'atp_instance'"
 _INSTANCE = """
     INSERT INTO atp_instance (
@@ -84,7 +84,7 @@ class Enqueueing(SQLiteBase, Handing, ORMEnqueueing):
         self.run_many(_INPUTS, [(i.pk, r.inputs.format, r.inputs.data) for i, r in new])
 
     def _take(self, submission, given):
-        """Return the columns of one that is handed to an idle daemon; empty if none is idle."""
+        """Return the columns of an Instance handed to an idle daemon; empty if there is none."""
         if self._may_hand(submission):
             wanted = {name: given[name] for name in ("type", "collection", "now")}
             for daemon, name, channel in self.select(TAKERS, **wanted):

@@ -1,4 +1,4 @@
-"""Graphs on SQLite: what is written for many nodes, by one statement each."""
+"""Graphs on SQLite: one statement for many nodes."""
 
 from ...rows.log import Kind
 from ...words import graph_messages

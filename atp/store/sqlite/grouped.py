@@ -1,4 +1,4 @@
-"""Changes that are written together: those that differ in no more than Instance and times."""
+"""Groups of moves that are written together: they differ only in Instance and times."""
 
 import logging
 from datetime import timedelta
@@ -10,12 +10,12 @@ from ..misfits import is_misfit
 from ..values import CANCEL, Failed
 from .base import as_json, as_text
 
-# What holders record most. An expiry may end in FAILED, which the portable store
-# decides.
+# The events that holders record most. An expiry is not among them: it may end in FAILED, which
+# the portable store decides.
 PLAIN = {row.event: row for row in states.TRANSITIONS if row.is_holders and not row.loses}
 
-# The Instances come as an object of JSON: their keys, and for each when its attempt
-# was started, if that is recorded too, and when the event happened.
+# %(times)s is a JSON object: by the Instance's key, the time at which the attempt was started, if
+# that is recorded too, and the time of the event.
 _INSTANCE = """
     UPDATE atp_instance SET
         state = %(target)s,
@@ -34,7 +34,7 @@ _INSTANCE = """
     WHERE atp_instance.id = given.id AND state IN (SELECT value FROM json_each(%(sources)s))
 """
 
-# What each event does to the Tasks, if the daemon holds them under this attempt.
+# The statement on Tasks for each effect, for Tasks that the daemon holds under this attempt.
 _TASK = {
     Row.DELETED: "DELETE FROM atp_task",
     Row.FREED: """
@@ -47,8 +47,8 @@ _TASK = {
     """,
     Row.KEPT: "SELECT count(*) FROM atp_task",
 }
-# They are found by their key: a daemon may hold many more. What is to be cancelled, and
-# goes back to the queue, the portable store moves on.
+# Tasks are found by key, since a daemon may hold many more. A Task that goes back to the queue
+# and is to be cancelled is left to the portable store.
 _FENCED = """
     WHERE instance_id IN (SELECT CAST(key AS integer) FROM json_each(%(times)s))
       AND attempt = %(attempt)s
@@ -66,7 +66,7 @@ _LOG = """
 """
 
 
-# Of dead letters: the error group in which they are, and a row each that is yet to be counted.
+# For dead letters: their error group, and a row of Failure each, which a chore counts later.
 _ERROR = """
     UPDATE atp_instance SET error_id = %(group)s
     WHERE id IN (SELECT CAST(key AS integer) FROM json_each(%(times)s))
@@ -81,11 +81,11 @@ _FAILURE = """
 
 
 class Refused(Exception):
-    """Not all of what was to be written together is right."""
+    """Not all moves of a group are legal."""
 
 
 class Kind(NamedTuple):
-    """The values that all moves of one batch share."""
+    """The values that all moves of a group share."""
 
     event: Event
     has_start: bool
@@ -109,12 +109,12 @@ class Kind(NamedTuple):
 
     @property
     def start(self):
-        """The same for the starts that are recorded too."""
+        """The kind of the starts that are recorded with these moves."""
         return Kind(Event.START, False, self.attempt, self.who, "", logging.INFO, "", None, True)
 
 
 def is_plain(move):
-    """Whether a move can be one of a group."""
+    """Return whether a move can be part of a group."""
     transition = PLAIN.get(move.event)
     if transition is None or is_misfit(move):
         return False
@@ -124,7 +124,10 @@ def is_plain(move):
 
 
 class Group:
-    """``times`` are pairs, start and event, by Instance. ``store`` executes statements."""
+    """A group of moves; ``times`` are pairs (start, event) by Instance.
+
+    ``store`` executes the statements.
+    """
 
     def __init__(self, store, kind, times):
         self._store = store
@@ -133,9 +136,9 @@ class Group:
         self._times = as_json(times)
 
     def write(self, daemon, now, *, settles):
-        """Write the moves as the daemon's, or raise Refused when one of them is not right.
+        """Write the moves as the daemon's. Raises Refused if one of them is not legal.
 
-        So is an end from which something follows, unless the caller ``settles`` it.
+        It also raises Refused for an end with consequences, unless the caller ``settles`` it.
         """
         count = len(self._given)
         if self._move() != count or self._fence(daemon, now, settles) != count:
@@ -154,7 +157,7 @@ class Group:
             self._store.run(_FAILURE, times=self._times, **given)
 
     def _move(self):
-        """Move the Instances; returns how many were where this event may find them."""
+        """Move the Instances; returns how many were in a state that allows the event."""
         transition = self._kind.transition
         is_terminal = transition.target in states.TERMINAL
         return self._store.run(
@@ -168,7 +171,7 @@ class Group:
         )
 
     def _fence(self, daemon, now, settles):
-        """Do to the Tasks what the event does; returns how many the daemon held."""
+        """Apply the event's effect to the Tasks; returns how many of them the daemon held."""
         effect, delay = self._kind.transition.row, self._kind.delay
         given = {
             "times": self._times,

@@ -8,8 +8,8 @@ from ..buckets import Bucket, Row
 from ..common.control.limits import Limited as ORMLimited
 from .base import SQLiteBase, as_instant, as_json, as_text
 
-# By daemon, of which there are few, what is held stands in atp_task_held (daemon, type,
-# collection). Of a column of times the driver would make something else than its text.
+# The filter by daemon, of which there are few, lets atp_task_held (daemon, type, collection)
+# serve. A time is made text, since the driver would convert a column of times.
 _LIMITS = """
     SELECT own.id, identifier, own.collection, weight, max_running, per_second, burst,
         max_running_per_collection, tokens,
@@ -30,7 +30,7 @@ _LIMITS = """
 
 class Limited(SQLiteBase, ORMLimited):
     def _lock_limits(self, type):
-        # Whoever has begun to write is alone.
+        # A transaction that has begun to write is alone.
         return True
 
     def _open_lanes(self, type, full, after, most):

@@ -10,7 +10,7 @@ COLUMNS = """
 
 
 def parameters_of(type, timeout, max_retries, backoff, backoff_max, max_restarts, max_memory):
-    """Make them of what stands in its columns."""
+    """Return :class:`Parameters` from the columns of a Type."""
     return Parameters(
         type=type,
         timeout=_duration(timeout),

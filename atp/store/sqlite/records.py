@@ -1,4 +1,4 @@
-"""Recording on SQLite: moves that have most in common are written together."""
+"""Recording on SQLite: moves with equal values are written together."""
 
 import logging
 from collections import defaultdict
@@ -32,7 +32,8 @@ class Records(SQLiteBase, ORMRecords):
         if daemon is None or not moves:
             return super().record(moves, daemon=daemon)
         plain, rest = _sorted_out(moves)
-        # What has hooks is looked for where some was met last, and else refused: then again.
+        # Instances with hooks are looked for if the last batch had some. If not, they are refused,
+        # and a second try looks for them.
         for looks in (True,) if self._meets_hooks else (False, True):
             try:
                 with self.atomic():
@@ -40,10 +41,10 @@ class Records(SQLiteBase, ORMRecords):
                     return super().record(rest, daemon=daemon)
             except Refused:
                 continue
-        # Nothing of it was written; the portable store finds out what may be.
+        # Nothing of it was written. The portable store finds out which moves are legal.
         return super().record(moves, daemon=daemon)
 
-    # Whether what has hooks was among what was recorded last.
+    # Whether the last batch had Instances with hooks.
     _meets_hooks = False
 
     def _record_plain(self, plain, daemon, looks):
@@ -51,7 +52,7 @@ class Records(SQLiteBase, ORMRecords):
         looks = looks or bool(self.select(_GRAPHS) or self.select(_LINES))
         settled = self._settled(plain) if looks else ()
         if settled:
-            # All of a node is kept until its graph has ended; and of what has hooks some time.
+            # A node is kept whole until its graph has ended, an Instance with hooks for some time.
             plain = [m._replace(kept=True) if m.instance in settled else m for m in plain]
         for kind, times in _grouped(plain, now).items():
             Group(self, kind, times).write(daemon, now, settles=looks)
@@ -60,7 +61,7 @@ class Records(SQLiteBase, ORMRecords):
             self._settle([move for move in plain if move.instance in settled])
 
     def _settled(self, moves):
-        """Return the keys of those from whose end something follows: nodes, and what has hooks."""
+        """Return the keys of Instances whose end has consequences: nodes, and those with hooks."""
         found = self.select(_SETTLED, keys=as_json([move.instance for move in moves]))
         self._meets_hooks = bool(found)
         return {key for (key,) in found}
@@ -94,7 +95,7 @@ class Records(SQLiteBase, ORMRecords):
 
 
 def _sorted_out(moves):
-    """Return one plain move for each Instance to which no more has happened; and the rest."""
+    """Return one plain move for each Instance that has a single one, and all other moves."""
     of_instance = defaultdict(list)
     for move in moves:
         of_instance[move.instance].append(move)
@@ -107,7 +108,7 @@ def _sorted_out(moves):
 
 
 def _merged(first, second, *more):
-    """Return the start of an attempt and what came after it as one move, or None."""
+    """Return the start of an attempt and the next move as one move; None if that is impossible."""
     start = second._replace(
         event=Event.START, time=first.time, reason="", delay=None, response=None,
         message="", level=logging.INFO, detail="", failed=None,
@@ -118,7 +119,7 @@ def _merged(first, second, *more):
 
 
 def _grouped(moves, now):
-    """Return, by :class:`Kind` and Instance, when the attempt started and when the event was."""
+    """Return the pairs (start, event) of times, by :class:`Kind` and Instance."""
     now = as_text(now)
     groups = defaultdict(dict)
     for move in moves:

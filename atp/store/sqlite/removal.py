@@ -1,4 +1,4 @@
-"""Removing terminal Instances on SQLite: many with one statement for each table."""
+"""Removing ended Instances on SQLite: many, by one statement for each table."""
 
 from ...models import Instance
 from ..common.removal import Removal as ORMRemoval
@@ -22,7 +22,7 @@ _STORED = """
     SELECT instance_id FROM atp_response
     WHERE instance_id IN (SELECT value FROM json_each(%(keys)s)) AND (file <> '' OR files <> '[]')
 """
-# What refers to the Instance goes before it. One that has ended has no Task.
+# Rows that refer to the Instance are deleted before it. An ended Instance has no Task.
 _REMOVE = (
     "DELETE FROM atp_inputs WHERE instance_id IN (SELECT value FROM json_each(%(keys)s))",
     "DELETE FROM atp_response WHERE instance_id IN (SELECT value FROM json_each(%(keys)s))",
@@ -56,9 +56,9 @@ class Removal(SQLiteBase, ORMRemoval):
             self.run(remove, keys=keys)
 
     def remove_finished(self, keys):
-        """Remove what has just FINISHED and is not kept; returns the keys of what has stored files.
+        """Remove Instances that have just FINISHED and are not kept; returns the keys of the rest.
 
-        That is left to the purge, as is all that an application's own rows go with.
+        The rest has stored files, or may have rows of an application: the purge removes it.
         """
         if is_followed():
             return keys

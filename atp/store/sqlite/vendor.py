@@ -18,7 +18,7 @@ __all__ = [
 
 
 def lock_folder(connection):
-    # Whatever links lead to the file, all who use it find the same folder.
+    # All processes find the same folder, whatever links they follow to the file.
     return Path(f"{Path(connection.settings_dict['NAME']).resolve()}-atpd")
 
 

@@ -1,19 +1,19 @@
-"""Asks: what operators want of the holder of a claimed Task."""
+"""Asks: requests of operators to the holder of a claimed Task."""
 
 from dataclasses import dataclass
 
-# A request on a claimed Task. A cancel stays, whatever else is asked afterwards.
+# Requests on a claimed Task. A cancel stays, whatever is asked afterwards.
 RELEASE = "release"
 CANCEL = "cancel"
-# Each of these holds until the other is asked. The Task's holder carries it out.
+# Each of these holds until the other one is asked.
 PAUSE, RESUME = "pause", "resume"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Ask:
-    """A request on a claimed Task: its holder has to act.
+    """A request on a claimed Task, which its holder has to carry out.
 
-    For a cancel, ``who`` asked for it, and ``age`` is how long ago, in seconds.
+    Only a cancel has ``who`` asked for it, and ``age``: how many seconds ago.
     """
 
     instance: int
@@ -25,10 +25,10 @@ class Ask:
 
 @dataclass(frozen=True, kw_only=True)
 class Cancelled:
-    """The outcome of a cancel, by keys of Instances.
+    """The outcome of a cancel, as keys of Instances.
 
-    Those in ``failed`` waited and are FAILED now. For ``asked`` the holder is asked now;
-    for ``before`` it had been asked already. A key in none of them is not live.
+    ``failed``: they waited, and are FAILED now. ``asked``: their holders are asked now.
+    ``before``: their holders had been asked before. All other keys are not live.
     """
 
     failed: tuple[int, ...] = ()

@@ -1,4 +1,4 @@
-"""The changes that an operator makes to a Task that waits."""
+"""The changes that an operator makes to a waiting Task."""
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -6,10 +6,10 @@ from datetime import datetime, timedelta
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Changes:
-    """New values for a waiting Task; those that are None stay as they are.
+    """New values for a waiting Task; None leaves a value as it is.
 
-    ``due`` is a point in time, or a delay from now. ``postpone`` is a delay from the time
-    at which it was due, or from now if that has passed.
+    ``due`` is a time, or a delay from now. ``postpone`` is a delay from the old due time, or from
+    now if that has passed.
     """
 
     priority: int | None = None
@@ -18,7 +18,7 @@ class Changes:
     postpone: timedelta | None = None
 
     def due_at(self, was: datetime, now: datetime) -> datetime:
-        """Return the new due time of a Task that ``was`` due then. Raises OverflowError."""
+        """Return the new due time of a Task that was due at ``was``. Raises OverflowError."""
         if self.postpone is not None:
             return max(was, now) + self.postpone
         if isinstance(self.due, timedelta):

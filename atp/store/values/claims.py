@@ -12,10 +12,10 @@ from .types import Parameters
 
 
 class Claimed(NamedTuple):
-    """A Task that a daemon has just claimed, with all that its attempt needs.
+    """A Task that a daemon has just claimed, with everything that its attempt needs.
 
-    It is a plain tuple, and the uuid and the inputs are kept as text: no other value is
-    made and passed on as often. Tasks of one claim share the ``parameters`` of their Type.
+    It is a plain tuple, and keeps the uuid and the inputs as text, since no other value is made and
+    passed on as often. Tasks of one claim share the ``parameters`` of their Type.
     """
 
     instance: int
@@ -29,16 +29,16 @@ class Claimed(NamedTuple):
     retries: int
     restarts: int
     lost: int
-    # As :mod:`atp.payload.own` writes it; None for most.
+    # Settings of this Instance alone, written by :mod:`atp.payload.own`; mostly None.
     own: str | None
     parameters: Parameters
-    # None in a worker.
+    # The time of the claim; None in a worker.
     time: datetime | None
-    # Whether it counts towards a limit: then its end makes room for another.
+    # Whether it counts towards a limit: then its end makes room for another Task.
     limited: bool = False
-    # For how long it had been due when it was claimed, in seconds.
+    # The seconds for which the Task had been due when it was claimed.
     waited: float = 0.0
-    # How its Downstream let it go: "rate", as a "probe", or "" while that is closed.
+    # How its Downstream let it through: "rate", "probe", or "" if the Downstream is closed.
     guard: str = ""
 
     @property
@@ -55,22 +55,22 @@ class Claimed(NamedTuple):
 
     @property
     def timeout(self) -> timedelta | None:
-        """Its own, or that of its Type."""
+        """The time-out of the Instance, or else of its Type."""
         given = None if self.own is None else own.timeout(json.loads(self.own))
         return self.parameters.timeout if given is None else given
 
     @property
     def max_retries(self) -> int:
-        """Its own, or that of its Type."""
+        """The maximum of retries of the Instance, or else of its Type."""
         given = None if self.own is None else json.loads(self.own).get(own.MAX_RETRIES)
         return self.parameters.max_retries if given is None else given
 
     @property
     def carried(self) -> Mapping[str, Any] | None:
-        """What its enqueue has saved for its handler, by carrier."""
+        """The values that carriers saved for the handler at the enqueue, by carrier."""
         return None if self.own is None else json.loads(self.own).get(own.CARRIED)
 
     @property
     def key(self) -> tuple[int, int]:
-        """The Instance and the number of the attempt: no two attempts share both."""
+        """The Instance's key and the attempt's number: no two attempts share both."""
         return self.instance, self.attempt

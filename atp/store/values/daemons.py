@@ -1,4 +1,4 @@
-"""A daemon: its facts, its lease, and what is taken from it when it is lost."""
+"""A daemon: its facts, its lease, and the attempts that are taken from it when it is lost."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -6,17 +6,17 @@ from datetime import datetime
 from types import MappingProxyType
 from uuid import UUID
 
-# The keys of Instances whose inputs a daemon's handlers did not take, by Type.
+# By Type, the keys of Instances whose inputs the handlers of a daemon did not take.
 Misfits = Mapping[str, Sequence[int]]
 NO_MISFITS: Misfits = MappingProxyType({})
 
 
 @dataclass(frozen=True, kw_only=True)
 class DaemonFacts:
-    """The facts that a daemon writes when it takes a row. ``lock`` is as in the model.
+    """The facts that a daemon writes when it takes a row; ``lock`` is as in the model.
 
-    ``request`` is the last order that it was given, under an identity that may be gone.
-    ``release`` is that of the project, ``signatures`` are hashes of what its handlers take.
+    ``request`` is the last order to the daemon, perhaps under an earlier identity. ``release`` is
+    the project's release. ``signatures`` are hashes of the parameters of its handlers, by Type.
     """
 
     uuid: UUID
@@ -32,11 +32,11 @@ class DaemonFacts:
 
 @dataclass(frozen=True, kw_only=True)
 class Renewal:
-    """The answer to a renewal: the database's time, and the daemon's request if any.
+    """The answer to a renewal: the database's time, and the order to the daemon, if any.
 
-    ``unheard`` says that it was handed a Task of which its listener has not heard yet.
-    Then its row does not say that it is idle. ``is_spare`` says that somebody else has locked
-    the daemon's row, so that only the spare lease was renewed and the row is as it was.
+    ``unheard`` says that the daemon was handed a Task of which its listener has not heard yet; its
+    row then does not say that it is idle. ``is_spare`` says that another session has locked the
+    daemon's row: only the spare lease was renewed, and the row is as it was.
     """
 
     time: datetime
@@ -47,7 +47,7 @@ class Renewal:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Lost:
-    """An attempt that was taken away; ``stale`` says that its Instance was given up."""
+    """An attempt that was taken away; ``stale`` says that its Instance was given up: it FAILED."""
 
     type: str
     uuid: UUID
@@ -57,7 +57,7 @@ class Lost:
 
 @dataclass(frozen=True, kw_only=True)
 class Swept:
-    """The outcome of a sweep: the daemons found lost, and the attempts taken from them."""
+    """The outcome of a sweep: the lost daemons, and the attempts taken from them."""
 
     daemons: tuple[str, ...] = ()
     lost: tuple[Lost, ...] = ()
@@ -72,11 +72,11 @@ class Swept:
 class Reconciled:
     """The outcome of taking over an identity.
 
-    ``kept`` is what the new identity holds: the state by pair of Instance and attempt.
-    ``left`` is what the old one still holds, since somebody else has locked it, and
-    ``lost`` are the attempts that were taken away. ``is_settled`` tells whether the old
-    identity is gone. ``request`` is the order that the new one is given. LogRecords up to
-    ``position`` it does not count itself.
+    ``kept`` are the Tasks that the new identity holds: states by (Instance, attempt). ``left`` are
+    those that the old identity still holds, since another session has locked them. ``lost`` are
+    the attempts that were taken away. ``is_settled`` tells whether the old identity is gone.
+    ``request`` is the order to the new identity. The daemon does not count LogRecords with keys up
+    to ``position``.
     """
 
     time: datetime

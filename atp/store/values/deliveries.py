@@ -8,8 +8,8 @@ from typing import Any
 class Refused(list):
     """The entries that were refused.
 
-    ``known`` are pairs of those that are not, as they had been written before: Instance, attempt
-    and event, and the key of the LogRecord.
+    ``known`` describes the others, which had been written before: pairs of (Instance, attempt,
+    event) and the key of the LogRecord.
     """
 
     def __init__(self, entries: Sequence[Any] = ()) -> None:
@@ -19,9 +19,9 @@ class Refused(list):
 
 @dataclass(frozen=True, kw_only=True)
 class Delivered:
-    """The outcome of a delivery: the entries refused, and the keys of Instances that are locked.
+    """The outcome of a delivery: the refused entries, and the keys of locked Instances.
 
-    ``waited`` tells whether a statement waited in vain for a lock of somebody else.
+    ``waited`` tells whether a statement waited in vain for a lock of another session.
     """
 
     refused: Sequence[Any] = field(default_factory=list)

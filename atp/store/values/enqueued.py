@@ -1,4 +1,4 @@
-"""Instances that have just been enqueued, as a sequence that makes them late."""
+"""Instances that have just been enqueued: a sequence that creates each object on demand."""
 
 from collections.abc import Callable, Sequence
 from operator import eq
@@ -8,10 +8,10 @@ from ...models import Instance
 
 
 class Enqueued(Sequence[Instance]):
-    """Instances that have just been enqueued, each made when it is looked at.
+    """Instances that have just been enqueued; each object is created when it is first accessed.
 
-    Of many, most callers look at few or none, and to make one takes longer
-    than to enqueue it.
+    Most callers look at few of many Instances, or at none. To create an object takes longer than
+    to enqueue the Instance.
     """
 
     def __init__(self, facts: list[Any], make: Callable[..., Instance]) -> None:
@@ -23,7 +23,7 @@ class Enqueued(Sequence[Instance]):
 
     @property
     def keys(self) -> list[int]:
-        """The keys of all, without making any."""
+        """The keys of all Instances; no object is created."""
         return [item.pk if isinstance(item, Instance) else item[0] for item in self._items]
 
     def __getitem__(self, index: Any) -> Any:

@@ -1,4 +1,4 @@
-"""The events that happen to Instances."""
+"""Moves: the events that happen to Instances."""
 
 import logging
 from datetime import datetime, timedelta
@@ -9,7 +9,7 @@ from .responses import ResponseData
 
 
 class Failed(NamedTuple):
-    """The cause of a dead letter, and ``group``, the key of its error group."""
+    """The cause of a dead letter; ``group`` is the key of its error group."""
 
     group: int
     type: str
@@ -22,17 +22,15 @@ class Failed(NamedTuple):
 class Move(NamedTuple):
     """An event that happened to an Instance under an attempt.
 
-    ``time`` None is the database's now. ``started`` is given where the start
-    of the attempt has not been recorded yet: it is another event, and comes
-    first. ``delay`` says when a retry or a deferred Task is due, from now.
-    ``reason`` goes with ``fail``, ``response`` with ``finish``. ``detail`` is more of it as
-    data, for the log: the class of the exception that its handler raised. ``transactional``
-    says that the writes of the attempt are rolled back if this comes too late.
-    An Instance that finished and is not ``kept`` is removed, with all that belongs to it.
-    If it has published files, the next purge removes it with those. ``failed`` is the cause
-    of what becomes a dead letter; ``holding`` is the daemon's own, by which it knows the
-    attempt again. RFC 14 calls this "changing of the task status". It is a plain tuple, as one
-    is made for each attempt.
+    ``time`` None means the database's now. ``started`` is given if the start of the attempt has not
+    been recorded yet: the start is then an event of its own, and comes first. ``delay`` is the time
+    from now until a retry or a deferred Task is due. ``reason`` goes with ``fail``, ``response``
+    with ``finish``. ``detail`` is data for the log, such as the class of the exception that the
+    handler raised. ``transactional`` says that the attempt's writes are rolled back if the move
+    comes too late. If ``kept`` is False, an Instance that FINISHED is removed with all its rows; if
+    it has published files, the next purge removes it with those. ``failed`` is the cause of a dead
+    letter. ``holding`` belongs to the daemon, which recognizes the attempt by it. RFC 14 calls a
+    move "changing of the task status". It is a plain tuple, as one is made for each attempt.
     """
 
     event: Event

@@ -7,7 +7,7 @@ from typing import Any
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Message:
-    """One line of an Instance's log that is not a transition."""
+    """One message in an Instance's log, which is no transition."""
 
     time: datetime
     level: int
@@ -18,10 +18,9 @@ class Message:
 class Note:
     """Progress, messages and files that a running attempt reports between its transitions.
 
-    ``left_out`` is the number of its messages that are not to be kept: those between the
-    first and the last (:func:`atp.words.messages.kept`).
-    ``again`` says that it may have been written before: its acknowledgement was lost.
-    ``transactional`` is as in :class:`Move`.
+    ``left_out`` is the number of its messages that are not kept, between the first and the last
+    ones (:func:`atp.words.messages.kept`). ``again`` says that the note may have been written
+    before, since its acknowledgement got lost. ``transactional`` is as in :class:`Move`.
     """
 
     instance: int

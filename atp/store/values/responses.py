@@ -1,4 +1,4 @@
-"""The answer of a finished attempt."""
+"""The response of a finished attempt."""
 
 from dataclasses import dataclass
 

@@ -1,4 +1,4 @@
-"""A schedule as it is declared or edited, and what was planned."""
+"""A schedule as it is declared or edited, and the outcome of planning."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ _LENGTHS = ("every", "window", "late_after", "jitter")
 
 @dataclass(frozen=True, kw_only=True)
 class ScheduleSpec:
-    """All that a schedule says. Exactly one of ``cron`` and ``every`` is given.
+    """All parameters of a schedule. Exactly one of ``cron`` and ``every`` is given.
 
-    ``most`` missed slots are run that are not older than ``window``. A slot counts as missed
-    if it was not planned within ``late_after``. ``jitter`` is the longest delay of a slot.
+    A slot counts as missed if it was not planned within ``late_after``. At most ``most`` missed
+    slots are run, none older than ``window``. ``jitter`` is the longest delay of a slot.
     """
 
     identifier: str
@@ -47,12 +47,12 @@ class ScheduleSpec:
         return timing_of(self)
 
     def columns(self) -> dict[str, Any]:
-        """Return it as columns of its row, all but the Type."""
+        """Return the columns of the schedule's row, except its Type."""
         named = {name: getattr(self, name) for name in (*_PLAIN, *_LENGTHS)}
         return named | {"format": self.inputs.format, "data": self.inputs.data}
 
     def document(self) -> dict[str, Any]:
-        """Return it as plain values, to be compared with what the code said before."""
+        """Return plain values, which can be compared with an earlier declaration."""
         lengths = {name: getattr(self, name) for name in _LENGTHS}
         seconds = {k: None if v is None else v.total_seconds() for k, v in lengths.items()}
         own = {name: getattr(self, name) for name in _PLAIN}
@@ -60,7 +60,7 @@ class ScheduleSpec:
 
 
 def timing_of(timed: ScheduleSpec | Schedule) -> Timing:
-    """Return the times of the slots. Raises InvalidSchedule."""
+    """Return the times of a schedule's slots. Raises InvalidSchedule."""
     if timed.cron:
         return Cron(timed.cron, timed.timezone)
     return Every(timed.every or timedelta(), timezone=timed.timezone)
@@ -68,10 +68,10 @@ def timing_of(timed: ScheduleSpec | Schedule) -> Timing:
 
 @dataclass(frozen=True, kw_only=True)
 class Planned:
-    """What a look at the schedules has done.
+    """The outcome of planning.
 
-    ``decided`` slots got an outcome, and ``enqueued`` Instances were made; ``instances`` are
-    their uuids, of a backfill. ``is_whole`` says that nothing more was due.
+    ``decided`` slots got an outcome, and ``enqueued`` Instances were made; after a backfill,
+    ``instances`` are their uuids. ``is_whole`` says that nothing more was due.
     """
 
     decided: int = 0

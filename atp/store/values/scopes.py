@@ -1,4 +1,4 @@
-"""The scope of a gate or a limit, and how full it is."""
+"""The scope of a gate or a limit, and its fill."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from ...models import Type
 
-# The shares of max_waiting that enqueues of negative priority and of priority 0 may fill.
+# The shares of max_waiting that are open to negative priorities, and to priority 0.
 LOW, USUAL = 0.8, 0.9
 
 
 @dataclass(frozen=True)
 class Scope:
-    """The lane or the Type that a gate or a limit applies to; with neither, everything.
+    """The scope of a gate or a limit: a Type, or one of its lanes; with neither, everything.
 
-    ``type`` is a row of Type; ``subject`` is what the log calls it.
+    ``type`` is a row of Type. ``subject`` is the scope's name in the log.
     """
 
     type: Type | None = None
@@ -39,11 +39,11 @@ class Scope:
 
 @dataclass(frozen=True, kw_only=True)
 class Fill:
-    """The Tasks that wait in a scope, and its limits; ``collection`` None is the whole Type.
+    """The waiting Tasks and the limits of a scope; ``collection`` None means the whole Type.
 
-    ``waiting`` is counted up to twice ``max_waiting``. ``oldest`` is how long the oldest due one
-    has waited; None if nothing is due, or if it does not matter. ``late`` are those that have
-    waited longer than ``max_wait``, counted up to a limit.
+    ``waiting`` is counted up to twice ``max_waiting``. ``oldest`` is the time for which the oldest
+    due Task has waited; None if nothing is due, or if it does not matter. ``late`` is the number of
+    Tasks that have waited longer than ``max_wait``, counted up to a maximum.
     """
 
     type: str
@@ -56,17 +56,17 @@ class Fill:
 
     @property
     def is_bounded(self) -> bool:
-        """Whether anything is limited."""
+        """Whether this scope has a limit."""
         return self.max_waiting is not None or self.max_wait is not None
 
     def room(self, priority: int) -> int | None:
-        """Return how many may wait for one of this priority to be let in; None is any number."""
+        """Return how many Tasks may wait when one of this priority comes; None is any number."""
         return None if self.max_waiting is None else room(self.max_waiting, priority)
 
     def excess(self, count: int, priority: int) -> int:
-        """Return how many have to go before ``count`` more fit; 0 if they fit.
+        """Return how many Tasks have to go before ``count`` more fit; 0 if they fit.
 
-        With both limits it is full only if both are exceeded.
+        If the scope has both limits, it is full only if both are exceeded.
         """
         over = []
         most = self.room(priority)
@@ -79,7 +79,7 @@ class Fill:
 
 
 def room(max_waiting: int, priority: int) -> int:
-    """Return the part of ``max_waiting`` that is open to a priority."""
+    """Return the part of ``max_waiting`` that is open to this priority."""
     if priority > 0:
         return max_waiting
     return math.ceil(max_waiting * (USUAL if priority == 0 else LOW))

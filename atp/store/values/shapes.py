@@ -6,13 +6,13 @@ from datetime import datetime
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Shape:
-    """Live Instances of one Type whose inputs have the same shape, among those looked at.
+    """Live Instances of one Type whose inputs have the same shape.
 
-    ``type`` is the key of the Type, ``keys`` are those of the Instances, ``since`` is when the
-    first was enqueued. ``format`` is None if there are no Inputs. ``placed`` is the number of
-    arguments by position, ``names`` are those of the others, sorted; None where they cannot be
-    read without opening the inputs. ``has_results`` tells whether results of other nodes of a
-    graph may stand in them.
+    ``type`` is the key of the Type, and ``keys`` are those of the Instances. ``since`` is the time
+    when the first one was enqueued. ``format`` is None without Inputs. ``placed`` is the number of
+    positional arguments. ``names`` are the sorted names of the others; None if they cannot be read
+    without opening the inputs. ``has_results`` tells whether results of other nodes of a graph may
+    be in the inputs.
     """
 
     type: int

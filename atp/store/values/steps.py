@@ -8,9 +8,9 @@ from ...payload import codec
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Checkpoint:
-    """A step as an attempt finds it. ``payload`` is the result of one that is done.
+    """A step as an attempt finds it; ``payload`` is the result of a step that is done.
 
-    ``left`` is the rest of a sleep, in seconds; with 0 it is done.
+    ``left`` is the rest of a sleep, in seconds; at 0 the sleep is done.
     """
 
     is_done: bool
@@ -19,5 +19,5 @@ class Checkpoint:
 
     @property
     def value(self) -> Any:
-        """The result as the function returned it. Raises CorruptData."""
+        """The result of the step. Raises CorruptData."""
         return None if self.payload is None else codec.decode(self.payload)

@@ -1,4 +1,4 @@
-"""A submission: what is enqueued."""
+"""A submission: the values of an Instance to be enqueued."""
 
 import json
 from datetime import datetime
@@ -11,10 +11,11 @@ from ...payload.own import HOOKS
 class Submission(NamedTuple):
     """One Instance to be enqueued, checked and serialized.
 
-    ``due`` None means now. ``existing`` says what to do if the identifier is
-    taken: "raise", "return" or "redrive". ``waits`` is the number of Edges that a node of
-    a graph waits for; None is for what is in no graph, -1 for that if it has hooks.
-    ``own`` is what it has of its own, as :mod:`atp.payload.own` writes it.
+    ``due`` None means now. ``existing`` says what to do if the identifier is taken: "raise",
+    "return" or "redrive"; or if the ``unique`` key is: "raise", "return", "replace" or
+    "debounce". ``waits`` is the number of Edges that a node of a graph waits for; an Instance
+    that is no node has -1 if it has hooks, else None. ``own`` are settings of this Instance
+    alone, as :mod:`atp.payload.own` writes them.
     """
 
     inputs: Payload
@@ -31,5 +32,5 @@ class Submission(NamedTuple):
 
     @property
     def has_hooks(self) -> bool:
-        """Whether it has hooks of its own."""
+        """Whether the Instance has hooks of its own."""
         return self.own is not None and HOOKS in json.loads(self.own)

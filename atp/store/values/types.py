@@ -1,4 +1,4 @@
-"""A Type, as it is registered and as its attempts need it."""
+"""A Type: as it is registered, and as its attempts need it."""
 
 from __future__ import annotations
 
@@ -27,19 +27,19 @@ class Registration:
     serializer: str
     max_memory: int | None
     downstream: str = ""
-    # As :mod:`atp.payload.hooks` keeps them.
+    # In the format of :mod:`atp.payload.hooks`.
     hooks: list[dict[str, Any]] | None = None
-    # The Types that these hooks enqueue, and those of the options: registered with it.
+    # The Types of these hooks, and of hooks in options: they are registered together with it.
     hook_types: tuple[Registration, ...] = field(default=(), compare=False, repr=False)
 
     @classmethod
     def of(cls, type: Type) -> Self:
-        """Return the parameters that the row of a Type has."""
+        """Return the parameters in the row of a Type."""
         return cls(**{name: getattr(type, name) for name in _columns()})
 
     @classmethod
     def of_all(cls, registrations: Iterable[Self]) -> Self:
-        """Return one of several of a Type, with the Types of all their hooks."""
+        """Return one of several registrations of a Type, with the Types of all their hooks."""
         first, *others = registrations
         types = {each.identifier: each for one in (first, *others) for each in one.hook_types}
         if len(types) == len(first.hook_types):
@@ -47,7 +47,7 @@ class Registration:
         return replace(first, hook_types=tuple(types.values()))
 
     def columns(self) -> dict[str, Any]:
-        """Return them by name, as the columns of a Type; ``asdict`` would copy each value."""
+        """Return the columns of the Type, by name. ``asdict`` would copy each value."""
         return {name: getattr(self, name) for name in _columns()}
 
 

@@ -28,10 +28,10 @@ from .process import Process
 
 
 class Attempt:
-    """Runs the handler of a claimed Task; nothing of its end is recorded here.
+    """Runs the handler of a claimed Task; the caller records its end.
 
-    ``meanwhile()`` runs what others would run while it is paused. With ``is_lost`` the worker
-    dies when the handler has ended.
+    ``meanwhile()`` runs other Tasks while the handler is paused. With ``is_lost`` a transactional
+    attempt is lost right before its commit.
     """
 
     def __init__(
@@ -52,22 +52,22 @@ class Attempt:
         self._entry = _Entry(self)
         self._checkpoints = Checkpoints(self._who, self._entry, self._isolation, fault)
         self._told: BaseException | None = None
-        #: The notes that it has made, for its log.
+        #: The notes that the handler has made: messages, progress and files.
         self.notes: list[Note] = []
 
     @property
     def error(self) -> BaseException | None:
-        """What the handler has raised, or what was wrong with its inputs or its response."""
+        """The exception of the handler, or of its inputs or response; None for none or a sleep."""
         error = self._entry.error or self._told
         return None if isinstance(error, Asleep) else error
 
     @property
     def steps(self) -> list[str]:
-        """The steps that it came to."""
+        """The names of the steps that the handler came to."""
         return self._checkpoints.seen
 
     def run(self) -> Outcome:
-        """Run the handler; whatever it does, this returns how it ended.
+        """Run the handler and return its outcome, whatever the handler does.
 
         Raises AttemptLost at the fault point, and KeyboardInterrupt.
         """
@@ -109,12 +109,12 @@ class Attempt:
             self._told = exception
 
     def ended(self, error: BaseException | None) -> None:
-        """The handler has ended, so what it wanted done after its commits is done."""
+        """Call the ``on_commit()`` callbacks of the handler, which has ended."""
         if not isinstance(error, AttemptLost):
             self._isolation.handler_ended(error, but=self._own_transaction())
 
     def _own_transaction(self) -> str | None:
-        """The alias on which ATP has opened a transaction for it."""
+        """The alias on which ATP has opened a transaction for the handler; None if on none."""
         return settings.DATABASE if self._is_transactional else None
 
     def _is_left_open(self) -> list[str]:
@@ -125,7 +125,7 @@ class Attempt:
         return asked.request if asked and asked.request in (CANCEL, RELEASE) else None
 
     def pause(self) -> None:
-        """Let the others run, while it is paused. Raises PausedInTransaction."""
+        """Run other Tasks while the handler is paused. Raises PausedInTransaction."""
         if self._isolation.is_inside():
             raise PausedInTransaction("A pause inside a transaction would keep it open.")
         self._meanwhile()
@@ -154,7 +154,7 @@ class Attempt:
 
 
 class _Entry:
-    """Is entered around the handler alone."""
+    """A context manager around the handler alone; it keeps the exception of the handler."""
 
     def __init__(self, attempt: Attempt) -> None:
         self._attempt = attempt
@@ -180,7 +180,7 @@ class _Entry:
 
 
 class _Pauses:
-    """The pauses of an attempt: nobody asks for one here, and its own let others run."""
+    """The pauses of an attempt: nobody else asks for one; in its own, other Tasks run."""
 
     def __init__(self, attempt: Attempt) -> None:
         self._attempt = attempt
@@ -195,5 +195,5 @@ class _Pauses:
 
 
 def is_recorded(outcome: Outcome) -> bool:
-    """Whether a transactional attempt has written its end itself, or can write none."""
+    """Whether a transactional attempt has written its end itself, or can write no end."""
     return outcome.kind in (Kind.CONCLUDED, Kind.GONE)

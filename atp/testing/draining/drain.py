@@ -1,4 +1,4 @@
-"""Draining: everything that is due is claimed, run and recorded, in the process of a test."""
+"""Draining: all due Tasks are claimed, run and recorded in the process of a test."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from .member import Member
 from .process import Process
 from .runs import Run, runs_of
 
-# A retry is due by the database's clock, which has gone on since.
+# Added to the delay of a retry: the database's clock has gone on since the record.
 _SURELY = timedelta(seconds=1)
-# What a handler raises to speak to ATP, and is no failure.
+# The outcomes by which a handler speaks to ATP: they are no failures.
 _WORDS = (Kind.RETRY, Kind.DEFER, Kind.THROTTLED, Kind.UNAVAILABLE, Kind.INTERRUPTED)
 
 
@@ -36,24 +36,24 @@ class Wishes:
 
 
 class Drain:
-    """One drain: ``run()``, or ``work()`` for one Instance."""
+    """One drain: ``run()`` runs all due Tasks, ``work()`` runs one Instance."""
 
     def __init__(self, member: Member, wishes: Wishes) -> None:
         self._member, self._wishes = member, wishes
         self._process = Process()
         self._attempts: list[tuple[Claimed, BaseException | None]] = []
-        # The attempts that are lost once, by Instance; and the steps that they came to.
+        # The Instances that have run: ``twice`` loses only their first attempt.
         self._lost: set[int] = set()
         self._steps: list[str] = []
         self._hits = 0
 
     @property
     def runs(self) -> list[Run]:
-        """What came of the attempts so far."""
+        """A Run for each attempt so far."""
         return runs_of(self._attempts)
 
     def run(self) -> list[Run]:
-        """Run what is due until nothing is; returns what came of it, in order."""
+        """Run Tasks until none is due, and return a Run for each attempt, in order."""
         with self._process, self._member:
             self._run_due()
             if self._wishes.lose:
@@ -62,7 +62,7 @@ class Drain:
         return self.runs
 
     def work(self, instance: int, attempt: int) -> Run:
-        """Run one attempt of an Instance, of this number: those before it only count."""
+        """Run one attempt of an Instance; those before this number are recorded, but not run."""
         with self._process, self._member:
             claimed = self._taken(instance)
             while claimed.attempt < attempt:
@@ -90,7 +90,7 @@ class Drain:
             self._perform(claimed)
 
     def _perform(self, claimed: Claimed) -> None:
-        """Run an attempt and record its end, or lose it. Raises what the handler has raised."""
+        """Run an attempt and record its end, or lose it. Raises the exception of the handler."""
         wishes = self._wishes
         number = len(self._attempts)
         self._attempts.append((claimed, None))
@@ -116,7 +116,7 @@ class Drain:
             raise error
 
     def _outcome(self, attempt: Attempt) -> tuple[Outcome | None, bool]:
-        """Return how an attempt ended, None if it is lost; and whether at the fault point."""
+        """Return the outcome of an attempt, None if it is lost; and whether the fault lost it."""
         try:
             return attempt.run(), False
         except AttemptLost:
@@ -134,7 +134,7 @@ class Drain:
         is_lost: bool,
         is_hit: bool,
     ) -> BaseException | None:
-        """Record the end of an attempt; returns the error that is worth raising."""
+        """Record the end of an attempt, and return the error to raise, if any."""
         if outcome is None or not is_recorded(outcome):
             self._member.note(attempt.notes)
         if is_lost:
@@ -153,7 +153,7 @@ class Drain:
         return attempt.error if self._is_worth_raising(outcome, move) else None
 
     def _move(self, claimed: Claimed, outcome: Outcome) -> Move:
-        """Return what is recorded of an end, where somebody may have asked for it."""
+        """Return the move that records an end, which somebody may have asked for."""
         asked = self._member.asked(claimed) if outcome.kind in CUT_SHORT else None
         if asked is not None and asked.request == CANCEL:
             why = attempt_messages.cancelled(asked.who)
@@ -164,7 +164,7 @@ class Drain:
         return outcomes.move(outcome, claimed)
 
     def _is_worth_raising(self, outcome: Outcome, move: Move) -> bool:
-        """Whether an error is not a word to ATP, which the queue has understood."""
+        """Whether an error is a failure, not an exception by which the handler speaks to ATP."""
         if move.event == Event.FAIL:
             return move.reason != Reason.CANCELLED
         return not (outcome.kind in _WORDS or (move.event == Event.RETRY and self._wishes.retries))

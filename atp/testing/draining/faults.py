@@ -17,17 +17,18 @@ if TYPE_CHECKING:
     from .isolation import Isolation
 
 WHEN = ("before", "in", "after")
-# At the ends of an attempt.
+# The losses at the ends of an attempt.
 ENDS = ("before", "after")
 Loss = Literal["before", "after"]
 
 
 @dataclass(frozen=True)
 class Fault:
-    """A point of a handler with steps at which its attempt is lost.
+    """A point in a handler with steps: there the attempt is lost.
 
-    ``point`` is "before", "in" or "after" and the name of a step: "in charge" is when its
-    function has been called and its result is not kept. Raises InvalidOption.
+    ``point`` is "before", "in" or "after" and the name of a step. For example "in charge" loses
+    the attempt when the function of step ``charge`` has returned and its result is not kept yet.
+    Raises InvalidOption.
     """
 
     point: str
@@ -49,24 +50,24 @@ class Fault:
 
 
 def check_loss(lose: object) -> None:
-    """Raise InvalidOption if nothing can be lost so."""
+    """Raise InvalidOption unless ``lose`` is None, "before", "after" or a Fault."""
     if lose is not None and lose not in ENDS and not isinstance(lose, Fault):
         raise InvalidOption(f"lose={lose!r}: must be None, 'before', 'after' or a Fault.")
 
 
 class AttemptLost(BaseException):
-    """Raised at a fault point, where a worker would be dead."""
+    """Raised at a fault point: a real worker would be dead now."""
 
 
 class _NoPage:
-    """Where a worker says that it is not to be stopped."""
+    """Stands for the memory where a worker notes that it must not be stopped; ignores all notes."""
 
     def write(self, slot: int, is_unstopped: bool) -> None:
         pass
 
 
 class Checkpoints(OfWorker):
-    """The checkpoints of one attempt, as a worker writes them, with a fault point or none."""
+    """Writes the checkpoints of one attempt as a worker does; raises AttemptLost at the fault."""
 
     def __init__(
         self, who: str, interruption: Any, isolation: Isolation, fault: Fault | None
@@ -74,7 +75,7 @@ class Checkpoints(OfWorker):
         super().__init__(who, interruption, _NoPage(), 0)
         self._isolation, self._fault = isolation, fault
         self._transaction: str | None = None
-        # The steps that it came to.
+        # The names of the steps that the handler came to.
         self.seen: list[str] = []
 
     def is_in_transaction(self) -> bool:

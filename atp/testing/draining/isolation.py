@@ -1,8 +1,8 @@
-"""Isolation: a handler that runs in a test finds its connections as a worker's would be.
+"""Isolation: a handler in a test finds its connections as in a worker: without a transaction.
 
-A worker's connections are its own, and have no transaction open. Where a test has one, each
-attempt is within a savepoint of it, and what the handler leaves to be done after its commits is
-done when it has ended. What a database refuses there is rolled back with that savepoint alone.
+If the test has a transaction open, each attempt runs inside a savepoint of it. The handler's
+``on_commit()`` callbacks are called when the handler has ended. If the database refuses a
+statement of the handler, only that savepoint is rolled back.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from ..errors import NotPossible
 
 logger = logging.getLogger("atp.worker")
 
-# The driver's word for a transaction in which a statement has failed.
+# The driver's status of a transaction in which a statement has failed.
 _IN_ERROR = 3
 
 
 class Isolation:
-    """Is entered around one attempt, in the thread that runs its handler."""
+    """A context manager around one attempt, entered in the thread that runs the handler."""
 
     def __init__(self) -> None:
         self._guarded: dict[str, _Guarded] = {}
@@ -45,7 +45,7 @@ class Isolation:
         return self._is_open(connections[settings.DATABASE])
 
     def left_open(self, *, but: str | None = None) -> list[str]:
-        """Return the aliases on which the handler has a transaction open, but one."""
+        """Return the aliases, except ``but``, on which the handler has a transaction open."""
         found = connections.all(initialized_only=True)
         return [each.alias for each in found if each.alias != but and self._is_open(each)]
 
@@ -54,9 +54,9 @@ class Isolation:
         return _has_transaction(connection) if guarded is None else guarded.is_open
 
     def handler_ended(self, error: BaseException | None, *, but: str | None = None) -> None:
-        """Do what was to be done after its commits, on all databases but one.
+        """Call the handler's ``on_commit()`` callbacks on all databases except ``but``.
 
-        Raises NotPossible if a handler that raised nothing has left the test's transaction
+        Raises NotPossible if the handler raised nothing, but left the test's transaction
         unusable.
         """
         for alias, guarded in self._guarded.items():
@@ -70,15 +70,10 @@ class Isolation:
                 )
 
     def after_commits(self, alias: str) -> None:
-        """Do what was to be done after the commit of a transactional attempt."""
+        """Call the ``on_commit()`` callbacks of a transactional attempt, after its commit."""
         guarded = self._guarded.get(alias)
         if guarded is not None and not guarded.is_open:
             guarded.after_commits()
-
-    def roll_back(self) -> None:
-        """Keep nothing of what the attempt writes in the test's transaction."""
-        for guarded in self._guarded.values():
-            guarded.is_kept = False
 
 
 class _Guarded:
@@ -87,7 +82,7 @@ class _Guarded:
     def __init__(self, connection: Any) -> None:
         self._connection = connection
         self._block: Any = transaction.atomic(using=connection.alias)
-        # As a block of TestCase, so that a durable one may be in it.
+        # Marked as a block of TestCase, so that a durable block may be inside it.
         self._block._from_testcase = True
         self._block.__enter__()
         self._depth = len(connection.atomic_blocks)
@@ -107,7 +102,7 @@ class _Guarded:
         )
 
     def after_commits(self) -> None:
-        """Call what is to be called after a commit of the handler's, in order."""
+        """Call the ``on_commit()`` callbacks of the handler, in order."""
         while not self.is_broken and len(self._connection.run_on_commit) > self._callbacks:
             _, function, is_robust = self._connection.run_on_commit.pop(self._callbacks)
             try:
@@ -118,7 +113,7 @@ class _Guarded:
                 logger.exception("after a commit")
 
     def end(self) -> None:
-        """Go back to the test's transaction."""
+        """Leave the savepoint: the test's transaction goes on."""
         connection = self._connection
         if self.is_open:
             del connection.atomic_blocks[self._depth :]
@@ -136,7 +131,10 @@ def _has_transaction(connection: Any) -> bool:
 
 
 def _end_transaction(connection: Any) -> None:
-    """Roll back what a handler has left open; a database in memory is not to be closed."""
+    """Roll back the transaction that a handler left open, without closing the connection.
+
+    A database in memory would be lost with its connection.
+    """
     connection.in_atomic_block = connection.needs_rollback = False
     connection.savepoint_ids, connection.atomic_blocks = [], []
     connection.run_on_commit = []

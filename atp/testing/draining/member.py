@@ -18,16 +18,17 @@ from ...store import get_store
 from ...store.memory import ClaimMemory
 from ...store.values import Ask, Claimed, DaemonFacts, Move, Note
 
-# Nobody renews its lease, and no lock stands for it: a database in memory has no folder for
-# locks. In seconds, longer than any test.
+# In seconds, and longer than any test, since nobody renews this lease. No file lock stands for
+# it: a database in memory has no folder for locks.
 LEASE = 86400.0
 
 
 class Member:
     """A daemon that serves the Types of these identifiers, and claims one Task at a time.
 
-    ``lost`` says at its end why all that it still holds is lost; else that is handed back. It
-    plans no slots of schedules: how many are due depends on when the test runs.
+    At its end it hands back the Tasks that it still holds; if ``lost`` is set to a reason, they
+    are lost instead. It plans no slots of schedules: how many are due depends on when the test
+    runs.
     """
 
     def __init__(self, types: Sequence[str]) -> None:
@@ -36,7 +37,7 @@ class Member:
         self.name = f"{hostname()}:{os.getpid()}"
         self.lost = ""
         self._types = types
-        # Of these, the ones that are claimed from.
+        # Those of the Types that have waiting Tasks: only these are claimed from.
         self._looked_at: list[str] = []
         self._memory = ClaimMemory()
 
@@ -53,12 +54,12 @@ class Member:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *raised: object) -> None:
-        # What broke the transaction of a test is told, and not that it is broken.
+        # The error that broke the transaction of a test must not be hidden by one that follows.
         with suppress(*([] if kind is None else [Error])), self.store.as_guest():
             self.store.leave(self.uuid, lost=self.lost)
 
     def claim(self) -> Claimed | None:
-        """Claim what is to run next, if anything is due; before it gives up it does the chores."""
+        """Claim the next due Task; return None if even the chores make none due."""
         with self.store.as_guest():
             while True:
                 if claimed := self._claim_one():
@@ -74,9 +75,9 @@ class Member:
         return claimed[0] if claimed else None
 
     def _finds_others(self) -> bool:
-        """Look which Types have anything that waits; returns whether there are others now.
+        """Look which Types have waiting Tasks; return whether a Type is new among them.
 
-        A project may have hundreds, of which a test uses one.
+        A project may have hundreds of Types, while a test uses one.
         """
         waiting = Task.objects.using(self.store.alias).waiting()
         found = waiting.values_list("type__identifier", flat=True).distinct().order_by()
@@ -84,12 +85,12 @@ class Member:
         return not set(self._looked_at) <= set(before)
 
     def take(self, instance: int) -> Claimed | None:
-        """Claim this Instance."""
+        """Claim the Task of this Instance; return None if it cannot be claimed."""
         with self.store.as_guest():
             return self.store.take(self.uuid, instance)
 
     def _do_chores(self) -> bool:
-        """Do what daemons do beside their Tasks; returns whether anything may be due now."""
+        """Do the chores of a daemon; return whether a Task may have become due."""
         store, who = self.store, self.name
         done = store.miss(who=who)
         done += store.drop(who=who)
@@ -103,18 +104,18 @@ class Member:
         self.record(Move(event=Event.START, instance=claimed.instance, attempt=claimed.attempt))
 
     def record(self, move: Move) -> None:
-        """Record a move of what it holds."""
+        """Record a move of a Task that this daemon holds."""
         with self.store.as_guest():
             self.store.record([move._replace(who=self.name)], daemon=self.uuid)
 
     def note(self, notes: Sequence[Note]) -> None:
-        """Write what attempts have said."""
+        """Write the notes of attempts."""
         if notes:
             with self.store.as_guest():
                 self.store.note(notes, daemon=self.uuid)
 
     def asked(self, claimed: Claimed) -> Ask | None:
-        """Return what was asked of the holder of this attempt, if anything was."""
+        """Return the Ask for the holder of this attempt, or None."""
         for ask in self.store.asked(self.uuid):
             if (ask.instance, ask.attempt) == claimed.key:
                 return ask

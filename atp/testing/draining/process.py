@@ -1,4 +1,4 @@
-"""The process of a test while handlers run in it: they leave it as it was."""
+"""The process of a test while handlers run in it; its state is restored after each."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from ...daemon.worker.isolation.entries import ENTRIES, TIMERS
 from ...daemon.worker.isolation.process_state import ProcessState
 from ...daemon.worker.preparing import open_root_logger, share_caches
 
-# Django's test client has a request fail for any exception that is told meanwhile.
+# The receivers of Django's test client: these fail a request for any exception signalled to them.
 _CLIENTS = "request-exception-"
 
 
 class Process:
-    """Is entered around a drain. Attempts may be within each other."""
+    """A context manager around a drain. One attempt may run inside another."""
 
     def __init__(self) -> None:
         self._capture = LogCapture()
@@ -54,9 +54,9 @@ class Process:
 
     @contextmanager
     def running(self, context: Context) -> Iterator[Callable[..., Any]]:
-        """Have an attempt run here; yields ``call(function, *args)``.
+        """Prepare this process for an attempt; yield ``call(function, *args)``, which runs it.
 
-        The function finds no context variable of the test, as a worker would have none.
+        As in a worker, the function finds no context variables of the test.
         """
         outer, self._capture.context = self._capture.context, context
         is_main = threading.current_thread() is threading.main_thread()
@@ -80,7 +80,7 @@ class Process:
 
 
 class _State(ProcessState):
-    """The same as a worker's, but that timers of the test, as of a time-out, go on."""
+    """The ProcessState of a worker, except that timers of the test, as for a time-out, go on."""
 
     def __init__(self) -> None:
         super().__init__([each for each in ENTRIES if each not in TIMERS])

@@ -1,4 +1,4 @@
-"""Runs: what came of the attempts of a drain, as values."""
+"""Runs: the results of the attempts of a drain, as values."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from ...states import State
 if TYPE_CHECKING:
     from ...store.values import Claimed
 
-# So many rows are asked for at once: SQLite takes no endless list.
+# The number of rows in one query: SQLite limits the length of a list.
 PORTION = 500
 
 
 @dataclass(frozen=True, kw_only=True)
 class Run:
-    """What came of one attempt.
+    """The result of one attempt.
 
-    ``state`` is that of the Instance right after it, and ``reason`` why it is FAILED then.
-    ``response`` is what the handler returned, as a reader is given it, if it is FINISHED; and
-    ``files`` describes what it has published. ``log`` has the messages of the attempt, one a
-    line. ``error`` is what its handler has raised. ``instance`` is the row as it is after the
-    drain; it is None if its Type keeps nothing, or somebody has deleted it.
+    ``state`` is the state of the Instance right after the attempt, and ``reason`` tells why it
+    is FAILED. If it is FINISHED, ``response`` is the return value as a reader gets it, and
+    ``files`` describes the published files. ``log`` has the messages of the attempt, one a
+    line. ``error`` is the exception of the handler. ``instance`` is the row after the drain;
+    None if its Type keeps nothing, or somebody has deleted it.
     """
 
     type: str
@@ -44,7 +44,7 @@ class Run:
 
 
 def runs_of(attempts: Iterable[tuple[Claimed, BaseException | None]]) -> list[Run]:
-    """Return a Run for each attempt, in order: what was claimed, and the handler's error."""
+    """Return a Run for each attempt, in order; each is a claimed Task and the handler's error."""
     attempts = list(attempts)
     keys = list(dict.fromkeys(claimed.instance for claimed, _ in attempts))
     instances: dict[int, Instance] = {}
@@ -80,7 +80,7 @@ def _run(
 ) -> Run:
     said = [record.message for record in records if record.kind == Kind.MESSAGE]
     moved = [record.state for record in records if record.event]
-    # Of what is not kept, the end is not either.
+    # If the Instance is not kept, neither is the record of its end.
     state = moved[-1] if moved else str(State.FINISHED)
     is_last = instance is not None and instance.attempt == claimed.attempt
     answers = response if is_last and state == State.FINISHED else None

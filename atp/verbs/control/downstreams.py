@@ -17,17 +17,17 @@ from ..actor import check_by
 
 # In calls a second.
 SLOWEST, FASTEST = 0.001, 1_000_000.0
-# Stands for "leave it as it is".
+# A default argument that means "leave the value as it is".
 KEEP: Any = object()
 
 
 def downstreams() -> list[Downstream]:
-    """Return the downstreams that Types name, by name."""
+    """Return the downstreams that Types name, sorted by name."""
     return list(Downstream.objects.using(settings.DATABASE))
 
 
 def get_downstream(name: str) -> Downstream:
-    """Return a downstream by its name. Raises UnknownDownstream."""
+    """Return the downstream with this name. Raises UnknownDownstream."""
     rows = Downstream.objects.using(settings.DATABASE)
     found = rows.filter(name=name).first() if str(name).isprintable() else None
     if found is None:
@@ -44,13 +44,13 @@ def downstream(
     expected: datetime | str | None = None,
     by: str = "",
 ) -> Downstream:
-    """Set between which rates a downstream is called, in calls a second; returns its row.
+    """Set bounds for the rate at which a downstream is called, in calls a second; return its row.
 
-    With a ``ceiling`` it is never called more often, even while it is healthy; the ``floor`` is
-    the rate that refusals do not lower any more. What is not given stays; None is none. Without
-    both, the row is returned as it is. ``expected`` is the state that it has to be in, or since
-    when it has been in it. Raises UnknownDownstream, InvalidLimit, or DownstreamChanged if
-    somebody else was quicker.
+    ``ceiling`` is never exceeded, even while the downstream is healthy. ``floor`` is the rate below
+    which refusals do not lower it. A bound that is not given stays; None removes it. If neither is
+    given, nothing changes. ``expected`` is the required state of the downstream, or the datetime of
+    its last change of state. Raises UnknownDownstream, InvalidLimit, or DownstreamChanged if the
+    downstream is not as expected.
     """
     check_by(by)
     given = {"ceiling": ceiling, "floor": floor}
@@ -69,7 +69,7 @@ def downstream(
 def reset_downstream(
     name: str, *, expected: datetime | str | None = None, by: str = ""
 ) -> Downstream:
-    """Take a downstream as healthy again, whatever daemons have found; as :func:`downstream`."""
+    """Set a downstream to healthy, whatever daemons have observed. See :func:`downstream`."""
     check_by(by)
     get_downstream(name)
     return get_store().reset(name, who=by, expected=_expected(expected))
@@ -78,7 +78,7 @@ def reset_downstream(
 def trip_downstream(
     name: str, *, expected: datetime | str | None = None, by: str = ""
 ) -> Downstream:
-    """Let nothing call a downstream for now; then one probes it. As :func:`downstream`."""
+    """Stop all calls of a downstream for a while; then one probes it. See :func:`downstream`."""
     check_by(by)
     get_downstream(name)
     return get_store().trip(name, who=by, expected=_expected(expected))

@@ -1,4 +1,4 @@
-"""The verbs of gates: hold, drop, open."""
+"""The verbs of gates: hold, drop and open."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ def hold(
     expected: datetime | str | None = None,
     by: str = "",
 ) -> Gate:
-    """Let what is there wait: nothing of it is started. Returns the Gate.
+    """Hold a Type, a lane or everything: waiting Tasks there are not claimed. Returns the Gate.
 
-    ``until`` is when it opens by itself, a datetime or a timedelta from now. ``was`` of the
-    Gate is the one that it replaces, if that was shut. ``expected`` is how the gate has to
-    be for that: "open", "hold" or "drop", or the datetime since when it has been as it is.
+    ``until``, a datetime or a timedelta from now, is when the gate opens by itself. ``was`` of
+    the returned Gate is the shut gate that it replaces, or None. ``expected`` is the required
+    current state: "open", "hold" or "drop", or the datetime since when the gate has its state.
     Raises UnknownType, InvalidGate, or GateChanged if somebody else was quicker.
     """
     return _shut("hold", type, collection, reason, until, expected, by)
@@ -48,9 +48,9 @@ def drop(
     expected: datetime | str | None = None,
     by: str = "",
 ) -> Gate:
-    """Let what waits there, and what is enqueued from now on, FAIL as DROPPED.
+    """Drop waiting Tasks of a scope, and those enqueued from now on: they become FAILED (DROPPED).
 
-    As :func:`hold`; the daemons do it, in portions.
+    The daemons drop them, in portions. Parameters and exceptions are those of :func:`hold`.
     """
     return _shut("drop", type, collection, reason, until, expected, by)
 
@@ -63,9 +63,9 @@ def open_gate(
     expected: datetime | str | None = None,
     by: str = "",
 ) -> Gate | None:
-    """Open a gate; returns the Gate that it was, None if it was open: then nothing is written.
+    """Open a gate; return the Gate that was shut. If none was, write nothing and return None.
 
-    Those of other scopes stay as they are. ``expected`` and what is raised: as :func:`hold`.
+    Gates of other scopes stay as they are. For ``expected`` and the exceptions see :func:`hold`.
     """
     check_by(by)
     scope = scope_of(type, collection)
@@ -75,7 +75,7 @@ def open_gate(
 
 
 def gates(*, now: datetime | None = None) -> list[Gate]:
-    """The Gates that are shut, of all scopes."""
+    """Return the Gates of all scopes that are shut."""
     now = get_store().now() if now is None else now
     rows = Gate.objects.using(settings.DATABASE).select_related("type")
     return [gate for gate in rows if gate.until is None or gate.until > now]
@@ -117,7 +117,7 @@ def _check_reason(reason: object) -> None:
 
 
 def _until(until: datetime | timedelta | None, now: Callable[[], datetime]) -> datetime | None:
-    """Return a point in time in UTC that lies ahead. Raises InvalidGate."""
+    """Return ``until`` as a future time in UTC. Raises InvalidGate."""
     try:
         until = instant("until", until, now)
     except InvalidOption as wrong:

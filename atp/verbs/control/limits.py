@@ -1,4 +1,4 @@
-"""The verbs of limits: how much of a Type or a lane all daemons together may run."""
+"""The verbs of limits: how much of a Type or a lane all daemons together may run, and may wait."""
 
 from __future__ import annotations
 
@@ -45,16 +45,16 @@ def limit(
     max_wait: timedelta | float | None = KEEP,
     by: str = "",
 ) -> Limit:
-    """Limit a Type or a lane over all daemons; returns the Limit as it is then.
+    """Set limits of a Type or a lane, over all daemons; return the Limit.
 
-    At most ``max_running`` are claimed at any time, and ``max_running_per_collection`` of each
-    lane of a Type that has no ``max_running`` of its own. ``rate``, as "100/m", is how many
-    are started in a time, ``burst`` of them at once after a pause. ``weight`` is the
-    share of a Type beside others. ``max_waiting`` is how many may wait, and ``max_wait``, in
-    seconds or as a timedelta, how long the oldest due one may have waited before an enqueue
-    raises QueueFull; if both are given, both must be exceeded. What is not given stays, but
-    for the burst, which is the rate's own if only that is given; None is none.
-    Raises UnknownType or InvalidLimit.
+    ``max_running`` is the maximum number of claimed Tasks, ``max_running_per_collection`` that of
+    each lane of the Type without a ``max_running`` of its own. ``rate``, as "100/m", is the
+    maximum of starts in a time, and ``burst`` how many of them may start at once after a pause.
+    ``weight`` is the Type's share beside other Types. ``max_waiting`` is how many may wait, and
+    ``max_wait``, in seconds or as a timedelta, how long the oldest due one may have waited,
+    before an enqueue raises QueueFull; if both are given, both must be exceeded. A limit that is
+    not given stays; but a ``rate`` without a ``burst`` sets the burst by the rate. None removes a
+    limit. Raises UnknownType or InvalidLimit.
     """
     check_by(by)
     scope = scope_of(type, collection, InvalidLimit)
@@ -82,10 +82,10 @@ def limit(
 
 
 def unlimit(type: TypeLike, collection: str | None = None, *, by: str = "") -> Left:
-    """Let a Type or a lane be limited as the code says, from now on; returns :class:`Left`.
+    """Replace the limits of a Type or a lane by those that the code declares; return :class:`Left`.
 
-    The code is what this process declares, and of lanes it says nothing. If it does not
-    declare the Type, what is in force holds until that is registered next.
+    The code is that of this process; it declares no limits of single lanes. If it does not
+    declare the Type, the current limits hold until the Type is registered next.
     """
     check_by(by)
     scope = scope_of(type, collection, InvalidLimit)
@@ -102,9 +102,10 @@ def unlimit(type: TypeLike, collection: str | None = None, *, by: str = "") -> L
 
 @dataclass(frozen=True, kw_only=True)
 class Left:
-    """Limits that were left to the code: whether an operator had set any, and what there is now.
+    """The outcome of :func:`unlimit`: ``was_set`` if an operator had set limits.
 
-    ``is_declared`` says that it is what the code says; otherwise nobody here knows that.
+    ``limit`` is the Limit that holds now. ``is_declared`` says that it comes from the code; False
+    if this process does not declare the Type.
     """
 
     was_set: bool
@@ -113,13 +114,13 @@ class Left:
 
 
 def limits(type: TypeLike | None = None) -> list[Limit]:
-    """The Limits of all scopes, or of a Type and its lanes."""
+    """Return the Limits of all scopes, or of a Type and its lanes."""
     rows = Limit.objects.using(settings.DATABASE).select_related("type")
     return list(rows if type is None else rows.filter(type=get_type(str(type))))
 
 
 def fullness(limit: Limit) -> str:
-    """Return how many wait beside how many may, as "812 of 1000"; empty if any number may."""
+    """Return "812 of 1000": how many wait, of how many that may; empty without a maximum."""
     if limit.max_waiting is None:
         return ""
     most = limit.max_waiting + 1
@@ -128,7 +129,7 @@ def fullness(limit: Limit) -> str:
 
 
 def declared_limits(task_type: TaskType) -> dict[str, Any]:
-    """Return the limits that a Type declares, as columns; empty if it declares none."""
+    """Return the limits that a Type declares, by column of Limit; empty if it declares none."""
     given = {name: value for name in _DECLARED if (value := getattr(task_type, name)) is not None}
     if "rate" in given:
         given["per_second"] = per_second(given["rate"])
@@ -141,7 +142,7 @@ def declared_limits(task_type: TaskType) -> dict[str, Any]:
 
 
 def _changes(scope: Scope, values: dict[str, Any]) -> dict[str, Any]:
-    """Return the columns to be set. Raises InvalidLimit."""
+    """Return the columns to be written. Raises InvalidLimit."""
     given: dict[str, Any] = {name: value for name, value in values.items() if value is not KEEP}
     if not given:
         raise InvalidLimit(

@@ -1,4 +1,4 @@
-"""The scope of a gate or a limit: a Type, a lane of it, or everything."""
+"""The scope of a gate or a limit: a Type, one of its lanes, or everything."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def scope_of(
     collection: str | None = None,
     error: builtins.type[ATPError] = InvalidGate,
 ) -> Scope:
-    """Return the :class:`Scope`. Raises UnknownType, or ``error`` for a collection."""
+    """Return the :class:`Scope`. Raises UnknownType, or ``error`` if the collection is invalid."""
     if collection is not None:
         if type is None:
             raise error("A lane is of a Type: say which.")

@@ -20,7 +20,7 @@ _MAX_NOTE = 10_000
 
 
 def error_groups() -> QuerySet[ErrorGroup]:
-    """Return the error groups, those of which something failed last first.
+    """Return the error groups, the one with the latest failure first.
 
     A failure is counted in its group about a second after it was recorded.
     """
@@ -28,7 +28,7 @@ def error_groups() -> QuerySet[ErrorGroup]:
 
 
 def get_error_group(named: ErrorGroup | str) -> ErrorGroup:
-    """Return the error group that is called so: by four of its digits or more.
+    """Return the error group with this name, or whose name begins with these digits (four or more).
 
     Raises UnknownErrorGroup.
     """
@@ -36,9 +36,9 @@ def get_error_group(named: ErrorGroup | str) -> ErrorGroup:
 
 
 def mute(group: ErrorGroup | str, *, until: datetime | None = None, by: str = "") -> ErrorGroup:
-    """Mute an error group: it alerts nobody. Returns it.
+    """Mute an error group, so that it raises no alerts; return it.
 
-    The next failure after ``until`` unmutes it; without that it is muted until somebody
+    The next failure after ``until`` unmutes it; without ``until`` it stays muted until somebody
     unmutes it. Raises UnknownErrorGroup, InvalidOption.
     """
     check_by(by)
@@ -52,12 +52,12 @@ def mute(group: ErrorGroup | str, *, until: datetime | None = None, by: str = ""
 
 
 def moment(until: datetime | timedelta) -> datetime:
-    """Return a time: a timedelta is added to the present, a datetime is returned as it is."""
+    """Return a datetime unchanged, and a timedelta as the time that long from now."""
     return get_store().now() + until if isinstance(until, timedelta) else until
 
 
 def unmute(group: ErrorGroup | str, *, by: str = "") -> ErrorGroup:
-    """Mute an error group no longer. Returns it. Raises UnknownErrorGroup."""
+    """Unmute an error group; return it. Raises UnknownErrorGroup."""
     check_by(by)
     found = error_group(group)
     get_store().errors.mute(found, by="")
@@ -65,7 +65,7 @@ def unmute(group: ErrorGroup | str, *, by: str = "") -> ErrorGroup:
 
 
 def annotate(group: ErrorGroup | str, note: str, *, by: str = "") -> ErrorGroup:
-    """Set the note of an error group, up to 10,000 characters. Returns it.
+    """Set the note of an error group, up to 10,000 characters; return the group.
 
     Raises UnknownErrorGroup, InvalidOption.
     """

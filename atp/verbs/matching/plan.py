@@ -1,4 +1,4 @@
-"""Plans: what a verb would be done to, and to which of them it cannot."""
+"""Plans: the Instances that a verb would be applied to, and those that it cannot be applied to."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ IN_GRAPH = "it is a node of a graph"
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """What a verb would be done to: ``count`` Instances, by group, Type and collection.
+    """The ``count`` of Instances that a verb would be applied to, by group, Type and collection.
 
-    ``by_error`` has the names of error groups, "" for what has none. ``cannot`` are those
-    that are left as they are, by the reason for it; ``count`` is without them. ``takes`` is the
-    time at the rate; None without one.
+    The keys of ``by_error`` are names of error groups, "" for Instances without one. ``cannot``
+    counts, by reason, the Instances that the verb cannot be applied to; ``count`` does not include
+    them. ``takes`` is the duration at the given rate, None without a rate.
     """
 
     selection: Selection
@@ -47,7 +47,7 @@ class Plan:
 
 
 def plan(selection: Selection, per_second: float | None = None) -> Plan:
-    """Return the :class:`Plan` of a selection. It reads, and waits for nobody's lock."""
+    """Return the :class:`Plan` of a selection. It only reads, and waits for no lock."""
     rows = selection.rows()
     counted = rows.values_list("type_id", "collection", "error_id").annotate(Count("pk"))
     counts: Counter[tuple[int, str, int | None]] = Counter()
@@ -78,7 +78,7 @@ def _largest_first(counts: Counter[str]) -> dict[str, int]:
 
 
 def _left_out(selection: Selection) -> Iterator[tuple[int, str, int | None, str]]:
-    """Yield the facts of each that the verb cannot be done to, and why."""
+    """Yield type, collection, error group and reason for each Instance that must be left out."""
     after = 0
     judge = Judge(selection.verb)
     while selection.verb != CANCEL:
@@ -94,17 +94,17 @@ def _left_out(selection: Selection) -> Iterator[tuple[int, str, int | None, str]
 
 
 class Judge:
-    """Tells to which Instances a verb cannot be done, and why."""
+    """Tells which Instances a verb cannot be applied to, and why."""
 
     def __init__(self, verb: str) -> None:
         self._verb = verb
         self._types: dict[int, str] = {}
-        # What was found of one shape of inputs of a Type.
+        # Whether inputs fit, by Type and shape of the inputs: a cache.
         self._judged: dict[object, bool] = {}
         self._served: set[str] | None = None
 
     def cannot(self, instances: Sequence[Instance]) -> dict[int, str]:
-        """Return why it cannot be done, by key; to the others it can."""
+        """Return the reasons by key; an Instance without a reason can be taken."""
         keys = [instance.pk for instance in instances]
         if self._verb == DELETE:
             nodes = Node.objects.using(settings.DATABASE).filter(graph__isnull=False)
@@ -126,7 +126,10 @@ class Judge:
         return list(nodes.exclude(REDRIVABLE).values_list("pk", flat=True))
 
     def _taken(self, instances: Sequence[Instance]) -> dict[int, str]:
-        """Of those of one unique key only the first can be redriven, and only if none is live."""
+        """Return the Instances whose unique key is taken.
+
+        Of several with one key, the first can be redriven, and none if a live Instance has the key.
+        """
         wanted: dict[tuple[int, str], list[int]] = defaultdict(list)
         for each in instances:
             key = (each.own or {}).get(own.UNIQUE)
@@ -155,7 +158,7 @@ class Judge:
         return type in self._served
 
     def _misfits(self, instances: Sequence[Instance]) -> Iterator[int]:
-        """Yield the keys of those whose inputs the handler here does not take."""
+        """Yield the keys of the Instances whose inputs do not fit the handler of this process."""
         types = {instance.pk: self._name(instance.type_id) for instance in instances}
         rows = Inputs.objects.using(settings.DATABASE).filter(pk__in=types)
         for key, format, data in rows.values_list("pk", "format", "data"):
@@ -171,7 +174,7 @@ class Judge:
         if key not in self._judged:
             declared: Any = registry.get(type)
             given = [None] * placed, dict.fromkeys(names)
-            # Adapters may make it fit: it is tried.
+            # Adapters may make the inputs fit: then a redrive tries it.
             fits = not binding.misfit(declared.signatures, *given)
             self._judged[key] = fits or bool(declared.adapters)
         return self._judged[key]

@@ -1,4 +1,4 @@
-"""Selections: the Instances that a verb is for, said by what they have in common."""
+"""Selections: the Instances that a verb is for, described by a filter."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ if TYPE_CHECKING:
     from ..types import TypeLike
 
 REDRIVE, CANCEL, DELETE = "redrive", "cancel", "delete"
-# The digits of a group's key that name it, at least.
+# The minimum number of digits that name an error group.
 FEWEST_DIGITS = 4
 
 
 def error_group(named: ErrorGroup | str) -> ErrorGroup:
-    """Return the error group of this name: the first digits of its key, four at least.
+    """Return the error group whose name begins with these hexadecimal digits, four at least.
 
-    Raises UnknownErrorGroup, also where more than one begins so.
+    Raises UnknownErrorGroup, also if more than one begins with them.
     """
     rows = ErrorGroup.objects.using(settings.DATABASE)
     digits = f"{named.pk:0{DIGITS}x}" if isinstance(named, ErrorGroup) else str(named).lower()
@@ -57,10 +57,11 @@ def error_group(named: ErrorGroup | str) -> ErrorGroup:
 
 @dataclass(frozen=True, kw_only=True)
 class Selection:
-    """Instances that a verb is for, all with an end, or an enqueue, up to a point in time.
+    """A filter of Instances for a verb, made by :func:`selection`.
 
-    ``type`` is a pattern of identifiers, as "dem.*"; ``error`` the key of an error group;
-    ``until`` a time in ISO 8601. It is made by :func:`selection`.
+    It selects Instances that ended up to ``until``; for "cancel", live ones that were enqueued up
+    to then. ``type`` is a pattern of identifiers, as "dem.*"; ``error`` the key of an error group;
+    ``until`` a time in ISO 8601.
     """
 
     verb: str
@@ -71,7 +72,7 @@ class Selection:
     reason: str | None = None
 
     def rows(self) -> QuerySet[Instance]:
-        """Return what it selects now: what was redriven, or removed, is in it no more."""
+        """Return the Instances that match now, without those redriven or removed meanwhile."""
         rows = Instance.objects.using(settings.DATABASE).filter(type__in=self._types())
         until = datetime.fromisoformat(self.until)
         if self.verb == CANCEL:
@@ -87,24 +88,24 @@ class Selection:
         return rows
 
     def _types(self) -> list[int]:
-        """Return the keys of the Types; ATP's own only if one is named in full."""
+        """Return the keys of the matching Types; ATP's own Types match only by their full name."""
         known = Type.objects.using(settings.DATABASE).values_list("identifier", "pk")
         return [key for name, key in known if matches(self.type, name)]
 
     @property
     def filter(self) -> dict[str, Any]:
-        """What it says, without the point in time."""
+        """The fields of the selection, without ``until``."""
         return {name: value for name, value in asdict(self).items() if name != "until"}
 
     @property
     def key(self) -> str:
-        """What two selections of the same filter have in common."""
+        """A hash of the filter: equal for two selections with the same filter."""
         text = json.dumps(self.filter, sort_keys=True)
         return blake2b(text.encode(), digest_size=16).hexdigest()
 
     @property
     def text(self) -> str:
-        """What it selects, in a few words."""
+        """The selection in a few words."""
         error = None if self.error is None else f"{self.error:0{DIGITS}x}"[:8]
         facts = {"type": self.type, "error": error}
         facts |= {"collection": self.collection, "reason": self.reason}
@@ -113,7 +114,7 @@ class Selection:
 
 
 def matches(pattern: str | None, identifier: str) -> bool:
-    """Whether a pattern, or none, is for a Type."""
+    """Whether a pattern, or None for any, matches a Type."""
     if identifier in OWN:
         return pattern == identifier
     return pattern is None or fnmatch.fnmatchcase(identifier, pattern)
@@ -129,9 +130,9 @@ def selection(
     reason: Reason | str | None = None,
     all: bool = False,
 ) -> Selection:
-    """Return a :class:`Selection`, checked.
+    """Check a filter and return it as a :class:`Selection`.
 
-    Raises InvalidSelection, UnknownType where no Type is called so, UnknownErrorGroup.
+    Raises InvalidSelection, UnknownErrorGroup, or UnknownType if no Type matches.
     """
     given = {"type": type, "error": error, "collection": collection, "reason": reason}
     if all is not True and all is not False:

@@ -1,4 +1,4 @@
-"""The verbs on all that matches a filter: a plan, or an Instance that carries it out."""
+"""The verbs on all Instances that match a filter: each plans, or enqueues an Instance to do it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ MOST_CANARIES = 1_000
 
 
 class Redrives(TypedDict, total=False):
-    """The parameters of :func:`redrive_matching`, but for ``dry_run``."""
+    """The parameters of :func:`redrive_matching`, except ``dry_run``."""
 
     type: TypeLike | None
     error: ErrorGroup | str | None
@@ -59,14 +59,14 @@ def redrive_matching(
     dry_run: bool = False,
     by: str = "",
 ) -> Plan | Instance:
-    """Redrive all dead letters that match; returns the Instance of ``atp.redrive`` that does it.
+    """Redrive all dead letters that match; return the Instance of ``atp.redrive`` that does it.
 
-    ``type`` may be a pattern, as "dem.*"; ``reason`` is one of them, or another that FAILED has;
-    ``ended_before`` is now if it is not given. With ``dry_run`` nothing is written, and the
-    :class:`Plan` is returned. At ``rate`` ("20/s"), after ``canary`` of them have ended, of
-    which the part ``threshold`` has to be FINISHED. Raises InvalidSelection, InvalidOption,
-    InvalidLimit, UnknownType, UnknownErrorGroup, and UniqueTaken while one of the same
-    filter is live; nothing is written then.
+    ``type`` may be a pattern, as "dem.*". ``reason`` is a Reason of FAILED; without it, any of the
+    dead letters. ``ended_before`` defaults to now. With ``dry_run`` nothing is written, and the
+    :class:`Plan` is returned. ``rate`` ("20/s") limits the speed. ``canary`` is how many are
+    redriven first; the others follow once these have ended and the fraction ``threshold`` of them
+    FINISHED. Raises, with nothing written, InvalidSelection, InvalidOption, InvalidLimit,
+    UnknownType, UnknownErrorGroup, or UniqueTaken while an Instance with the same filter is live.
     """
     chosen = selection(
         REDRIVE,
@@ -93,7 +93,7 @@ def delete_matching(
     dry_run: bool = False,
     by: str = "",
 ) -> Plan | Instance:
-    """Remove all dead letters that match, as :func:`redrive_matching` redrives them."""
+    """Remove all dead letters that match; for the parameters see :func:`redrive_matching`."""
     chosen = selection(
         DELETE,
         type=type,
@@ -116,7 +116,7 @@ def cancel_matching(
     dry_run: bool = False,
     by: str = "",
 ) -> Plan | Instance:
-    """Cancel all live Instances that match, enqueued up to a time, at a rate."""
+    """Cancel all live Instances that match, enqueued up to ``created_before``, at a rate."""
     chosen = selection(CANCEL, type=type, collection=collection, until=created_before, all=all)
     return _planned(chosen, {"rate": rate}, dry_run, by)
 

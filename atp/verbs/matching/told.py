@@ -17,19 +17,19 @@ _WOULD = {
     CANCEL: "would be cancelled",
     DELETE: "FAILED would be removed for good",
 }
-# So many of the Types, groups or collections are named.
+# The maximum number of Types, groups or collections that are named.
 NAMED = 5
 
 
 def of(outcome: Plan | Instance) -> str:
-    """Return a plan, or the Instance that carries one out, in words."""
+    """Describe the outcome of a verb: a plan, or the Instance that carries it out."""
     if isinstance(outcome, Plan):
         return plan(outcome)
     return f"{outcome.type} {outcome.uuid} does it, and shows how far it is."
 
 
 def plan(found: Plan) -> str:
-    """Return a plan in a line or two."""
+    """Describe a plan in one or two lines."""
     would = f"{found.count:,} {_WOULD[found.selection.verb]}"
     collections = {name: count for name, count in found.by_collection.items() if name}
     facts = [_named(found.by_type)]

@@ -1,4 +1,4 @@
-"""Admission: what is to be enqueued of a Type is let in, shifted in time, or refused."""
+"""Admission: Submissions of a limited Type are let in, delayed, or refused."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ if TYPE_CHECKING:
     from ...store.values import Fill, Submission
     from ...words.options import Options
 
-# How long a look at a scope is kept, in seconds; and of the time that passes, the part that a
-# look may take: one that takes long is kept for longer.
+# How long a Look at a scope is kept, in seconds. It is kept for longer if it took long, so that
+# looks take at most one part in PART of the time.
 KEPT, PART = 0.25, 20
-# How long is kept how fast a Type drains.
+# How long the drain rate of a Type is kept, in seconds.
 DRAINED = 5.0
-# Over which time that is measured, and how often a scope that is full is logged.
+# In seconds, the window of the drain rate, and the time between two log records of a full scope.
 WINDOW, TOLD = 300.0, 60.0
-# Where nothing drains, and the range otherwise, of what a client is told to wait.
+# The seconds that a client is told to wait: if nothing drains, and otherwise their range.
 NOTHING_DRAINS, SHORTEST, LONGEST = 30.0, 1.0, 600.0
 JITTER = 0.2
-# So many scopes are kept at most.
+# The maximum number of scopes that are kept.
 MOST = 10_000
 
 _log = logging.getLogger("atp")
@@ -46,10 +46,10 @@ def admitted(
     submissions: Sequence[Submission],
     options: Sequence[Options],
 ) -> Iterator[Sequence[Submission]]:
-    """Give what may be enqueued of a Type, in the context: all of it, or nothing.
+    """Yield the Submissions of a Type that may be enqueued: all of them, or none.
 
-    ``options`` are those of each. Some are due later than they were, where these say so.
-    Raises QueueFull; and InvalidOption for more than ever fits.
+    ``options`` are the options of each. With ``on_full="delay"`` a Submission may come back with a
+    later due time. Raises QueueFull; or InvalidOption if there are more than can ever fit.
     """
     if any(each.exact for each in options):
         with store.enqueueing_alone(task_type.identifier):
@@ -60,7 +60,7 @@ def admitted(
 
 
 class _Admission:
-    """The admission of what is to be enqueued together of one Type."""
+    """The admission of Submissions of one Type that are enqueued together."""
 
     def __init__(self, store: Store, task_type: TaskType) -> None:
         self._store, self._type = store, task_type
@@ -77,7 +77,7 @@ class _Admission:
                 look.until = 0.0
             looks = self._looks(lanes)
         if self._full(looks, submissions, numbers):
-            # What is there already is answered, though nothing more is let in.
+            # A full queue refuses no Submission whose identifier or unique key exists already.
             numbers -= self._store.taken(self._type.identifier, submissions)
         shifted: dict[int, timedelta] = {}
         for look in self._full(looks, submissions, numbers):
@@ -95,7 +95,7 @@ class _Admission:
         return self._shift(submissions, shifted) if shifted else submissions
 
     def _looks(self, lanes: set[str]) -> list[Look]:
-        """Return the looks at the Type and these lanes, of those that are limited."""
+        """Return the Looks at those of the scopes, the Type and these lanes, that have a limit."""
         name, known = self._type.identifier, self._known
         scopes = [None, *(lanes if known.types.get(name) else ())]
         now, kept = monotonic(), known.looks
@@ -128,7 +128,7 @@ class _Admission:
         return full
 
     def _refused(self, look: Look, submissions: Sequence[Submission], own: set[int]) -> Exception:
-        """Return the error of what does not fit, and tell the log of it."""
+        """Return the exception for Submissions that do not fit; record the refusal in the log."""
         fill, count, priority = look.fill, len(own), _least(submissions, own)
         scope = sentences.where(fill.type, fill.collection)
         room = fill.room(priority)
@@ -151,7 +151,7 @@ class _Admission:
         )
 
     def _seconds(self, excess: int) -> float:
-        """Return the time until so many will have gone, give or take a fifth."""
+        """Return the seconds until ``excess`` Instances will have drained, with 20% of jitter."""
         name, now = self._type.identifier, monotonic()
         rate, until = self._known.drains.get(name, (0.0, 0.0))
         if until <= now:
@@ -178,7 +178,7 @@ class _Admission:
         return made
 
     def _tell(self, fill: Fill, count: int) -> None:
-        """Log it, once a minute, with the number since this process has last done so."""
+        """Log that a scope is full, at most once a minute, with the refusals since the last log."""
         key, now = (fill.type, fill.collection), monotonic()
         before, again = self._known.refused.get(key, (0, 0.0))
         count += before
@@ -193,12 +193,12 @@ class _Admission:
 
 
 def _may_be_old(look: Look) -> bool:
-    """Whether less may wait than a look says with what was added."""
+    """Whether fewer may wait than a Look says, as some of the added may have started."""
     return look.added > 0 and look.again <= monotonic()
 
 
 def _of_scope(fill: Fill, submissions: Sequence[Submission], numbers: set[int]) -> set[int]:
-    """Return the numbers of those that are in a scope."""
+    """Return the numbers of the Submissions that are in the scope of a Fill."""
     if fill.collection is None:
         return numbers
     return {number for number in numbers if submissions[number].collection == fill.collection}

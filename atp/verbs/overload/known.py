@@ -1,10 +1,10 @@
-"""Overload: whether what is to be enqueued fits into its Type and its lane.
+"""Overload: the numbers of waiting Tasks that a process remembers, and when it counts them again.
 
-Each process keeps what it has found of a scope for a quarter of a second, adds what it
-enqueues in between, and looks anew when that is a sixty-fourth of the room that it has found, or
-a thousandth of what it has counted. So that many more than ``max_waiting`` may wait for each
-process that enqueues, unless they take turns (``exact``). Threads share what is kept and take no
-lock: an addition that is lost adds to that, no more.
+A process keeps the count of a scope (a Type or a lane) for a quarter of a second, and adds its
+own enqueues to it. It counts again earlier if it has added more than 1/64 of the free room, or
+more than 1/1000 of the count. Each process that enqueues may thus exceed ``max_waiting`` by that
+many, unless enqueues take turns (``exact``). Threads share the count without a lock: a lost
+addition allows a few more.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ if TYPE_CHECKING:
     from ...store.contract import Store
     from ...store.values import Fill
 
-# How long is kept which Types operators have limited, in seconds.
+# How long this process remembers which Types operators have limited, in seconds.
 KNOWN = 5.0
 # The part of the room, and of what was counted, that a process enqueues between two looks.
 OF_ROOM, OF_COUNT = 64, 1000
 
 
 class Look:
-    """A Fill, until when it holds, and how many this process has enqueued since.
+    """A count of a scope (a Fill), the time until which it holds, and the number of enqueues since.
 
-    ``again`` is from when on it may be made anew, if only what was added makes it full: some
-    of that may have been started.
+    ``again`` is the earliest time for a new count if the scope is full only because of the own
+    enqueues: some of these may have been started meanwhile.
     """
 
     def __init__(self, fill: Fill, until: float, again: float) -> None:
@@ -39,7 +39,7 @@ class Look:
         self._most = max(left, fill.waiting // OF_COUNT) if left else inf
 
     def holds(self, now: float) -> bool:
-        """Whether it is good for another enqueue."""
+        """Whether the count may be used for another enqueue."""
         return now < self.until and self.added < self._most
 
     def excess(self, count: int, priority: int) -> int:
@@ -47,15 +47,15 @@ class Look:
 
 
 class Known:
-    """What this process knows, by the alias of the queue's database."""
+    """The counts and rates that this process has of one database."""
 
     def __init__(self) -> None:
         self.until = 0.0
-        # By identifier of a Type that is limited, whether a lane of it is.
+        # The limited Types by identifier, with whether one of their lanes has a limit of its own.
         self.types: dict[str, bool] = {}
         self.looks: dict[tuple[str, str | None], Look] = {}
         self.drains: dict[str, tuple[float, float]] = {}
-        # By scope, how many were refused since it was logged, and when it may be again.
+        # By scope: the refusals since the last log record, and the earliest time of the next.
         self.refused: dict[tuple[str, str | None], tuple[int, float]] = {}
 
 
@@ -63,17 +63,17 @@ _known: defaultdict[str, Known] = defaultdict(Known)
 
 
 def forget() -> None:
-    """Forget what is kept, as limits have changed; and in tests, as the queue has."""
+    """Forget all counts: after limits have changed, and between tests."""
     _known.clear()
 
 
 def known_of(store: Store) -> Known:
-    """Return what this process knows of the queue in a database."""
+    """Return the counts that this process has of the store's database."""
     return _known[store.alias]
 
 
 def looks_at(store: Store, task_type: TaskType) -> bool:
-    """Whether anything limits what waits of a Type: its code or, a moment ago, an operator."""
+    """Whether waiting Tasks of a Type are limited, by code or, as last read, by an operator."""
     known = known_of(store)
     if monotonic() >= known.until:
         known.types, known.until = store.bounded(), monotonic() + KNOWN

@@ -1,4 +1,4 @@
-"""Writing what is to be enqueued of one Type, if there is room for it."""
+"""Write Submissions of one Type, if there is room for them."""
 
 from __future__ import annotations
 
@@ -19,9 +19,10 @@ if TYPE_CHECKING:
 def write(
     store: Store, task_types: Sequence[TaskType], submissions: Sequence[Submission]
 ) -> Sequence[Instance]:
-    """Enqueue calls of one Type, which each has with options of its own, all or none.
+    """Enqueue Submissions of one Type, all or none.
 
-    One alone is given for all. Raises QueueFull, and what the store does.
+    ``task_types`` is the Type with the options of each call, or a single one for all calls. Raises
+    QueueFull, and what the store raises.
     """
     first, *others = task_types
     registration = first.registration()

@@ -11,10 +11,10 @@ from .instances import InstanceVerb
 def allowed_of(
     verbs: Iterable[InstanceVerb], instance: Instance, task: Task | None = None
 ) -> list[InstanceVerb]:
-    """Return those of the verbs that the state of an Instance allows.
+    """Return the verbs that the state of an Instance allows.
 
-    With its Task, what has been asked of the holder already is left out, and what only the
-    holder can do if that is lost. After a cancel nothing else is asked of the holder.
+    With its Task, a verb is left out if the holder has been asked for it already, or if only the
+    holder can carry it out and the holder is lost. After a cancel the holder is asked nothing else.
     """
     asked = "" if task is None else task.request
     found = [
@@ -38,5 +38,5 @@ def _is_lost(task: Task | None) -> bool:
 
 
 def _takes_back(verb: InstanceVerb, asked: str) -> bool:
-    """Whether it takes back what has been asked, and has not happened yet."""
+    """Whether the verb withdraws a request that is not carried out yet: resume after pause."""
     return verb.event is Event.RESUME and asked == "pause"

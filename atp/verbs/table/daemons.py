@@ -11,12 +11,12 @@ from .verb import Verb
 
 @dataclass(frozen=True, kw_only=True)
 class DaemonVerb(Verb):
-    """An order to a daemon, which acts on it within a second or two."""
+    """A verb that sends an order to a daemon, which carries it out within a second or two."""
 
     order: Order
 
     def is_allowed(self, daemon: Daemon) -> bool:
-        """Whether it makes a difference to what the daemon does."""
+        """Whether the order would change the mode of the daemon."""
         return self.order in orders.allowed(daemon.aim)
 
 

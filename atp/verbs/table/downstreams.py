@@ -15,7 +15,7 @@ from .verb import Parameter, Verb, always
 
 
 class DownstreamState(Kind):
-    """The state of a downstream, or since when it has been in it."""
+    """The state of a downstream, or the time since when it has been in its state."""
 
     _words = Choice(tuple(state.value for state in State))
     schema = {"oneOf": [{"enum": list(_words.words)}, DATE_TIME]}
@@ -38,7 +38,7 @@ class DownstreamState(Kind):
 
 @dataclass(frozen=True, kw_only=True)
 class DownstreamVerb(Verb):
-    """A verb on a downstream. ``is_allowed(row)`` tells whether it makes a difference."""
+    """A verb on a downstream. ``is_allowed(row)`` tells whether it would change anything."""
 
     is_allowed: Callable[[Downstream], bool] = always
 

@@ -1,4 +1,4 @@
-"""The kind of a value that says how a gate is expected to be."""
+"""The kind of a parameter that states the expected state of a gate."""
 
 from datetime import datetime
 from typing import Any
@@ -7,7 +7,7 @@ from ...words.kinds import DATE_TIME, Choice, Kind, time_from_json
 
 
 class GateState(Kind):
-    """The state of a gate: a word, or the time since when it has been as it is."""
+    """The state of a gate: a word, or the time since when the gate has been in its state."""
 
     _words = Choice(("hold", "drop", "open"))
     schema = {"oneOf": [{"enum": list(_words.words)}, DATE_TIME]}

@@ -1,4 +1,4 @@
-"""The verbs on graphs: what is done to all nodes of one."""
+"""The verbs on graphs: each applies to all nodes of one graph."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from .verb import Verb
 
 @dataclass(frozen=True, kw_only=True)
 class GraphVerb(Verb):
-    """A verb on a graph. ``is_allowed(graph)`` tells whether it makes a difference."""
+    """A verb on a graph. ``is_allowed(graph)`` tells whether it would change anything."""
 
     is_allowed: Callable[[Graph], bool]
 
@@ -23,7 +23,7 @@ VERBS = (
         "killed if it takes no notice.",
         call=graphs.cancel_graph,
         told=lambda _, count: f"Nodes cancelled: {count}. What a daemon holds, that daemon ends.",
-        # Of one that has ended not even the nodes need be looked through.
+        # If the graph has ended, no query of its nodes is needed.
         is_allowed=lambda graph: graph.ended is None and graphs.is_cancellable(graph),
         asks_first=lambda _: True,
     ),

@@ -1,4 +1,4 @@
-"""The kind of values that inputs are."""
+"""The kind of a parameter that takes the inputs of a handler."""
 
 import json
 from collections.abc import Mapping
@@ -10,7 +10,7 @@ from ...words.kinds import Kind
 
 
 class Inputs(Kind):
-    """Keyword arguments of a handler: an object of JSON, with tags for what JSON lacks."""
+    """Keyword arguments of a handler: a JSON object, with tags for types that JSON lacks."""
 
     schema = {"type": "object"}
     hint = 'an object of JSON, as {"region": "alps"}'
@@ -29,5 +29,5 @@ class Inputs(Kind):
 
     @staticmethod
     def text_of(value: Mapping[str, Any]) -> str:
-        """Return the text that stands for a value."""
+        """Return a value as text that :meth:`from_text` reads."""
         return json.dumps(json.loads(tagged_json.to_json(value)), ensure_ascii=False)

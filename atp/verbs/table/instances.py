@@ -23,9 +23,9 @@ DELETE = "atp.delete_instance"
 class InstanceVerb(Verb):
     """A verb on an Instance.
 
-    ``event`` by ``actor`` is what the table of transitions must allow; where ``states`` are
-    given, the verb is possible from those. ``is_useful`` of an Instance and its Task, which
-    may be None, tells whether it makes a difference.
+    The verb is possible in ``states``, or, without these, wherever the table of transitions allows
+    ``event`` by ``actor``. ``is_useful(instance, task)`` tells whether the verb would change
+    anything; the task may be None.
     """
 
     event: Event | None = None
@@ -34,7 +34,7 @@ class InstanceVerb(Verb):
     is_useful: Callable[[Instance, Task | None], bool] = always
 
     def is_allowed(self, instance: Instance) -> bool:
-        """Whether the state of the Instance allows it."""
+        """Whether the state of the Instance allows the verb."""
         if self.event is Event.PAUSE and registry.is_transactional(instance.type.identifier):
             return False
         if self.states:
@@ -43,20 +43,20 @@ class InstanceVerb(Verb):
 
     @property
     def asks_holder(self) -> bool:
-        """Whether nobody but the daemon that holds the Instance can do it."""
+        """Whether only the daemon that holds the Instance can carry the verb out."""
         return self.actor is Actor.HOLDER
 
 
 @dataclass(frozen=True, kw_only=True)
 class DeleteVerb(InstanceVerb):
-    """A verb that cancels live Instances first, which takes the permission for that, too."""
+    """The verb that deletes an Instance; on a live one it also needs the permission to cancel."""
 
     def permissions(self, subject: Instance) -> tuple[str, ...]:
         return (self.permission,) if subject.is_terminal else (self.permission, OPERATE)
 
 
 def _release(instance: Instance, by: str) -> None:
-    """Ask the holder; one that waits has none."""
+    """Ask the holder to release an Instance. Raises IllegalTransition if no daemon holds it."""
     if not instances.release(instance, by=by):
         raise IllegalTransition(
             f"{instance.uuid} cannot be released: it is {wording.state(instance)}, "
@@ -67,7 +67,7 @@ def _release(instance: Instance, by: str) -> None:
 
 
 def _run_now(instance: Instance, by: str) -> None:
-    """Make it due; what does not wait is refused by the change itself."""
+    """Make a waiting Instance due now. Raises IllegalTransition if it is due or does not wait."""
     task = instances.task(instance)
     is_waiting = task is not None and task.daemon_id is None and not task.is_blocked
     if is_waiting and not _is_due_later(instance, task):
@@ -80,7 +80,7 @@ def _run_now(instance: Instance, by: str) -> None:
 
 
 def _is_due_later(instance: Instance, task: Task | None) -> bool:
-    # When a node of a graph is due that waits for others is nobody's choice.
+    # A node that waits for others has no due time that anybody has chosen.
     is_waiting = task is not None and task.daemon_id is None and not task.is_blocked
     return is_waiting and task is not None and task.due_at > get_store().now()
 
@@ -90,15 +90,15 @@ def _waits(instance: Instance, task: Task | None) -> bool:
 
 
 def _change(instance: Instance, by: str, **values: Any) -> bool:
-    """Change what is given; nothing given is nothing to do. Returns whether anything was."""
+    """Change the given values; return whether any were given."""
     if values:
         change(instance, **values, by=by)
     return bool(values)
 
 
 def _delete(instance: Instance, by: str) -> bool:
-    """Remove it; returns whether it is gone."""
-    # What has ended is not cancelled, if somebody redrives it meanwhile.
+    """Delete an Instance, cancelling it first if it is live; return whether it is gone."""
+    # An ended Instance is not cancelled, even if somebody redrives it meanwhile.
     return bool(removal.delete(instance, by=by, cancel=not instance.is_terminal))
 
 
@@ -207,7 +207,7 @@ VERBS = (
         told=lambda *_: "It is cancelled; what a daemon holds, that daemon ends.",
         event=Event.FAIL,
         call=instances.cancel,
-        # What waits at once; of what is claimed the holder is asked.
+        # A waiting Instance ends at once; the holder of a claimed one is asked.
         states=LIVE,
         asks_first=lambda instance: instance.state in CLAIMED,
     ),

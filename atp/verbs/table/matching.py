@@ -25,12 +25,12 @@ DELETE = "atp.delete_instance"
 
 @dataclass(frozen=True, kw_only=True)
 class MatchingVerb(Verb):
-    """A verb on all that matches: its subject is nothing, the filter is among its parameters."""
+    """A verb on all Instances that match. It has no subject; the filter is among its parameters."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ErrorVerb(Verb):
-    """A verb on an error group. ``is_allowed(group)`` tells whether it makes a difference."""
+    """A verb on an error group. ``is_allowed(group)`` tells whether it would change anything."""
 
     is_allowed: Callable[[ErrorGroup], bool] = always
 

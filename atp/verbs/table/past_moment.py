@@ -1,4 +1,4 @@
-"""The kind of points in time that have passed."""
+"""The kind of a parameter that takes a past point in time."""
 
 from datetime import datetime, timedelta
 from typing import Any
@@ -7,7 +7,7 @@ from ...words.kinds import Moment, Schema
 
 
 class Past(Moment):
-    """A point in time as a datetime, and no delay from now: that has not passed."""
+    """A point in time as a datetime; it refuses a delay from now, which lies in the future."""
 
     schema: Schema = {"type": "string", "format": "date-time"}
     hint = "as 2030-01-31T18:00"

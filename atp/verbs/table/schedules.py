@@ -20,13 +20,13 @@ from .verb import Parameter, Verb, always
 
 @dataclass(frozen=True, kw_only=True)
 class ScheduleVerb(Verb):
-    """A verb on a schedule. ``is_allowed(schedule)`` tells whether it makes a difference."""
+    """A verb on a schedule. ``is_allowed(schedule)`` tells whether it would change anything."""
 
     is_allowed: Callable[[Schedule], bool] = always
 
 
 def _current(schedule: Schedule) -> dict[str, Any]:
-    """Return what a form of the parameters begins with, as text that their kinds read."""
+    """Return the initial values of a form for the parameters, as text that their kinds read."""
     names = ("cron", "timezone", "missed", "most", "overlap", "priority", "collection")
     lengths = ("every", "window", "late_after", "jitter")
     found = {name: getattr(schedule, name) for name in names}

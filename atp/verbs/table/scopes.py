@@ -30,10 +30,10 @@ GATE, LIMIT = "gate", "limit"
 
 @dataclass(frozen=True, kw_only=True)
 class ScopeVerb(Verb):
-    """A verb on a scope, a pair of a Type's identifier and a collection; each may be None.
+    """A verb on a scope: a pair of a Type's identifier and a collection, each of which may be None.
 
-    ``levels`` are those of the scopes that it takes. ``of`` is what it sets: a gate, a limit,
-    or nothing of the kind.
+    ``levels`` are the levels of scope that it accepts. ``of`` is "gate" or "limit" if the verb sets
+    that, otherwise empty.
     """
 
     levels: frozenset[Level] = frozenset(Level)

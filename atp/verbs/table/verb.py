@@ -10,7 +10,7 @@ OPERATE = "atp.operate"
 
 
 def always(*_: object) -> bool:
-    """Whether a verb makes a difference that does so in any state."""
+    """Return True: the ``is_allowed`` of verbs that are allowed in any state."""
     return True
 
 
@@ -18,9 +18,9 @@ def always(*_: object) -> bool:
 class Parameter:
     """One parameter of a verb.
 
-    ``field`` is its name in the API where that differs. With ``can_be_none``, None is a
-    value of its own: "no limit". A parameter that is not given is not passed. One that is not
-    ``in_forms`` is for programs.
+    ``field`` is its name in the API, if that differs. With ``can_be_none``, None is a value of its
+    own, as "no limit". A parameter that the caller does not give is not passed to ``call``. With
+    ``in_forms`` False it is only for programs.
     """
 
     name: str
@@ -39,7 +39,7 @@ class Parameter:
 
 @dataclass(frozen=True)
 class Outcome:
-    """The outcome of a verb: ``told`` in a sentence, ``value`` as the verb returned it."""
+    """The outcome of a verb: its return value ``value``, and ``told``, a sentence about it."""
 
     told: str
     value: object = None
@@ -55,15 +55,14 @@ def _never(subject: object) -> bool:
 
 @dataclass(frozen=True, kw_only=True)
 class Verb:
-    """One verb, and what it is done to: its subject: an Instance, a scope, a daemon, a
-    schedule, a graph or a downstream.
+    """One verb. Its subject is an Instance, a scope, a daemon, a schedule, a graph, a downstream, …
 
-    ``call(subject, by=…, **values)`` does it, and ``told(subject, value)`` is the sentence about
-    what ``call`` returned. ``current(subject)`` are the values that a form begins with.
-    ``asks_first(subject)`` tells whether a person is asked whether that is meant; what
-    ``is_final`` cannot be undone, and is asked always.
-    ``permission`` is needed beside that to see the subject. ``method`` is its method of HTTP:
-    with POST it has an address below the subject's, else it is done at that of the subject.
+    ``call(subject, by=…, **values)`` performs it. ``told(subject, value)`` returns a sentence about
+    the value that ``call`` returned. ``current(subject)`` returns the initial values of a form.
+    ``asks_first(subject)`` tells whether a person has to confirm first; a verb that ``is_final``
+    cannot be undone, and always has to be confirmed.
+    ``permission`` is needed beside the permission to see the subject. ``method`` is its HTTP
+    method: a POST goes to an address below the subject's, any other to the address of the subject.
     """
 
     name: str
@@ -80,19 +79,19 @@ class Verb:
 
     @property
     def id(self) -> str:
-        """The name as an identifier of code."""
+        """The name as an identifier in code."""
         return self.name.replace("-", "_")
 
     @property
     def has_page(self) -> bool:
-        """Whether it needs more than a button: a form, or a question."""
+        """Whether a person needs more than a button for it: a form, or a question to confirm."""
         return self.is_final or bool(self.parameters)
 
     def perform(self, subject: Any, by: str, **values: Any) -> Outcome:
-        """Do it; returns the :class:`Outcome`. Raises what the verb raises."""
+        """Perform the verb; return the :class:`Outcome`. Raises what the verb raises."""
         value = self.call(subject, by=by, **values)
         return Outcome(self.told(subject, value), value)
 
     def permissions(self, subject: Any) -> tuple[str, ...]:
-        """Return the permissions that it takes with this subject."""
+        """Return the permissions that the verb needs on this subject."""
         return (self.permission,)

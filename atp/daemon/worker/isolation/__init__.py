@@ -1,1 +1,1 @@
-"""The isolation of attempts: what one leaves in its worker, the next does not find."""
+"""The isolation of attempts: an attempt finds its worker as the first one found it."""

@@ -1,4 +1,4 @@
-"""The context variables of each attempt: as they were before the first."""
+"""Isolation of context variables: each attempt gets those from before the first attempt."""
 
 import contextvars
 import decimal
@@ -8,21 +8,21 @@ _DECIMALS = "decimal_context"
 
 
 class ContextVariables:
-    """No attempt finds what another has set."""
+    """The source of a fresh context for each attempt, without the values that others have set."""
 
     def __init__(self):
-        # The decimal context is kept only if there was one: where there was none, each
-        # attempt makes its own.
+        # The decimal context is kept only if there was one. Otherwise each attempt makes its
+        # own.
         self._context, self._decimals = None, None
 
     def own(self):
-        """Return the context of one attempt."""
+        """Return a new context for one attempt."""
         if self._context is None:
             self._context = contextvars.copy_context()
             if any(variable.name == _DECIMALS for variable in self._context):
                 self._decimals = self._context.run(decimal.getcontext).copy()
         own = self._context.copy()
         if self._decimals is not None:
-            # A context holds these by reference.
+            # A context only refers to the decimal context: give each attempt a copy.
             own.run(decimal.setcontext, self._decimals.copy())
         return own

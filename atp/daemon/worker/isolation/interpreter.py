@@ -21,7 +21,7 @@ SWITCHES = (
     *(sys.getrecursionlimit, sys.getswitchinterval, sys.get_int_max_str_digits),
     *(gc.isenabled, gc.get_threshold, gc.get_debug),
 )
-# The list that there is, and its items.
+# The list object of the filters, and its items.
 FILTERS = (
     partial(attrgetter("filters", "showwarning"), warnings),
     lambda: warnings.filters[:],
@@ -56,7 +56,7 @@ def put_back_switches(recursion, interval, digits, is_collecting, threshold, deb
 
 
 def put_back_filters(own, items):
-    warnings.simplefilter("default")  # what Python remembers of the filters is void
+    warnings.simplefilter("default")  # this makes Python's caches of the filters void
     warnings.filters, warnings.showwarning = own
     warnings.filters[:] = items
 

@@ -1,4 +1,4 @@
-"""Processes that a handler has started and not ended: they end with its attempt."""
+"""Leftovers: processes that a handler has started and left running. They end with its attempt."""
 
 import os
 
@@ -8,20 +8,20 @@ from . import pools
 
 
 class Leftovers:
-    """Processes below this one. Those that are there when it is made are left alone."""
+    """The descendants of this process, except those that ran when this object was made."""
 
     def __init__(self):
         self._kept = frozenset()
         self.keep()
 
     def keep(self):
-        """Leave alone, from now on, what runs now."""
+        """Spare, from now on, the processes that run now."""
         self._kept = frozenset(self._found()) if has_children() else frozenset()
 
     def end(self):
-        """End what an attempt has left; returns what to say of it, "" if there was nothing.
+        """Kill the processes that an attempt has left; return a message, "" if there were none.
 
-        Raises Unkillable if some of it could not be ended.
+        Raises Unkillable if some of them could not be killed.
         """
         spared = pools.settle() | pools.helpers()
         return self._end(spared)
@@ -35,14 +35,14 @@ class Leftovers:
 
     def _found(self):
         own = os.getpid()
-        # The processes below a kept process are its own affair.
+        # The descendants of a kept process are spared too.
         return {each.pid: each for each in descendants.descendants([own], sparing=self._kept)[own]}
 
     def _without(self, spared):
         return {pid: each for pid, each in self._found().items() if pid not in spared}
 
     def _reap(self):
-        """Bury the dead, but none whose end somebody may still ask for."""
+        """Reap dead children, except helpers, whose exit status a library may still want."""
         helpers = pools.helpers()
         for each in self._found().values():
             if each.is_dead and each.parent == os.getpid() and each.pid not in helpers:
@@ -50,11 +50,11 @@ class Leftovers:
 
 
 class Unkillable(Exception):
-    """Processes that an attempt left behind are still there."""
+    """Some processes that an attempt has left behind could not be killed."""
 
 
 def has_children():
-    """Whether this process has any children, dead ones included: one call into the kernel."""
+    """Tell, with one system call, whether this process has any children, dead ones included."""
     if not processes.LINUX:
         return False
     try:

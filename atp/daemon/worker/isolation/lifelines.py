@@ -1,17 +1,17 @@
-"""The descriptors that a worker cannot do without, and that a handler may close."""
+"""Lifelines: descriptors that a worker needs, and that a handler could close by mistake."""
 
 import os
 
 
 class Lifelines:
-    """Remembers what these descriptors are."""
+    """The descriptors that a worker needs, with the inodes that they should have."""
 
     def __init__(self, *descriptors):
         self._descriptors = descriptors
         self._inodes = self._identify()
 
     def check(self):
-        """Raise OSError if a handler has closed one of them, and opened another thing."""
+        """Raise OSError if a handler has closed one of them, even if it has reused the number."""
         if self._inodes != self._identify():
             raise OSError("a handler closed the descriptors of its worker")
 

@@ -1,8 +1,8 @@
-"""The state of logging, as a handler may configure it anew: of each logger that there is.
+"""The state of logging, which a handler may change: that of every logger.
 
-To compare all loggers takes longer than a task. Signs tell of nearly all changes: Python
-forgets its cache of levels when any level is set, and its list of handlers when logging is
-configured; a logger that is changed in a way that leaves none is seen after a longer attempt.
+To compare all loggers takes longer than a task. So cheap signs are checked first: Python clears
+its cache of levels when a level is set, and its list of handlers when logging is configured. A
+change without such a sign is noticed at the next full comparison, after EVERY seconds.
 """
 
 import logging
@@ -10,14 +10,14 @@ import time
 
 _ROOT = logging.root
 _MANAGER = _ROOT.manager
-# The key by which one sees that the cache of the root logger was not emptied.
+# While this key is in the cache of the root logger, Python has not cleared the cache.
 _MARK = "atp"
-# All loggers are compared if the last time was so long ago, in seconds.
+# All loggers are compared if the last full comparison is this many seconds ago.
 EVERY = 0.01
 
 
 class _Found:
-    """The loggers, with the facts of each. Equal to another that finds the same."""
+    """The state of all loggers and their handlers at the time when this is made."""
 
     def __init__(self):
         self.disable, self.raises = _MANAGER.disable, logging.raiseExceptions
@@ -35,7 +35,7 @@ class _Found:
         self._compared = time.monotonic()
 
     def is_as_it_was(self):
-        """Whether nothing that was there has changed; what is new does not count."""
+        """Tell whether the loggers and handlers of that time are unchanged; ignore new ones."""
         is_quiet = (
             _MARK in _ROOT._cache
             and len(logging._handlerList) == self._count
@@ -71,7 +71,7 @@ class _Found:
 
 
 class _Now:
-    """The state of now, compared with one that was found before."""
+    """The present state; ``==`` compares it with a :class:`_Found`."""
 
     def __eq__(self, found):
         return found.is_as_it_was()
@@ -80,12 +80,12 @@ class _Now:
 
 
 def take():
-    """Return the state of now; that of the first time can be put back."""
+    """Return the present state, to be compared with the one that :func:`found` returned."""
     return _Now()
 
 
 def found():
-    """Return the state of now as it can be put back later."""
+    """Return the present state in a form that can be put back later."""
     return _Found()
 
 

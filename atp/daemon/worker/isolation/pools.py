@@ -1,16 +1,16 @@
-"""Pools of processes that libraries keep for themselves, and what serves them.
+"""Process pools that libraries keep, and the helper processes of these pools.
 
-To kill the processes of a pool is not enough: its library would notice a moment later, in
-the next attempt, and fail that. So each library is told, in its own words. What it has no
-public words for is asked of its modules with care: where these have changed, the processes
-are killed as any others.
+To kill the processes of a pool is not enough: its library would notice that in the next
+attempt, and make it fail. So each library is asked to close its pool. If it has no public
+function for that, private names are used with care. If those have changed, the processes are
+killed like any others.
 """
 
 import contextlib
 import sys
 import threading
 
-# Of each of these there is one for a process, which the next user of it makes anew.
+# Each of these modules has one executor per process, which the next user makes anew.
 _REUSABLE = (
     "joblib.externals.loky.reusable_executor",
     "loky.reusable_executor",
@@ -22,15 +22,15 @@ _TRACKERS = (
     "loky.backend.resource_tracker",
 )
 _FORK_SERVER = "multiprocessing.forkserver"
-# A library is waited for so long, in seconds.
+# The time that a library gets to close a pool, in seconds.
 PATIENCE = 5.0
 
 
 def helpers():
-    """Return the pids of helpers, which keep no part of a task and serve whatever runs next.
+    """Return the pids of helper processes, which belong to no task and serve the next one too.
 
-    They are the resource trackers, which remove what their clients leave in the system, and
-    the fork server.
+    They are the fork server, and the resource trackers, which remove the resources that their
+    clients leave in the system.
     """
     server = getattr(_module(_FORK_SERVER), "_forkserver", None)
     trackers = (getattr(_module(name), "_resource_tracker", None) for name in _TRACKERS)
@@ -39,10 +39,11 @@ def helpers():
 
 
 def settle():
-    """Close the pools that an attempt has left; returns the pids of those that may stay.
+    """Close the pools that an attempt has left; return the pids of the pools that may stay.
 
-    A pool at the level of a module that has nothing to do is no part of an attempt, and
-    would be broken for good. What a library makes anew when it is needed is closed.
+    An idle pool that somebody holds, for example in a module, may stay: it is no part of an
+    attempt, and closing it would break it for good. A pool that its library makes anew when
+    needed is closed.
     """
     _close_reusable()
     staying = set()
@@ -59,13 +60,13 @@ def _close_reusable():
         executor = getattr(_module(name), "_executor", None)
         if executor is None or getattr(getattr(executor, "_flags", None), "shutdown", False):
             continue
-        # That of joblib also removes the folders that it shares with its processes.
+        # The terminate() of joblib also removes the folders that it shares with its processes.
         close = getattr(executor, "terminate", executor.shutdown)
         _within(PATIENCE, lambda close=close: close(kill_workers=True))
 
 
 def _executors():
-    """Yield the executors of concurrent.futures that somebody holds."""
+    """Yield (pids, is idle, function that closes it) of each executor of concurrent.futures."""
     for manager in list(getattr(_module(_EXECUTORS), "_threads_wakeups", ())):
         with contextlib.suppress(AttributeError, TypeError):
             executor = manager.executor_reference()
@@ -75,14 +76,14 @@ def _executors():
 
 
 def _end(manager):
-    """End the processes of an executor, and wait until its own thread knows that."""
+    """Kill the processes of an executor, and wait until its manager thread has ended."""
     for process in list(manager.processes.values()):
         process.kill()
     manager.join(PATIENCE)
 
 
 def _pools():
-    """Yield the pools of multiprocessing that somebody holds."""
+    """Yield (pids, is idle, function that closes it) of each pool of multiprocessing."""
     registry = getattr(_module("multiprocessing.util"), "_finalizer_registry", {})
     kind = getattr(_module("multiprocessing.pool"), "Pool", None)
     threads = getattr(_module("multiprocessing.pool"), "ThreadPool", None)
@@ -101,7 +102,7 @@ def _module(name):
 
 
 def _within(seconds, call):
-    """Call something of a library, which may wait for what never comes; not for longer."""
+    """Call a function of a library in a thread, and wait for it up to ``seconds``."""
 
     def guarded():
         with contextlib.suppress(Exception):

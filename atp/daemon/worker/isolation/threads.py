@@ -7,17 +7,17 @@ from concurrent.futures import thread as executors
 from functools import wraps
 from multiprocessing import pool as pools
 
-# The attribute of a thread that tells in which attempt it was started.
+# The attribute of a thread that names the attempt in which it was started.
 _OWNER = "_atp_attempt"
 _STRAY = object()
-# A thread of a pool that waits here has nothing to do: what it does later is another's.
+# A pool's thread that waits in this code is idle: its next work belongs to a later attempt.
 _IDLE = {executors._worker.__code__, pools.worker.__code__}
 
 
 class Threads:
-    """Tells of the thread that asks whether it is part of the attempt that runs.
+    """The test whether the current thread is part of the running attempt.
 
-    What a thread of an earlier attempt starts is part of that, too.
+    A thread that a thread of an earlier attempt has started is part of that earlier attempt.
     """
 
     def __init__(self):
@@ -26,7 +26,7 @@ class Threads:
         self._strays = self._idle = frozenset()
 
     def install(self):
-        """Note of each thread from now on in which attempt it is started."""
+        """Note, for each thread from now on, the attempt in which it is started."""
         start = threading.Thread.start
 
         @wraps(start)
@@ -37,7 +37,7 @@ class Threads:
         threading.Thread.start = noted
 
     def begin(self):
-        """An attempt begins: the threads that are there are of earlier ones."""
+        """Begin an attempt; the threads that exist now belong to earlier ones."""
         self._attempt = object()
         if _thread._count():  # else there is no other thread
             frames = sys._current_frames()

@@ -1,4 +1,4 @@
-"""Causes that operators and code have set: gates and limits."""
+"""Causes that operators and code have set: gates, limits and downstreams."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from ..facts import Facts
 from ..values import Reason
 
 _CODES = {"running": "max-running", "lane": "max-running-per-collection", "rate": "rate"}
-# What the verb "limit" has to be given so that the limit is none.
+# The option of the verb "limit" that removes a limit of this kind.
 _OPTIONS = {"running": "max_running", "lane": "max_running_per_collection", "rate": "rate"}
 
 
 def gate(facts: Facts) -> Iterator[Reason]:
-    """A gate is shut: that of everything, of its Type, or of its lane."""
+    """Yield a Reason for each shut gate: over everything, of the Type, or of the lane."""
     if not facts.is_waiting:
         return
     for row in sorted(facts.gates, key=_level):
@@ -36,7 +36,7 @@ def gate(facts: Facts) -> Iterator[Reason]:
 
 
 def limit(facts: Facts) -> Iterator[Reason]:
-    """A limit allows no other start: so many run, or so many have been started."""
+    """Yield a Reason for each full limit: the maximum is running, or the rate is used up."""
     if not facts.is_waiting:
         return
     for full in sorted(facts.full, key=lambda full: list(_CODES).index(full.kind)):
@@ -58,7 +58,7 @@ def limit(facts: Facts) -> Iterator[Reason]:
 
 
 def downstream(facts: Facts) -> Iterator[Reason]:
-    """The service that its Type calls fails, or takes no more calls."""
+    """Yield a Reason if the service that the Type calls fails, or accepts no more calls."""
     row = facts.downstream
     if row is None or not facts.is_waiting:
         return
@@ -73,5 +73,5 @@ def downstream(facts: Facts) -> Iterator[Reason]:
 
 
 def _level(row: object) -> int:
-    """Return 0 for the gate of everything, 1 for that of a Type, 2 for that of a lane."""
+    """Return 0 for the gate over everything, 1 for the gate of a Type, 2 for that of a lane."""
     return sum(getattr(row, name) is not None for name in ("type", "collection"))

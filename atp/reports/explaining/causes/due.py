@@ -1,4 +1,4 @@
-"""Causes of time and order: what it waits for in its graph or schedule, and its due time."""
+"""Causes of time and order: nodes or Instances that it waits for, its due time, its misfit."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ..values import Reason
 
 
 def blocked(facts: Facts) -> Iterator[Reason]:
-    """It waits for nodes of its graph, or for those before it in the line of its schedule."""
+    """Yield a Reason if a Task waits for nodes of its graph, or in the line of its schedule."""
     if not facts.is_waiting or not facts.is_blocked or facts.task is None:
         return
     is_line = bool(facts.upstream) and facts.upstream[0]["graph"] is None
@@ -30,7 +30,7 @@ def blocked(facts: Facts) -> Iterator[Reason]:
 
 
 def not_due(facts: Facts) -> Iterator[Reason]:
-    """It is not due yet: as was asked, since it is tried again, or since its handler said so."""
+    """Yield a Reason if a Task is not due yet: as enqueued, by a retry's delay, or deferred."""
     if not facts.is_waiting or facts.is_blocked or facts.is_due:
         return
     task, instance, last = facts.task, facts.instance, facts.last
@@ -71,7 +71,7 @@ def not_due(facts: Facts) -> Iterator[Reason]:
 
 
 def misfit(facts: Facts) -> Iterator[Reason]:
-    """It is due, but its inputs did not fit the handler of a daemon."""
+    """Yield a Reason if a Task is due, but its inputs do not fit the handler of some daemon."""
     if facts.is_waiting and facts.is_due and facts.misfit:
         yield Reason(
             code="misfit",

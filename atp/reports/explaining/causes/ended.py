@@ -1,4 +1,4 @@
-"""Causes that nothing can start again by itself: there is no such Instance, or it has ended."""
+"""Causes that nothing resolves by itself: the Instance does not exist, or has ended."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ..values import Reason
 
 
 def no_such(facts: Facts) -> Iterator[Reason]:
-    """There is no Instance of the uuid: it was removed, or there never was one."""
+    """Yield a Reason if no Instance has the uuid: it was removed, or has never existed."""
     if facts.missing:
         trace = facts.trace or {}
         yield Reason(
@@ -25,7 +25,7 @@ def no_such(facts: Facts) -> Iterator[Reason]:
 
 
 def ended(facts: Facts) -> Iterator[Reason]:
-    """It has FINISHED or FAILED; what FAILED can be redriven."""
+    """Yield a Reason if the Instance has FINISHED or FAILED; a FAILED one can be redriven."""
     instance = facts.instance
     if instance is None or not instance.is_terminal:
         return

@@ -1,4 +1,4 @@
-"""Causes while a daemon holds the Task: what is asked of it, how it is, what it does."""
+"""Causes while a daemon holds the Task: requests to the daemon, its condition, the attempt."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ..values import Help, Reason
 
 
 def cancel_asked(facts: Facts) -> Iterator[Reason]:
-    """It was asked to be cancelled, and its holder has not ended it yet."""
+    """Yield a Reason if the holder was asked to cancel the Instance, and has not ended it yet."""
     if facts.task is None or facts.task.daemon_id is None or facts.task.request != CANCEL:
         return
     since = None if facts.asked is None else facts.asked["time"]
@@ -32,7 +32,7 @@ def cancel_asked(facts: Facts) -> Iterator[Reason]:
 
 
 def holder_lost(facts: Facts) -> Iterator[Reason]:
-    """The lease of its holder is over: another daemon takes the Task away from it."""
+    """Yield a Reason if the holder's lease is over: another daemon will take the Task away."""
     holder = facts.holder
     if holder is None or holder["condition"] != overview.LOST:
         return
@@ -49,7 +49,7 @@ def holder_lost(facts: Facts) -> Iterator[Reason]:
 
 
 def holder_late(facts: Facts) -> Iterator[Reason]:
-    """Its holder has missed a renewal: it may be lost soon."""
+    """Yield a Reason if the holder has missed a renewal, and may soon be lost."""
     holder = facts.holder
     if holder is None or holder["condition"] != overview.LATE:
         return
@@ -64,7 +64,7 @@ def holder_late(facts: Facts) -> Iterator[Reason]:
 
 
 def paused(facts: Facts) -> Iterator[Reason]:
-    """It was paused, by somebody."""
+    """Yield a Reason if the Instance is PAUSED."""
     if facts.instance is None or facts.instance.state != State.PAUSED:
         return
     asked, last = facts.asked or {}, facts.last or {}
@@ -78,7 +78,7 @@ def paused(facts: Facts) -> Iterator[Reason]:
 
 
 def running(facts: Facts) -> Iterator[Reason]:
-    """It runs: perhaps for longer than its Type ever does, perhaps in silence."""
+    """Yield a Reason if the Instance is RUNNING; it tells if that takes long, or is silent."""
     instance = facts.instance
     if instance is None or instance.state != State.RUNNING or _is_lost(facts):
         return
@@ -110,7 +110,7 @@ def running(facts: Facts) -> Iterator[Reason]:
 
 
 def claimed(facts: Facts) -> Iterator[Reason]:
-    """A daemon has claimed it, and it waits there for a worker."""
+    """Yield a Reason if a daemon has claimed the Instance, which waits there for a worker."""
     instance = facts.instance
     if instance is None or instance.state != State.SCHEDULED or _is_lost(facts):
         return

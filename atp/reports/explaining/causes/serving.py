@@ -1,4 +1,4 @@
-"""Causes of the daemons: nobody serves the Type, who does claims nothing, or is busy."""
+"""Causes of the daemons: none serves the Type, those that do claim nothing, or all are busy."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from .. import helps, sentences
 from ..facts import Facts
 from ..values import Reason
 
-# So many Types are named that keep workers busy.
+# The maximum number of Types that are named as keeping workers busy.
 MOST_TYPES = 3
 
 
 def unserved(facts: Facts) -> Iterator[Reason]:
-    """No daemon that is alive serves the Type."""
+    """Yield a Reason if no living daemon serves the Type."""
     if not facts.is_waiting or facts.serving:
         return
     gone = [each for each in facts.daemons if facts.identifier in each["types"]]
@@ -38,7 +38,7 @@ def unserved(facts: Facts) -> Iterator[Reason]:
 
 
 def quiet(facts: Facts) -> Iterator[Reason]:
-    """All that serve the Type are quiet, or stop."""
+    """Yield a Reason if all daemons that serve the Type are quiet or stopping."""
     if not facts.is_waiting or not facts.serving or facts.claiming:
         return
     aims = {str(orders.aim(each["mode"], each["request"])) for each in facts.serving}
@@ -54,7 +54,7 @@ def quiet(facts: Facts) -> Iterator[Reason]:
 
 
 def busy(facts: Facts) -> Iterator[Reason]:
-    """All workers that could run it run something else."""
+    """Yield a Reason if all workers that could run the Task are running something else."""
     if not facts.is_waiting or facts.is_blocked or not facts.is_busy:
         return
     types = Counter(worker["type"] for worker in facts.running).most_common(MOST_TYPES)

@@ -1,9 +1,9 @@
-"""The table of causes, in the order of what would have to go first.
+"""The table of causes; the one that must be removed first comes first.
 
 To add one: write a function in a module of this room that takes :class:`..facts.Facts` and
-yields a :class:`..values.Reason` for each time that it applies, put what it has to know into
-the facts (gathered in :mod:`..gathering`), and list it here. A code with an open end is listed
-in :data:`OPEN`, and gets its short words in :mod:`..brief`.
+yields a :class:`..values.Reason` for each time that it applies. Add the facts that it needs to
+Facts (gathered in :mod:`..gathering`), and list the function here. A code without a known end is
+listed in :data:`OPEN`, and gets its short words in :mod:`..brief`.
 """
 
 from __future__ import annotations

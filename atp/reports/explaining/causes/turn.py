@@ -1,4 +1,4 @@
-"""Causes of the queue itself: what is before it, and what else is in the way of a start."""
+"""Causes of the queue itself: the Tasks before it, and other obstacles to a start."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ..values import Reason
 
 
 def behind(facts: Facts) -> Iterator[Reason]:
-    """Others of its lane are before it; other lanes and other Types take turns with it."""
+    """Yield a Reason if other Tasks of the lane come first, or other lanes and Types take turns."""
     found = facts.queued
     if not facts.is_waiting or facts.is_blocked or not facts.is_due or found is None:
         return
@@ -38,7 +38,7 @@ def behind(facts: Facts) -> Iterator[Reason]:
 
 
 def alone(facts: Facts) -> Iterator[Reason]:
-    """It was lost before: so it gets a worker to itself, which holds nothing else meanwhile."""
+    """Yield a Reason if attempts were lost before: it now needs a worker without other Tasks."""
     instance = facts.instance
     if instance is None or not instance.lost:
         return
@@ -49,7 +49,7 @@ def alone(facts: Facts) -> Iterator[Reason]:
 
 
 def transaction(facts: Facts) -> Iterator[Reason]:
-    """Somebody's transaction has been open for long: what it has locked nobody can claim."""
+    """Yield a Reason for each long open transaction: no daemon can claim the rows it has locked."""
     if not facts.is_waiting and (facts.task is None or facts.task.daemon_id is None):
         return
     for each in facts.transactions:

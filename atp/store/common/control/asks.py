@@ -1,4 +1,4 @@
-"""Asks to the holders of claimed Tasks; and cancelling, which needs no holder if nobody holds."""
+"""Asks to the holders of claimed Tasks; and cancelling, which fails unclaimed Tasks at once."""
 
 import logging
 
@@ -91,7 +91,7 @@ class Asks(ORMBase):
 
 
 def _makes_sense(request, before, state):
-    """Whether an attempt that runs is to pause, or one that pauses, or is to, to go on."""
+    """Return whether a request to pause or resume makes sense in this state, after ``before``."""
     if request == PAUSE:
         return state == State.RUNNING and before != PAUSE
     if request == RESUME:
@@ -100,7 +100,7 @@ def _makes_sense(request, before, state):
 
 
 def _by(record, now):
-    """Return ``who`` asked and the ``age`` of that, from its LogRecord."""
+    """Return who asked (``who``) and how long ago (``age``), from the LogRecord of the request."""
     if record is None:
         return {}
     return {"who": record.who, "age": max(0.0, (now - record.time).total_seconds())}

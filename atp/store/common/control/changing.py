@@ -1,4 +1,4 @@
-"""Changes to Tasks that wait, in the portable store."""
+"""Changes to waiting Tasks, in the portable store."""
 
 import logging
 from datetime import UTC
@@ -28,7 +28,7 @@ class Changing(ORMBase):
     def _write_changed(self, tasks, steps, now, who):
         fields = ["priority", "collection"]
         self.rows(Task).bulk_update(tasks, [*fields, "due_at"], batch_size=200)
-        # As the Instances are, the next Task of each will be.
+        # The Instance keeps the values too: its next Task copies them.
         copies = [
             Instance(pk=task.pk, **{name: getattr(task, name) for name in fields}) for task in tasks
         ]
@@ -53,7 +53,7 @@ class Changing(ORMBase):
 
 
 def _refuse_blocked(tasks):
-    """Raise IllegalTransition if one waits for others: it is due when they end."""
+    """Raise IllegalTransition if a Task waits for others: it becomes due when those end."""
     for task in tasks:
         if task.is_blocked:
             one, of = ("node", "graph") if task.instance.node.graph_id else ("Instance", "schedule")
@@ -65,7 +65,7 @@ def _refuse_blocked(tasks):
 
 
 def _alter(task, changes, now):
-    """Change a Task in memory; yields each column that differs, what it was, and what it is."""
+    """Change a Task in memory; yields name, old value and new value of each changed column."""
     try:
         due = changes.due_at(task.due_at, now)
         due = due.astimezone(UTC)

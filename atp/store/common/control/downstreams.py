@@ -1,8 +1,8 @@
-"""Downstreams in the portable store: the rows of those that refuse calls or fail, and the rest.
+"""Downstreams in the portable store: reports of daemons, settings of operators, and claims.
 
-A claim looks at a row that is not closed, and takes its tokens under its lock, as it does with
-limits. Somebody who keeps that lock keeps the Types of the downstream from being claimed, and
-stops no daemon: nobody waits for it but operators.
+A claim of a Type whose downstream is not closed takes tokens under the lock of the
+Downstream's row, as it does with limits. While another session keeps that lock, Types of that
+downstream are not claimed. No daemon waits for the lock; only operators do.
 """
 
 import logging
@@ -59,7 +59,7 @@ class Downstreams(ORMBase):
         )
 
     def _set(self, name, expected, who, change, message, verb):
-        """Set a row for an operator, who waits for whoever has it locked."""
+        """Change a row for an operator, waiting for the lock if another session has it."""
         with self.atomic():
             row = self.rows(Downstream).select_for_update().filter(name=name).first()
             if row is None:
@@ -87,7 +87,7 @@ class Downstreams(ORMBase):
         if row.state != was and not by_hand:
             message = messages.changed(was, row.state, row.per_second, row.not_before)
             self._log_downstream(row, now, who, message, row.state)
-            # What waited may go, or may not be claimed ahead any more.
+            # Waiting Tasks may start now, or may no longer be claimed ahead.
             self.tell()
 
     def _log_downstream(self, row, now, who, message, detail):
@@ -105,13 +105,13 @@ class Downstreams(ORMBase):
     # Claiming
 
     def _guarded(self, types):
-        """Return those of these Types, with their keys, whose downstreams are not closed."""
+        """Return the Types whose downstream is not closed: their keys, by identifier."""
         names = self.rows(Downstream).exclude(state=State.CLOSED.value).values("name")
         rows = self.rows(Type).filter(identifier__in=list(types), downstream__in=names)
         return dict(rows.values_list("identifier", "pk"))
 
     def _guards(self, types):
-        """Return the :class:`Bucket` of the downstream of each Type where that is not closed."""
+        """Return a :class:`Bucket` for each Type whose downstream is not closed."""
         rows = self.rows(Downstream).exclude(state=State.CLOSED.value)
         by_name = {row.name: row for row in rows}
         if not by_name:
@@ -124,18 +124,18 @@ class Downstreams(ORMBase):
         ]
 
     def _is_probed(self, row):
-        """Whether a daemon still holds the Instance that probes."""
+        """Return whether a daemon still holds the Instance that probes this downstream."""
         if row.probe is None:
             return False
         return self.rows(Task).filter(pk=row.probe, daemon__isnull=False).exists()
 
     def _locked_downstream(self, name):
-        """Return a row, locked; None if somebody else has locked it, or there is none."""
+        """Return the row, locked; None if another session has locked it or it does not exist."""
         rows = self.rows(Downstream).filter(name=name)
         return rows.select_for_update(skip_locked=True).first()
 
     def _let_go(self, bucket, tasks):
-        """Take a token for each Task, or note that the one probes."""
+        """Take a token for each claimed Task, or record that the one Task is the probe."""
         if not tasks:
             return
         row = self.rows(Downstream).get(pk=bucket.key)

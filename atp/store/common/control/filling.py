@@ -1,4 +1,4 @@
-"""How full Types and lanes are: what waits there, beside ``max_waiting`` and ``max_wait``."""
+"""The fill of Types and lanes: waiting Tasks compared with ``max_waiting`` and ``max_wait``."""
 
 import logging
 from contextlib import contextmanager, nullcontext
@@ -14,21 +14,21 @@ from ...values.scopes import LOW
 from ..base import ORMBase
 
 BOUNDING = Q(max_waiting__isnull=False) | Q(max_wait__isnull=False)
-# No more are counted of those that are late, or have ended lately.
+# Late Tasks, and Instances that ended lately, are counted up to this number.
 COUNTED = 10_000
 
 
 class Filling(ORMBase):
     def _looking(self):
-        """A context to look in: part of a caller's transaction, if there is one.
+        """Return a context for reads: inside a caller's transaction, one that may write.
 
-        On SQLite that may write then: one that has read first may fail to.
+        On SQLite, a transaction that has only read may fail when it writes later.
         """
         return self.atomic() if self.connection.in_atomic_block else nullcontext()
 
     def bounded(self):
         rows = self.rows(Limit).filter(BOUNDING).order_by()
-        # By Type, however many lanes have a limit of their own.
+        # One row for each Type, however many of its lanes have a limit.
         lanes = rows.values_list("type__identifier").annotate(lanes=Count("collection"))
         with self._looking():
             return {identifier: bool(count) for identifier, count in lanes}
@@ -44,7 +44,7 @@ class Filling(ORMBase):
             }
 
     def _fill(self, type, collection, row, declared):
-        """Look at one scope; ``row`` is its row of Limit, None if it has none."""
+        """Return the :class:`Fill` of one scope; ``row`` is its row of Limit, or None."""
         if row is not None:
             max_waiting, max_wait = row.max_waiting, row.max_wait
         elif collection is None:

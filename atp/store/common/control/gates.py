@@ -1,4 +1,4 @@
-"""Gates in the portable store: those that are shut, and dropping the Tasks behind them."""
+"""Gates in the portable store: the shut gates, and dropping the Tasks behind them."""
 
 import logging
 from dataclasses import dataclass, replace
@@ -17,12 +17,12 @@ DROP, HOLD = "drop", "hold"
 
 @dataclass(frozen=True)
 class Closed:
-    """Pairs of Type and collection, by key, that nothing is claimed of; None stands for all."""
+    """The closed lanes: pairs of a Type's key and a collection. None stands for all."""
 
     pairs: frozenset
 
     def shuts(self, type_id, collection=None):
-        """Whether a Type is shut, or if a lane is given, that."""
+        """Return whether a Type is shut; with a collection, whether that lane is shut."""
         return not self.pairs.isdisjoint(
             (
                 (None, None),
@@ -33,31 +33,31 @@ class Closed:
 
     @property
     def lanes(self):
-        """The pairs that are of one lane each."""
+        """The pairs that name a single lane."""
         return [pair for pair in self.pairs if None not in pair]
 
     def with_types(self, keys):
-        """Return the same, and all lanes of these Types."""
+        """Return a copy in which all lanes of these Types are closed too."""
         return replace(self, pairs=self.pairs | {(key, None) for key in keys})
 
     def with_limits(self, limits):
-        """Return the same, and what is limited."""
+        """Return a copy in which the scopes of these Limits are closed too."""
         return replace(self, pairs=self.pairs | set(limits.values_list("type", "collection")))
 
 
 class Gates(ORMBase):
     def _closed(self, now):
-        """Return the pairs of Type and collection that are held or dropped."""
+        """Return the :class:`Closed` scopes, whose gates hold or drop Tasks."""
         return Closed(frozenset(self._shut(now).values_list("type", "collection")))
 
     def _shut(self, now):
         return self.rows(Gate).filter(Q(until__isnull=True) | Q(until__gt=now))
 
     def due_lanes(self, types, closed, time, limit):
-        """Return up to ``limit`` lanes of which something has been due since ``time``.
+        """Return up to ``limit`` lanes with Tasks that have been due since ``time``.
 
-        Each as the keys of its Type, its collection, and the highest such priority; but
-        for lanes that are ``closed``.
+        Each is a tuple: the Type's key, the collection, the highest priority among the due Tasks.
+        Lanes that are ``closed`` are left out.
         """
         due = self.rows(Task).due(time).filter(type__in=types)
         for type, collection in closed.lanes:
@@ -66,7 +66,7 @@ class Gates(ORMBase):
         return list(lanes.order_by("type", "collection")[:limit])
 
     def _dropped(self, now):
-        """Selections of Tasks, one for each gate, that wait where they are dropped."""
+        """Yield each dropping gate with the QuerySet of the waiting Tasks behind it."""
         for gate in self._shut(now).filter(mode=DROP):
             tasks = self.rows(Task).waiting()
             if gate.type_id is not None:
@@ -76,11 +76,11 @@ class Gates(ORMBase):
             yield gate, tasks
 
     def _drops(self):
-        """Whether a Task waits behind a gate that drops it."""
+        """Return whether a Task waits behind a gate that drops it."""
         return any(tasks.exists() for _, tasks in self._dropped(self.now()))
 
     def _opens(self, now):
-        """Return the seconds until the first gate opens by itself; None if none does."""
+        """Return the seconds until the first gate opens by itself; None if none will."""
         first = self._shut(now).aggregate(first=Min("until"))["first"]
         return None if first is None else (first - now).total_seconds()
 

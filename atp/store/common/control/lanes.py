@@ -1,8 +1,8 @@
-"""Limits of each lane of a Type, which its code declares as ``max_running_per_collection``.
+"""The limit on each lane of a Type, which its code declares as ``max_running_per_collection``.
 
-They stand in the Type's row of Limit: there is no row for each lane, however many there are. A
-claim of such a Type, and of no other, counts what daemons hold of each lane, and looks for
-lanes that have room. A limit of its own that an operator has set goes before.
+The limit is a column of the Type's row of Limit: lanes need no rows of their own. A claim of
+such a Type counts the Tasks that daemons hold in each lane, and looks for lanes with room. A
+limit that an operator has set on one lane takes precedence.
 """
 
 from django.db.models import Count
@@ -14,9 +14,9 @@ from ..base import ORMBase
 
 class LaneLimited(ORMBase):
     def _in_lanes(self, by, type, buckets, rooms, wanted):
-        """Return the :class:`Rooms` of lanes that have room and due Tasks, where each is limited.
+        """Return the :class:`Rooms` of lanes that have room and due Tasks; ``rooms`` if unlimited.
 
-        There are no more lanes than are wanted.
+        The result has at most ``wanted`` lanes.
         """
         most = per_collection(buckets)
         if most is None:
@@ -35,9 +35,9 @@ class LaneLimited(ORMBase):
         return Rooms(rooms.total, lanes, whole=False)
 
     def _are_full(self, type, collection, seconds, buckets):
-        """Whether nothing of a lane can be started, or of a Type, as each of its lanes is full.
+        """Return whether the limit on each lane keeps a lane, or all lanes, from starting Tasks.
 
-        ``collection`` None stands for what has no limit of its own, and is due in ``seconds``.
+        ``collection`` None means the lanes without own limit; their Tasks are due in ``seconds``.
         """
         buckets = [bucket for bucket in buckets if bucket.type == type]
         most = per_collection(buckets)
@@ -51,7 +51,7 @@ class LaneLimited(ORMBase):
 
     def _held_by_lane(self, type):
         """Return how many Tasks of a Type daemons hold, by collection."""
-        # By daemon, of which there are few: so the index on what is held serves.
+        # The filter by daemon, of which there are few, lets the index on held Tasks serve.
         tasks = self.rows(Task).filter(
             daemon__in=self.rows(Daemon).values("pk"), type__identifier=type
         )
@@ -59,10 +59,10 @@ class LaneLimited(ORMBase):
         return _Counts(counts)
 
     def _open_lanes(self, type, full, after, most):
-        """Return lanes in which something is due, and none that are full or shut.
+        """Return up to ``most`` lanes with due Tasks, except those that are ``full`` or shut.
 
-        They are collections, those behind ``after`` first. Returns also where the look was
-        broken off, as a list of at most one collection.
+        Lanes are given by collection, those behind ``after`` first. Returns also where the look
+        was broken off, as a list of at most one collection.
         """
         now = self.now()
         row = self.rows(Type).filter(identifier=type).first()
@@ -81,7 +81,7 @@ class _Counts(dict):
 
 
 def _own_limits(buckets, type):
-    """Return the collections of which an operator has said how many may run."""
+    """Return the collections for which an operator has set ``max_running``."""
     return {
         bucket.collection
         for bucket in buckets

@@ -1,9 +1,8 @@
 """Claiming limited Tasks: one Type at a time, in a short transaction of its own.
 
-First the Type's rows of Limit are locked, so that daemons take turns. Then the Tasks that
-are held are counted, by a statement that sees the claim of the daemon that had the lock
-before. A daemon's turn is short. If somebody else keeps the lock for longer, nothing of the
-Type is claimed until the lock is gone.
+The claim locks the Type's rows of Limit, so that daemons take turns. The next statement counts
+the held Tasks; it sees the claim of the daemon that had the lock before. A daemon's turn is
+short. If another session keeps the lock for longer, nothing of the Type is claimed meanwhile.
 """
 
 import time
@@ -19,8 +18,8 @@ from ...buckets import Bucket, Rooms, portions
 from .downstreams import Downstreams
 from .lanes import LaneLimited
 
-# So long other daemons may have their turns, then somebody keeps the lock; for so long it is
-# tried then, now and then; and so long it is between two tries, in seconds.
+# In seconds: how long to try for the lock while other daemons may have their turns; how long to
+# try if the lock is known to be kept; the pause between two tries.
 TURNS, MOMENT, TURN = 0.1, 0.01, 0.002
 LIMITING = (
     Q(max_running__isnull=False)
@@ -31,13 +30,13 @@ LIMITING = (
 
 class Limited(LaneLimited, Downstreams):
     def _claim_limited(self, by, types, limit, free, parts=None):
-        """Claim up to ``limit`` of these Types, as far as their limits allow.
+        """Claim up to ``limit`` Tasks of these Types, as far as their limits allow.
 
-        Where these may bind, only for ``free`` workers. ``parts`` are how many each
-        may give ahead; without them the first may give all.
+        Where a limit leaves no room to claim ahead, only ``free`` workers get Tasks. ``parts`` says
+        how many Tasks each Type may give ahead; without it the first Type may give all.
         """
         claimed = []
-        # A look without the lock first: most of the time there is no room.
+        # Look without the lock first: most of the time there is no room.
         buckets = self._buckets(types, daemon=by.daemon) if types and limit > 0 else []
         for type in types:
             left = limit - len(claimed)
@@ -57,7 +56,7 @@ class Limited(LaneLimited, Downstreams):
         return claimed
 
     def _add(self, claimed, claim):
-        """Add what a further claim brings; a lock of others costs nothing that was claimed."""
+        """Add the Tasks of a further claim; if a lock stops it, keep those claimed before."""
         try:
             claimed += claim()
         except DatabaseError as error:
@@ -85,10 +84,10 @@ class Limited(LaneLimited, Downstreams):
         return self._in_turn(type, claim, by.memory.full.blocked) or []
 
     def _in_turn(self, type, call, blocked):
-        """Return ``call()``, made with a Type's limits locked; None if somebody keeps them.
+        """Lock a Type's limits and return ``call()``; None if another session keeps the lock.
 
-        It does not wait in the database: somebody who keeps a lock for long would hold up
-        everything else too. ``blocked`` are the Types whose limits are known to be kept.
+        It tries again instead of waiting in the database, where a long lock would hold up
+        everything else. ``blocked`` is the set of Types whose limits are known to stay locked.
         """
         until = time.monotonic() + (MOMENT if type in blocked else TURNS)
         while True:
@@ -102,7 +101,7 @@ class Limited(LaneLimited, Downstreams):
             time.sleep(TURN)
 
     def _lock_limits(self, type):
-        """Lock the limits of a Type, if nobody else has; returns whether all of them are."""
+        """Lock the limits of a Type without waiting; returns whether all of them are locked."""
         rows = self.rows(Limit).filter(type__identifier=type)
         locked = rows.select_for_update(of=("self",), skip_locked=True)
         return len(locked) == rows.count()
@@ -114,7 +113,7 @@ class Limited(LaneLimited, Downstreams):
             self._in_turn(type, partial(self._give_back, type, own), blocked)
 
     def _give_back(self, type, counts):
-        # What was not looked at since it was set is full.
+        # A Limit without ``refilled`` has not been used since it was set: its tokens are complete.
         rows = self.rows(Limit).filter(type__identifier=type, refilled__isnull=False)
         for key, collection in rows.values_list("pk", "collection"):
             count = counts.total() if collection is None else counts[collection]
@@ -123,10 +122,11 @@ class Limited(LaneLimited, Downstreams):
                 self.rows(Limit).filter(pk=key).update(tokens=tokens)
 
     def _due_in(self, due, limited, opens=None):
-        """Return the time until a Task may be started, in seconds; None if none waits.
+        """Return the seconds until a Task may start; None if none waits.
 
-        ``due`` is that of what is not limited. ``limited`` are pairs of a lane, or a Type
-        and None, and of its due time in seconds; ``opens`` is when a gate does.
+        ``due`` is the time of the first unlimited Task. ``limited`` are pairs of a lane and its
+        due time, where a lane's collection may be None for a whole Type. ``opens`` is the time
+        until a gate opens. All are in seconds.
         """
         times = [time for time in (due, opens) if time is not None]
         buckets = self._buckets({type for (type, _), _ in limited}) if limited else []
@@ -139,7 +139,10 @@ class Limited(LaneLimited, Downstreams):
         return min(times, default=None)
 
     def _buckets(self, types, *, daemon=None):
-        """Return the :class:`Bucket` of each limit of these Types, as a daemon sees it."""
+        """Return the :class:`Bucket` of each limit and downstream of these Types.
+
+        ``daemon`` is the daemon that asks.
+        """
         rows = self.rows(Limit).filter(LIMITING, type__identifier__in=types)
         limits = list(rows.select_related("type").order_by("pk"))
         guards = self._guards(types)
@@ -161,17 +164,17 @@ class Limited(LaneLimited, Downstreams):
         ] + guards
 
     def _held(self, limit, daemons):
-        """Return how many Tasks of a limit these daemons hold, if it matters."""
+        """Return how many Tasks under this limit these daemons hold; 0 without ``max_running``."""
         if limit.max_running is None:
             return 0
-        # By daemon, of which there are few: so the index on what is held serves.
+        # The filter by daemon, of which there are few, lets the index on held Tasks serve.
         tasks = self.rows(Task).filter(daemon__in=daemons, type=limit.type_id)
         if limit.collection is not None:
             tasks = tasks.filter(collection=limit.collection)
         return tasks.count()
 
     def _spend(self, buckets, tasks):
-        """Take a token for each Task from the buckets that it comes out of."""
+        """Take a token for each claimed Task from every bucket that covers it."""
         for bucket in buckets:
             if bucket.downstream:
                 self._let_go(bucket, tasks)

@@ -38,7 +38,7 @@ def _illegal(row, order, doing):
 
 
 def _doing(row):
-    """Return the words for what a daemon does, or is about to do."""
+    """Return words for what a daemon does now, or has been told to do."""
     if row.mode == row.aim:
         return f"is {row.mode}"
     [told] = [order for order, (_, aim) in orders.ORDERS.items() if aim == row.aim]

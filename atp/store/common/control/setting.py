@@ -9,9 +9,9 @@ from ....rows.log import Kind
 from ....words import log_messages, sentences
 from ..base import ORMBase
 
-# Gates that have been open for so long are forgotten when the next one is set.
+# When a gate is set, the gates that opened this long ago are deleted.
 KEPT = timedelta(days=1)
-# What a row of Limit says where nothing is limited.
+# The columns of a Limit that limits nothing.
 NOTHING = {
     "max_running": None,
     "max_running_per_collection": None,
@@ -29,14 +29,14 @@ class Setting(ORMBase):
         with self.atomic():
             now = self.now()
             columns = {"mode": mode, "reason": reason, "until": until, "who": who, "since": now}
-            # Of two who shut what was open, the second finds the row of the first.
+            # If two operators shut an open gate at once, the second finds the row of the first.
             rows = self.rows(Gate).select_for_update(of=("self",)).select_related("type")
             gate, created = rows.get_or_create(
                 subject=scope.subject, defaults=columns | scope.columns
             )
             was = None
             if not created:
-                # The time is that of its turn: the one before may have taken its own later.
+                # Take the time after the lock: another writer may have used a later time than ours.
                 columns["since"] = now = self.now()
                 was = _if_shut(gate, now)
             check_expected(scope, was, expected)
@@ -47,7 +47,7 @@ class Setting(ORMBase):
             self.rows(Gate).filter(until__lt=now - KEPT).delete()
             message = log_messages.gate(mode, until=until, reason=reason, was=was)
             self._log_scope(scope, now, who, Kind.GATE, message, mode)
-            # What one gate lets go, and another time does, is to be known.
+            # Daemons must look again: the new mode may let Tasks go that the old one kept.
             self.tell()
             return gate
 
@@ -59,7 +59,7 @@ class Setting(ORMBase):
             was = None if found is None else _if_shut(found, now)
             check_expected(scope, was, expected)
             if was is not None:
-                # A scan asks since when it has been open.
+                # The row stays, because a scan needs to know since when the gate has been open.
                 rows.update(until=now)
                 message = log_messages.gate("open", reason=reason, was=was)
                 self._log_scope(scope, now, who, Kind.GATE, message, "open")
@@ -109,7 +109,7 @@ class Setting(ORMBase):
         return True
 
     def declare(self, limits, *, who=""):
-        """Write what code declares, by identifier, where no operator has set anything."""
+        """Write the limits that code declares, by Type, except where an operator has set some."""
         rows = self.rows(Limit).filter(type__identifier__in=limits, collection=None)
         known = {row.type.identifier: row for row in rows.select_related("type")}
         locked = set()
@@ -128,7 +128,7 @@ class Setting(ORMBase):
 
     def _declare(self, identifier, declared, wanted, who):
         now, subject = self.now(), f"type:{identifier}"
-        # An operator may set the same just now.
+        # An operator may set this limit at the same moment.
         own = self.rows(Limit).filter(subject=subject, is_set=False)
         if not declared:
             own.delete()
@@ -144,7 +144,7 @@ class Setting(ORMBase):
         self.log(
             kind,
             message,
-            # A lane's name may be longer than what a record has room for.
+            # A lane's name may be longer than the column.
             subject=scope.subject[:255],
             time=now,
             who=who,
@@ -158,12 +158,12 @@ def _columns(row):
 
 
 def _if_shut(gate, now):
-    """The gate, or None if it has opened by itself or been opened."""
+    """Return the gate; None if it has been opened or has opened by itself."""
     return gate if gate.until is None or gate.until > now else None
 
 
 def check_expected(scope, gate, expected):
-    """Raises GateChanged if a gate, None where it is open, is not as expected."""
+    """Raise GateChanged if a gate (None if it is open) is not as ``expected``."""
     if expected is None or expected in ("open" if gate is None else gate.mode, gate and gate.since):
         return
     identifier = None if scope.type is None else scope.type.identifier

@@ -1,4 +1,4 @@
-"""A daemon's identity and the Tasks that it holds: locked, and taken away."""
+"""A daemon's identity and the Tasks that it holds: locking them, and taking them away."""
 
 import logging
 
@@ -10,14 +10,14 @@ from ..mover import Mover
 
 
 class Holding(Mending):
-    # The database's file when the daemon joined, where the database is a file.
+    # The identity of the database's file when the daemon joined; None if it is not a file.
     _file = None
 
     def _lock_identity(self, row, *, waits):
-        """Lock a daemon's row and its spare lease; returns whether nobody else has locked one.
+        """Lock a daemon's row and its spare lease; returns whether both are locked.
 
-        A daemon that claims or renews under this identity has locked one of them. If this
-        waits, it waits no longer than a statement may.
+        A daemon that claims or renews under this identity has locked one of them. With
+        ``waits``, each statement waits as long as the session's lock timeout allows.
         """
         for model, own in ((Daemon, {"pk": row.pk}), (SpareLease, {"daemon": row})):
             rows = self.rows(model).filter(**own)
@@ -30,7 +30,7 @@ class Holding(Mending):
         return True
 
     def _owe(self, row):
-        """Note what the daemon has recorded under this identity and not counted."""
+        """Record the events that the daemon has recorded under this identity but not counted."""
         counted = self.rows(Daemon).filter(pk=row.pk).values_list("counted", flat=True).first()
         self.statistics.owe(row.uuid, str(row), counted)
 
@@ -40,9 +40,9 @@ class Holding(Mending):
         self.rows(Daemon).filter(pk=row.pk).delete()
 
     def _end(self, row, now, event, who, why, *, limit=None, spare=()):
-        """Take away what the daemon holds; returns each :class:`Lost` attempt.
+        """End the attempts that the daemon holds; returns a :class:`Lost` for each.
 
-        What somebody else has locked stays as it is, and so do the pairs in ``spare``.
+        Tasks that another session has locked stay as they are, and so do the pairs in ``spare``.
         """
         tasks = self.rows(Task).filter(daemon=row).order_by("pk")
         spared = set(spare)
@@ -61,12 +61,12 @@ class Holding(Mending):
             else:
                 refused.append(key)
         mover.write()
-        # What does not fit its Instance must not keep the daemon's row for ever.
+        # A Task that disagrees with its Instance must not keep the daemon's row for ever.
         self.mend_tasks(refused, now, who)
         return ended
 
     def _log_daemon(self, row, now, kind, message, level=logging.INFO, who=""):
-        """Log that the row of a daemon came or goes: its uuid is known from this even later."""
+        """Log that a daemon's row comes or goes; the record keeps its uuid for later readers."""
         self.log(
             kind,
             message,

@@ -1,4 +1,4 @@
-"""Taking an identity, and taking over an old one."""
+"""Giving a daemon an identity, and taking over an old one."""
 
 from dataclasses import asdict
 from datetime import timedelta
@@ -16,13 +16,13 @@ class Identity(Holding):
     def join(self, facts, *, lease, old=None, holding=()):
         self._file = self.file_id()
         with self.atomic():
-            # Whoever claims under the old identity locks its row first: such a
-            # claim has finished before this, or will find the row gone.
+            # A claim under the old identity locks its row first. So such a claim has committed
+            # before this statement, or finds the row gone.
             previous = self._previous(old, waits=True)
             now = self.now()
             until = now + timedelta(seconds=lease)
             if previous is not None:
-                # From here on it counts under the new identity.
+                # From here on the daemon counts its events under the new identity.
                 self._owe(previous)
             row, created = self._row(facts, now, until, previous)
             if created:
@@ -39,13 +39,14 @@ class Identity(Holding):
                 raise LeaseLost("The daemon's row is gone: its Tasks were taken away.")
             previous, now = self._previous(old), self.now()
             if previous is not None and previous.is_ours and previous.request and not row.request:
-                # It was told so while somebody else kept its row from being moved.
+                # An operator wrote the order on the old row while a lock kept that from being
+                # moved.
                 row.request = previous.request
                 self.rows(Daemon).filter(pk=row.pk).update(request=row.request)
             return self._take_over(previous, row, now, now + timedelta(seconds=lease), holding)
 
     def _previous(self, uuid, *, waits=False):
-        """Return the row of an old identity, or None; ``is_ours`` says whether it is locked now."""
+        """Lock and return the row of an old identity, or None; ``is_ours``: the lock was taken."""
         own = self.rows(Daemon).filter(uuid=uuid)
         row = own.first() if uuid is not None else None
         if row is not None:
@@ -56,7 +57,7 @@ class Identity(Holding):
         return row
 
     def _take_over(self, previous, row, now, until, holding):
-        """Move what is held of ``holding`` from one row to another, and expire the rest."""
+        """Move the Tasks in ``holding`` from the old row to the new one; expire the others."""
         lost, left = (), {}
         if previous is not None:
             self._move(previous, row, holding)
@@ -81,14 +82,14 @@ class Identity(Holding):
         )
 
     def _held_by(self, row):
-        """Yield pair of key and attempt, and state, of what the daemon of a row holds."""
+        """Return pairs for the Tasks that a daemon holds: (Instance's key, attempt), and state."""
         held = self.rows(Task).filter(daemon=row).values_list("pk", "attempt", "instance__state")
         return [((key, attempt), State(state)) for key, attempt, state in held]
 
     def _row(self, facts, now, until, previous):
-        """Return the daemon's row and whether it is new: an answer may have got lost.
+        """Return the daemon's row, and whether it is new: a repeated join finds it.
 
-        What stands on the row of its last identity was said later than what it knows itself.
+        An order on the row of its old identity is newer than the one in ``facts``.
         """
         columns = asdict(facts) | {"types": list(facts.types), "lease_until": until, "seen": now}
         request = columns.pop("request")
@@ -107,7 +108,7 @@ class Identity(Holding):
         return row, created
 
     def _prolong(self, row, until):
-        """Extend a lease in that of its two places which nobody else has locked."""
+        """Extend a lease on the daemon's row, or on the spare lease if that row is locked."""
         rows = self.rows(Daemon).filter(pk=row.pk)
         spare = self.rows(SpareLease).filter(daemon=row)
         if rows.select_for_update(skip_locked=True, no_key=True).exists():
@@ -116,7 +117,7 @@ class Identity(Holding):
             spare.update(until=until)
 
     def _move(self, previous, row, holding):
-        """Hand what is still in the daemon's hands to its new identity."""
+        """Move the Tasks in ``holding`` to the daemon's new identity, except locked ones."""
         wanted = set(holding)
         held = self.rows(Task).filter(daemon=previous, pk__in=[key for key, _ in wanted])
         free = held.select_for_update(skip_locked=True).order_by("pk")

@@ -1,4 +1,4 @@
-"""Leases: renewed, given up, and swept when they are over."""
+"""Leases: renewing them, giving them up, and sweeping those that have run out."""
 
 import logging
 from datetime import timedelta
@@ -28,7 +28,7 @@ class Leases(Holding):
         misfits=NO_MISFITS,
     ):
         if self._file != self.file_id():
-            # A connection goes on with the old file, which nobody else will ever see.
+            # The connection still writes to the old file, which nobody else will ever see.
             raise LeaseLost("The database's file was removed or replaced.")
         with self.atomic():
             now = self.now()
@@ -99,7 +99,7 @@ class Leases(Holding):
         return (self.lock_folder or Path()) / row.lock
 
     def expire_lost(self, candidate, who, limit):
-        """Expire what a lost daemon holds; returns whether its row is gone, and what was lost."""
+        """Expire the Tasks of a lost daemon; returns whether its row is gone, and the attempts."""
         with self.atomic():
             is_free = self._lock_identity(candidate, waits=False)
             row = self.rows(Daemon).filter(pk=candidate.pk).first()

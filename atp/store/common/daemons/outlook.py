@@ -1,4 +1,4 @@
-"""The outlook: the work that there is."""
+"""The outlook: the work that there is for a daemon."""
 
 import os
 from pathlib import Path
@@ -26,13 +26,16 @@ class Outlooks(Limited, Gates):
         )
 
     def _planned_in(self, now):
-        """Return the seconds until the first slot of a schedule is due."""
+        """Return the seconds until the first slot of a schedule is due; None if none is planned."""
         due = self.rows(Schedule).filter(due_at__isnull=False)
         first = due.order_by("due_at").values_list("due_at", flat=True).first()
         return None if first is None else (first - now).total_seconds()
 
     def _first_due(self, types, now):
-        """Return the seconds until the first unlimited Task is due; and those of limited lanes."""
+        """Return the seconds until the first unlimited Task is due, and the limited lanes.
+
+        Those are pairs: (Type, collection), and the seconds until the lane's first Task is due.
+        """
         rows = self.rows(Task).waiting().filter(type__identifier__in=types)
         lanes = rows.values_list("type", "type__identifier", "collection").annotate(Min("due_at"))
         closed = self._closed(now)
@@ -50,7 +53,7 @@ class Outlooks(Limited, Gates):
         return min(first, default=None), limited
 
     def _others_and_own(self, daemon, now):
-        """Return an outlook's facts of daemons: is another lost, and the order to this one."""
+        """Return facts for an Outlook: whether another daemon is lost, and this one's order."""
         rows = list(self.rows(Daemon))
         own = [row.request for row in rows if row.uuid == daemon]
         others = [row for row in rows if row.uuid != daemon]
@@ -59,7 +62,7 @@ class Outlooks(Limited, Gates):
 
 
 def _is_dead(pid):
-    """Whether a daemon's supervisor is dead: what it has left may still hold its lock."""
+    """Return whether a daemon's supervisor is dead; its children may still hold its file lock."""
     try:
         os.kill(pid, 0)
         state = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[0]

@@ -1,4 +1,4 @@
-"""Counting failures into their error groups."""
+"""Counting failures in their error groups."""
 
 from collections import defaultdict
 
@@ -11,7 +11,7 @@ _FACTS = ("type", "fingerprint", "version", "exception", "title")
 
 
 class Errors(ErrorsContract):
-    """``store`` is the store of the queue."""
+    """The error groups of the queue; ``store`` is the store of the queue."""
 
     def __init__(self, store):
         self._store = store
@@ -23,10 +23,10 @@ class Errors(ErrorsContract):
             return self._count(limit)
 
     def _count(self, limit):
-        """Lock failures, then their groups in the order of their keys, and wait for neither.
+        """Lock failures and then their groups, in key order, leaving out those that are locked.
 
-        New groups are made first, all with one statement in that order: should two daemons
-        make the same one, the second waits for the first, which waits for nothing.
+        New groups are inserted first, in key order and by one statement. If two daemons insert the
+        same group, the second waits for the first, which waits for nobody.
         """
         failures = self._store.rows(Failure).select_for_update(skip_locked=True)
         of_group = defaultdict(list)
@@ -76,7 +76,7 @@ class Errors(ErrorsContract):
 
 
 def _group(failures):
-    """Return the row of a new group, in which nothing is counted as yet."""
+    """Return the row of a new group whose count is still 0."""
     first = min(failures, key=lambda failure: failure.time)
     facts = {name: getattr(first, name) for name in _FACTS}
     seen = {"first_seen": first.time, "last_seen": first.time}

@@ -16,7 +16,7 @@ class Graphs(
     *(Submitting, Extending, Failures, Settling, Reviving, Recounting, Removing, Whole, Undoing),
     Contract,
 ):
-    """The verbs of graphs. ``store`` is the store that they are part of."""
+    """The verbs of graphs, as the store's part ``graphs``."""
 
     def __init__(self, store):
         self.store = store

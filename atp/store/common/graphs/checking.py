@@ -1,4 +1,4 @@
-"""Whether what is added to a graph fits it: no circle, no result too early, not too large."""
+"""Checks of an addition to a graph: no circle, no result too early, not too large."""
 
 from collections import Counter, defaultdict
 
@@ -22,9 +22,9 @@ CHUNK = 1000
 
 class Checking:
     def _check_before(self, adder, found, edges, before, upstreams):
-        """Raise InvalidGraph unless all that is to wait is downstream of the adder.
+        """Raise InvalidGraph unless each node in ``before`` is downstream of the adder.
 
-        And if it would wait for itself: by a new node that comes after what is behind it.
+        Also raise it if such a node would wait for itself, through a new node that comes after it.
         """
         wanted = {found[name] for _, name in before}
         if not wanted:
@@ -56,7 +56,7 @@ class Checking:
         check_order(upstreams)
 
     def _check_results(self, new, found, edges):
-        """Raise InvalidGraph if a node is given a result that may not be there when it starts."""
+        """Raise InvalidGraph if a node takes a result that may be missing when the node starts."""
         needed = list(given_results(new))
         if not needed:
             return
@@ -102,7 +102,7 @@ class Checking:
                     )
 
     def _ways(self, keys, near, far):
-        """Follow the edges from these nodes to the end; returns the far ends of each."""
+        """Follow the edges from these nodes to the end; returns the neighbours of each node."""
         ways, ahead = defaultdict(list), sorted(keys)
         seen = set(keys)
         while ahead:

@@ -1,8 +1,8 @@
-"""Adding nodes to a graph while a node of it runs: what its handler adds (G17).
+"""Adding nodes to a graph while one of its nodes runs: its handler adds them (G17).
 
-The graph is locked, then the nodes behind which edges are added, then the Task of the adder,
-then those that are to wait for the new nodes. Nobody is waited for: where one of these is
-locked, nothing is written, and the caller comes again.
+The graph is locked first, then the upstream nodes of the new edges, then the Task of the adder,
+then the nodes that are to wait for the new ones. No lock is waited for: if another session has
+one of them, nothing is written, and the caller tries again.
 """
 
 from collections import Counter
@@ -20,7 +20,7 @@ from ..steps import holds
 from .checking import Checking
 from .reviving import REMOVE
 
-# How often it looks again when its names are being taken by others.
+# How often an addition tries again when others take its names meanwhile.
 ATTEMPTS = 5
 CHUNK = 1000
 
@@ -33,11 +33,11 @@ class Extending(Checking):
                     self._hurry()
                     keys = self._extend(addition, who, ends)
                     if keys is None:
-                        # Nothing is kept locked while the caller waits.
+                        # Keep no lock while the caller waits.
                         transaction.set_rollback(True, using=self.store.alias)
                     return keys
             except IntegrityError:
-                # Somebody has added a node of such a name after we had looked.
+                # Since we looked, another session added a node with one of these names.
                 if not remaining:
                     raise
         raise AssertionError("unreachable")
@@ -52,7 +52,7 @@ class Extending(Checking):
         edges = [edge for edge in addition.edges if edge.downstream in names]
         before = [(name, other) for name, other in addition.before if name in names]
         upstreams = {found[edge.upstream] for edge in edges if edge.upstream not in names}
-        # With such edges two additions could close a circle that neither sees.
+        # With such edges two concurrent additions could close a circle that neither sees.
         is_alone = bool(before and upstreams - {own.pk})
         graph = self._lock_graph(own.graph_id, is_alone)
         if graph is None:
@@ -74,7 +74,7 @@ class Extending(Checking):
         return {node.name: found[node.name] for node in addition.nodes}
 
     def _found(self, graph, addition):
-        """Return the keys of those of the nodes that there are. Raises InvalidGraph."""
+        """Return the keys of the named nodes that exist, by name. Raises InvalidGraph."""
         names, rows = sorted(addition.names), {}
         for start in range(0, len(names), CHUNK):
             some = self.rows(Node).filter(graph=graph, name__in=names[start : start + CHUNK])
@@ -93,20 +93,23 @@ class Extending(Checking):
         return {name: pk for name, (pk, _) in rows.items()}
 
     def _hurry(self):
-        """Let no statement of this transaction wait long, on a database with locks of rows."""
+        """Limit how long each statement of this transaction waits for locks. Here: do nothing."""
 
     def _lock_graph(self, key, is_alone):
-        """Lock a graph so that nobody asks anything of it; None if somebody else has."""
+        """Lock a graph against cancelling and other requests; None if another session has it."""
         locked = self.rows(Graph).select_for_update(skip_locked=True, no_key=True)
         return locked.filter(pk=key).first()
 
     def _lock_upstreams(self, keys, ends):
-        """Lock nodes so that they do not end; returns the keys of those that nobody has locked."""
+        """Lock nodes so that they cannot end; returns the keys of those that could be locked."""
         nodes = self.rows(Node).filter(pk__in=keys).order_by("pk")
         return set(nodes.select_for_update(skip_locked=True).values_list("pk", flat=True))
 
     def _lock_waiting(self, keys):
-        """Lock the Tasks of these nodes, which wait; False if somebody else has. Or GraphClosed."""
+        """Lock the Tasks of these waiting nodes; False if another session has one.
+
+        Raises GraphClosed if a node waits no more.
+        """
         tasks = self.rows(Task).filter(pk__in=keys.values(), waits__gt=0).order_by("pk")
         tasks = tasks.values_list("pk", flat=True)
         there = set(tasks)
@@ -140,7 +143,10 @@ class Extending(Checking):
             self.fail_behind(doomed, who)
 
     def _conditions(self, keys):
-        """Return by which end nodes wait for the new ones: by that by which they wait for all."""
+        """Return the condition of new edges to these nodes, by key.
+
+        It is FINISHED for a node that has such an edge already; for the others it is ENDED.
+        """
         edges = self.rows(Edge).filter(downstream__in=keys).order_by()
         on = dict.fromkeys(keys, Condition.ENDED)
         for key, condition in edges.values_list("downstream", "on").distinct():

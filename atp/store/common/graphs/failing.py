@@ -1,4 +1,4 @@
-"""Failing what waits for a node that FAILED, and in turn what waits for that."""
+"""Failing the nodes that wait for a FAILED node, then those that wait for them, and so on."""
 
 import logging
 
@@ -9,16 +9,16 @@ from ....words import graph_messages
 from ...values import Move
 from ..mover import Mover
 
-# So many dependants are failed in the transaction of an end, and so many steps along the
-# edges. The others are left to a chore, which takes more steps.
+# The transaction of an end fails at most MOST dependants, and follows at most STEPS edges. A
+# chore fails the others; it follows up to STEPS_OF_CHORE edges.
 MOST, STEPS, STEPS_OF_CHORE = 500, 10, 100
-# So many nodes that FAILED are worked off at once.
+# The number of FAILED nodes that the chore works on at once.
 ROWS = 100
 
 
 class Failures:
     def fail_behind(self, failed, who):
-        """Fail the first dependants of nodes that have just FAILED; the others are left."""
+        """Fail the first dependants of nodes that have just FAILED; leave the others to a chore."""
         _, left = self._fail(failed, who, MOST, STEPS)
         self._leave(left)
 
@@ -34,7 +34,7 @@ class Failures:
             own = self.rows(Instance).filter(pk__in=locked)
             failed = set(own.filter(state=State.FAILED).values_list("pk", flat=True))
             count, left = self._fail(failed, who, limit, STEPS_OF_CHORE)
-            # A node that has been redriven meanwhile has dependants again.
+            # A node that has been redriven meanwhile must not fail its dependants any more.
             self.rows(Failing).filter(pk__in=locked - left).delete()
             self._leave(left - failed)
         return count
@@ -47,7 +47,7 @@ class Failures:
     def _fail(self, failed, who, most, steps):
         """Fail up to ``most`` dependants; returns how many, and the nodes that have more.
 
-        What somebody else has locked is left too.
+        Dependants that another session has locked count as more.
         """
         count, left, ahead = 0, set(), sorted(failed)
         while ahead:
@@ -57,17 +57,17 @@ class Failures:
             edges = self._edges(ahead).order_by("downstream", "upstream")
             pairs = list(edges.values_list("downstream", "upstream")[: most - count + 1])
             if len(pairs) > most - count:
-                # One too many, to know that there are more.
+                # It was one too many: it shows that there are more.
                 pairs.pop()
                 left |= self._with_dependants(ahead)
             done = self._fail_each(pairs, who)
             left |= {upstream for key, upstream in pairs if key not in done}
             count, ahead = count + len(done), sorted(done)
-        # Of some that had more, all have been failed now.
+        # Some nodes in ``left`` may have no dependants any more.
         return count, self._with_dependants(left) if left else left
 
     def _edges(self, failed):
-        """The edges behind these nodes by which something has to fail."""
+        """Return the edges behind these FAILED nodes whose downstream node has to fail."""
         return self.rows(Edge).filter(
             upstream__in=failed,
             on=Condition.FINISHED,
@@ -78,7 +78,10 @@ class Failures:
         return set(self._edges(keys).values_list("upstream", flat=True).distinct())
 
     def _fail_each(self, pairs, who):
-        """Fail nodes, each for the node that it waits for; returns the keys of those that did."""
+        """Fail nodes because of their upstream node; returns the keys of those that failed.
+
+        ``pairs`` are pairs of keys: the node, and the upstream node that FAILED.
+        """
         why = {}
         for key, upstream in pairs:
             why.setdefault(key, upstream)
@@ -94,7 +97,7 @@ class Failures:
             if mover.apply(_end(key, told[upstream], who), actor=Actor.ANYONE)
         }
         mover.write(settles=False)
-        # What waits for any end of theirs has it; of the others some have to fail.
+        # Nodes that wait for any end of the failed ones are satisfied now. Others must fail next.
         self.satisfy(dict.fromkeys(done, State.FAILED), who)
         return done
 

@@ -1,4 +1,4 @@
-"""Counting anew how many edges of a node are not satisfied: what everybody else relies on."""
+"""Recounting the unsatisfied edges of waiting nodes, a number that all other code relies on."""
 
 import logging
 from collections import defaultdict
@@ -16,10 +16,10 @@ from ....words import graph_messages
 
 class Recounting:
     def miscounted(self, tasks):
-        """Return those of these Tasks that wait for more edges or fewer than are not satisfied.
+        """Return those of these Tasks whose ``waits`` is not the number of unsatisfied edges.
 
-        And those that wait for a node that FAILED and which nobody is about to fail. One
-        statement each: an end and what follows from it are one transaction.
+        Returns also the Tasks that wait for a FAILED node although nothing is about to fail them.
+        Each is one statement, since an end and its consequences are one transaction.
         """
         waiting = tasks.filter(waits__gt=0)
         own = self.rows(Edge).filter(~SATISFIED, downstream=OuterRef("pk")).order_by()
@@ -37,9 +37,10 @@ class Recounting:
         return doomed.exclude(upstream__in=failing).values_list("downstream", flat=True)
 
     def recount(self, keys, now, who):
-        """Count the edges of nodes that wait, and have failed what has to; returns what was done.
+        """Recount the edges of waiting nodes; returns words for what was done, by key.
 
-        What somebody else has locked is left alone, as that is about to be settled.
+        Nodes that wait for a FAILED node are left to the chore that fails them. Nodes that another
+        session has locked are left alone: that session is about to settle them.
         """
         done = {}
         with self.store.atomic():

@@ -1,4 +1,4 @@
-"""The end of graphs: saying that they have ended, and removing them as a whole."""
+"""The end of graphs: recording when they ended, and removing each as a whole."""
 
 from datetime import timedelta
 
@@ -8,9 +8,9 @@ from ....models import Failing, Graph, Instance, Node, Type
 from ..removal import failures_kept
 from .reviving import REMOVE
 
-# So many graphs are looked at for one that may be removed.
+# The number of ended graphs, oldest first, that one purge looks at.
 GRAPHS = 50
-# A Type that keeps its Instances for ever keeps their graphs.
+# A Type that keeps its Instances for ever keeps their graphs too.
 _EVER = timedelta.max
 
 
@@ -27,7 +27,7 @@ class Removing:
 
     def _end(self, key, who):
         with self.store.atomic():
-            # Whoever redrives a node, or adds one, locks the graph too.
+            # A redrive or an addition locks the graph too.
             locked = self.rows(Graph).select_for_update(skip_locked=True, no_key=True)
             graph = locked.filter(pk=key, ended__isnull=True).first()
             if graph is None or self.rows(Graph).filter(self._tasks(), pk=key).exists():
@@ -40,7 +40,7 @@ class Removing:
             return found.update(ended=last or self.store.now())
 
     def _tasks(self):
-        """Whether a graph has a node that has not ended."""
+        """Return a condition: the graph has a node that has not ended."""
         nodes = self.rows(Node).filter(graph=OuterRef("pk"), instance__task__isnull=False)
         return Exists(nodes.order_by())
 
@@ -76,7 +76,7 @@ class Removing:
                 yield graph
 
     def _remove_part(self, graph, limit):
-        """Remove some of the Instances of a graph; the graph with the last of them."""
+        """Remove up to ``limit`` Instances of a graph, and the graph itself after the last one."""
         with self.store.atomic():
             locked = self.rows(Graph).select_for_update(skip_locked=True)
             if not locked.filter(pk=graph.pk, ended__isnull=False).first():
@@ -96,5 +96,5 @@ def _kept(retention):
         return _EVER
     if retention:
         return retention
-    # What FAILED stays for longer, and may have.
+    # FAILED nodes are kept for longer, and the graph may have some.
     return failures_kept() or _EVER

@@ -1,4 +1,4 @@
-"""Redriving nodes: how many of their edges are not satisfied, counted anew."""
+"""Redriving nodes: locking what they wait for, and recounting their unsatisfied edges."""
 
 from collections import defaultdict
 from graphlib import TopologicalSorter
@@ -9,13 +9,13 @@ from ....models import Edge, Failing, Graph, Instance, Node, Task
 from ....rows.graph import Condition, is_satisfied
 from ....states import State
 
-# What is asked of a graph that is being removed.
+# The value of ``request`` of a graph that is being removed.
 REMOVE = "remove"
 
 
 class Reviving:
     def upstreams(self, keys):
-        """Lock these nodes, what they wait for, and their graphs; returns :class:`Upstreams`."""
+        """Lock these nodes, their upstream nodes and their graphs; returns :class:`Upstreams`."""
         nodes = list(self.rows(Node).filter(pk__in=keys))
         if not nodes:
             return Upstreams(self.rows, {}, {}, {}, set())
@@ -29,23 +29,26 @@ class Reviving:
             edges[key].append((upstream, on))
         upstreams = {upstream for own in edges.values() for upstream, _ in own}
         self.lock(upstreams | graphs.keys())
-        # After they were locked: whoever was about to end has ended.
+        # Read after the locks: no upstream node can end between this and the commit.
         states = dict(self.rows(Instance).filter(pk__in=upstreams).values_list("pk", "state"))
         return Upstreams(self.rows, graphs, edges, states, closed)
 
 
 def _is_closed(node, graph):
-    """Whether nothing can be redriven: its graph is being removed, or what it did was undone."""
+    """Return whether a node cannot be redriven: its graph is being removed, or was undone.
+
+    After an undo, only the nodes that undo others can be redriven.
+    """
     if graph is None or graph.request == REMOVE:
         return True
     return graph.undone is not None and node.undoes is None
 
 
 class Upstreams:
-    """Nodes that may be redriven: their graphs, their edges, and the states at the other ends.
+    """Nodes that may be redriven: their graphs, their edges, and the states of upstream nodes.
 
-    Those of ``closed`` may not. Several are redriven together in the order of the graph: see
-    :meth:`in_order`.
+    Nodes in ``closed`` may not be redriven. Several nodes are redriven together in graph order:
+    see :meth:`in_order`.
     """
 
     def __init__(self, rows, graphs, edges, states, closed):
@@ -60,7 +63,7 @@ class Upstreams:
         return key in self._graphs
 
     def in_order(self, moves):
-        """Return moves of Instances in the order of the graph: what is upstream first."""
+        """Return the moves sorted in graph order: upstream nodes first."""
         edges = {
             key: [upstream for upstream, _ in self._edges.get(key, ())] for key in self._graphs
         }
@@ -68,7 +71,7 @@ class Upstreams:
         return sorted(moves, key=lambda move: places.get(move.instance, -1))
 
     def allow(self, key):
-        """Whether an Instance may be redriven: if nothing that it waits for has failed."""
+        """Return whether an Instance may be redriven: nothing that it waits for has FAILED."""
         if key in self._closed:
             return False
         return not any(
@@ -77,15 +80,15 @@ class Upstreams:
         )
 
     def waits(self, key):
-        """Return how many edges of a node are not satisfied; None if it is no node."""
+        """Return the number of a node's unsatisfied edges; None if the Instance is no node."""
         return len(self._open(key)) if key in self else None
 
     def revive(self, key):
-        """From here on this one is live."""
+        """Note that this node is live again."""
         self._revived.add(key)
 
     def write(self):
-        """Let what waits for any end of theirs wait again, and their graphs go on."""
+        """Reopen the graphs of revived nodes; what waits for any end of theirs waits again."""
         if not self._revived:
             return
         graphs = {self._graphs[key] for key in self._revived}
@@ -105,7 +108,7 @@ class Upstreams:
         return State.ACCEPTED if key in self._revived else self._states.get(key)
 
     def _open(self, key):
-        """The nodes that a node has to wait for. One that is gone is waited for no more."""
+        """Return the upstream nodes that a node must wait for, except those that were removed."""
         return [
             upstream
             for upstream, on in self._edges.get(key, ())

@@ -1,9 +1,10 @@
-"""Settling: what follows from the end of an Instance, for nodes that wait for it, and its hooks.
+"""Settling: what an Instance's end means for the nodes that wait for it, and for its hooks.
 
-It is a statement of its own in the transaction of the end, after the node was locked: it sees
-all edges that were committed before, and nobody adds another until this commits. Two ends
-that are recorded at once settle one after the other, as the second waits for the lock on
-the Task that both count down (G17). What is no node, and has hooks, is settled as well.
+Settling is a statement of its own in the transaction of the end, after the node was locked. So
+it sees all edges that were committed before, and nobody adds an edge until this commits. If two
+ends are recorded at once, they settle one after the other: both count down the same Task, and
+the second waits for the lock on its row (G17). Instances with hooks that are no nodes are
+settled as well.
 """
 
 import logging
@@ -28,9 +29,9 @@ class Settling:
         return keys if waits else keys - self._hindered(keys)
 
     def _hindered(self, keys):
-        """Return those of the nodes whose failure would have to wait for a Task of others.
+        """Return the nodes whose settling would have to wait for a Task that others have locked.
 
-        That is the Task of what waits for any end of theirs; the other Tasks are locked.
+        Such a Task waits for any end of the node. All other Tasks of that kind are locked here.
         """
         edges = self.rows(Edge).filter(upstream__in=keys, on=Condition.ENDED)
         behind = list(edges.values_list("upstream_id", "downstream_id"))
@@ -47,9 +48,9 @@ class Settling:
             self.fail_behind(doomed, who)
 
     def satisfy(self, ended, who):
-        """Count down what waits for these, and write their hooks.
+        """Count down the nodes that wait for these, and write their hooks.
 
-        Returns those of them of which some has to fail.
+        ``ended`` maps keys to states. Returns the ended nodes with a dependant that has to fail.
         """
         satisfied, doomed = Counter(), set()
         edges = self.rows(Edge).filter(upstream__in=ended)
@@ -66,7 +67,7 @@ class Settling:
         return doomed
 
     def _leave_line(self, ended):
-        """Forget those of what ended that were in the line of a schedule, and their edges."""
+        """Delete the nodes and edges of the ended Instances that were in the line of a schedule."""
         own = self.rows(Node).filter(pk__in=ended, graph__isnull=True)
         keys = list(own.values_list("pk", flat=True))
         if keys:

@@ -22,7 +22,7 @@ class Submitting:
         return graph
 
     def _enqueue(self, nodes, waits, who):
-        """Enqueue nodes, each with what it waits for; returns their keys by name."""
+        """Enqueue nodes; ``waits`` counts each one's open edges. Returns their keys by name."""
         of_type, keys = defaultdict(list), {}
         for node in nodes:
             of_type[node.registration.identifier].append(node)

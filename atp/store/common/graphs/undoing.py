@@ -1,8 +1,8 @@
-"""Undoing what nodes of a graph have done, after it has failed.
+"""Undoing the work of a graph's nodes after the graph has failed.
 
-Each node that has FINISHED and has an Undo is undone by a node of its own. All of these are
-written together, once, in the transaction that has locked the graph and found no live node of
-it: nobody redrives a node or adds one meanwhile.
+Each node that has FINISHED and has an Undo is undone by a node of its own. All these nodes are
+written once, in one transaction, which has locked the graph and found none of its nodes live.
+So nobody redrives or adds a node meanwhile.
 """
 
 from collections import Counter
@@ -20,7 +20,7 @@ PREFIX = "undo-"
 
 class Undoing:
     def undo(self, graph, who):
-        """Write the nodes that undo others, unless they were; returns how many."""
+        """Write the nodes that undo others, unless this was done before; returns how many."""
         own = self.rows(Undo).filter(node__graph=graph.pk).order_by()
         if graph.undone is not None or not own.exists():
             return 0
@@ -47,27 +47,27 @@ class Undoing:
         waits = Counter(edge.downstream for edge in edges)
         keys |= self._enqueue(planned, waits, who)
         self._write_nodes(graph, planned, keys)
-        # Each behind the node that it undoes, which has FINISHED: so it is seen where it belongs.
+        # An edge from the undone node, which has FINISHED, shows each undo at its place.
         own = [PlannedEdge(undo.node.name, names[key]) for key, undo in undos.items()]
         self._write_edges([*own, *edges], keys)
 
     def _undo_names(self, graph, undos):
-        """Return names by the keys of the nodes that are undone."""
+        """Return the names of the new nodes, by the key of the node that each undoes."""
         begun = self.rows(Node).filter(graph=graph.pk, name__startswith=PREFIX)
         taken, names = set(begun.values_list("name", flat=True)), {}
         for key, undo in undos.items():
             name = f"{PREFIX}{undo.node.name}"[:MAX_IDENTIFIER]
-            # Somebody may have called a node so.
+            # A node of the graph may have this name already.
             names[key] = name if name not in taken else f"{PREFIX}{key}"
             taken.add(names[key])
         return names
 
     def _write_undos(self, nodes, keys):
-        """Keep what undoes these nodes, if the graph fails."""
+        """Store the Undo of each of these nodes that has one, for the case that the graph fails."""
         types = {}
         for node in nodes:
             if node.undo is not None and node.undo.registration.identifier not in types:
-                # Nobody unregisters it until this is committed, and then it is in use.
+                # The Type stays registered until this commits; from then on it is in use.
                 types[node.undo.registration.identifier] = self.store.type_id(
                     node.undo.registration
                 )

@@ -1,4 +1,4 @@
-"""What is asked of a graph as a whole: to be cancelled, to be redriven."""
+"""Verbs on a graph as a whole: cancel it, redrive it."""
 
 from graphlib import TopologicalSorter
 
@@ -7,7 +7,7 @@ from ....rows.graph import REDRIVABLE
 from ....states import Event, State
 from ...values import CANCEL, Cancelled, Move
 
-# So many nodes are cancelled or redriven in one transaction.
+# The number of nodes that one transaction cancels or redrives.
 PORTION = 1000
 
 
@@ -18,10 +18,10 @@ class Whole:
         failed, asked, before = [], [], []
         waiting = nodes.filter(daemon__isnull=True)
         if self.store.connection.in_atomic_block:
-            # In the order in which everybody locks them: the portions are taken in another.
+            # Lock them in the usual order, since the portions below come in another order.
             list(waiting.select_for_update(of=("self",)).order_by("pk").values_list("pk"))
-        # What waits first: nothing of it starts then. And of that the last first, most of which
-        # are behind the others: so little is failed for another, one by one.
+        # Waiting nodes first, so that none of them starts. Of these the last first, since most are
+        # downstream of the others: then few have to fail one by one because of another.
         while keys := _keys(waiting, "-pk"):
             done = self.store.cancel(keys, who=who)
             failed += done.failed
@@ -48,7 +48,7 @@ class Whole:
         return redriven
 
     def _in_order(self, keys):
-        """Return these nodes in the order of the graph, so that what waits has what to wait for."""
+        """Return these nodes in graph order: upstream nodes first."""
         edges = {key: [] for key in keys}
         ordered = sorted(keys)
         for start in range(0, len(ordered), PORTION):

@@ -1,8 +1,8 @@
-"""The scan: what should never be, found by queries that nothing else asks (ATF).
+"""The scan: it looks for states of the queue that should never be (ATF).
 
-What was forgotten is in :mod:`.forgotten`, who holds it although gone in :mod:`.holders`,
-Instances and Tasks that disagree in :mod:`.pairs`, nodes of graphs that wait for the wrong
-number in :mod:`.counts`, and schedules whose slots nobody decides in :mod:`.unplanned`.
+:mod:`.forgotten` looks for forgotten Tasks, :mod:`.holders` for holders that are gone,
+:mod:`.pairs` for Instances and Tasks that disagree, :mod:`.counts` for nodes of graphs that wait
+for the wrong number of edges, and :mod:`.unplanned` for schedules whose slots nobody decides.
 """
 
 from ....models import Instance, Task
@@ -15,7 +15,7 @@ from .look import Look
 from .pairs import Pairs
 from .unplanned import unplanned
 
-# Rows of each table that one scan walks through.
+# The number of rows of each table that one scan walks through.
 SPAN = 10_000
 
 
@@ -34,7 +34,7 @@ class Scanning(ORMBase):
 
         task = self._walk(Task, cursor.task, tasks, found)
         instance = self._walk(Instance, cursor.instance, pairs.instances, found)
-        # What indexes told and the walk found too is one finding.
+        # A finding that both an index and the walk have shown counts once.
         once = {finding.key: finding for finding in found}
         cursor = Cursor(task=task, instance=instance)
         return Scanned(
@@ -42,11 +42,10 @@ class Scanning(ORMBase):
         )
 
     def _walk(self, model, high, look, found):
-        """Look at the next rows, from the key ``high`` downwards; return where to go on.
+        """Look at the next rows, downwards from the key ``high``; returns the key to go on from.
 
-        ``look`` is given the keys between which they are, the lower one not
-        included. It returns findings, and whether it is worth while to look at
-        the same rows once more.
+        ``look(low, high)`` looks at the rows between these keys, without the lower one. It returns
+        findings, and whether the same rows should be looked at again.
         """
         if high == 0:
             return 0

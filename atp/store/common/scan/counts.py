@@ -1,4 +1,4 @@
-"""Nodes of graphs that wait for more, or for less, than they should (G17)."""
+"""Nodes of graphs that wait for the wrong number of edges (G17)."""
 
 from ....models import Task
 from ...findings import Finding, Trouble
@@ -6,7 +6,7 @@ from .look import MOST
 
 
 def miscounted(look, low, high):
-    """Return nodes between these keys, the lower one not included; they are counted anew."""
+    """Return findings for miscounted nodes with ``low < key <= high``; recounts them if allowed."""
     graphs = look.store.graphs
     tasks = look.rows(Task).filter(pk__gt=low, pk__lte=high)
     if not tasks.filter(waits__gt=0).exists():

@@ -1,4 +1,4 @@
-"""Tasks that have been due for long and are not claimed, although a daemon is idle."""
+"""Tasks that have been due for a long time and are not claimed, although a daemon is idle."""
 
 import logging
 
@@ -11,12 +11,12 @@ from ....words import log_messages
 from ...findings import Finding, Trouble
 from .look import MOST
 
-# So many lanes are looked at by their index; the walk sees all.
+# The number of lanes that one scan looks at by their index. The walk sees all lanes.
 LANES = 100
 
 
 class Forgotten:
-    """Only reported: what keeps a daemon from claiming, nobody else can mend."""
+    """Forgotten Tasks are only reported: a scan cannot mend what keeps daemons from claiming."""
 
     def __init__(self, look):
         self._look = look
@@ -24,7 +24,7 @@ class Forgotten:
         self._types = self._served()
 
     def first_of_each(self):
-        """Look at the first waiting Tasks of each lane, in the highest priority that is due."""
+        """Check the first waiting Tasks of each lane, in its highest priority that is due."""
         look, found = self._look, {}
         if not self._types:
             return []
@@ -35,7 +35,7 @@ class Forgotten:
         return self._unclaimed(found)
 
     def between(self, low, high):
-        """Look at Tasks between these keys; the lower one is not included."""
+        """Check the Tasks with ``low < key <= high``."""
         if not self._types:
             return []
         due = self._due().filter(pk__gt=low, pk__lte=high, type__in=self._types)
@@ -47,9 +47,9 @@ class Forgotten:
         return self._rows(Task).due(self._look.then)
 
     def _served(self):
-        """Return the Types that a daemon serves which has been there for long, and is idle.
+        """Return the keys of the Types served by a daemon that is idle and has run for long.
 
-        Types of which nothing is to be claimed are left out.
+        Types that are closed to claims are left out.
         """
         idle = [row for row in self._look.settled if row.idle and isinstance(row.types, list)]
         identifiers = {name for row in idle for name in row.types}
@@ -60,12 +60,12 @@ class Forgotten:
         return [key for key in keys if not self._look.closed.shuts(key)]
 
     def _unclaimed(self, due):
-        """Return the Tasks that nothing has happened to for long; ``due`` are times by key."""
+        """Return findings for Tasks with no transition for long; ``due`` maps keys to due times."""
         if not due:
             return []
         last = self._look.last_transitions(due)
         quiet = [key for key in due if key not in last or last[key][0] <= self._look.then]
-        # What was claimed since then is left out, and what does not fit its Task.
+        # Leave out Instances that were claimed since then, or that disagree with their Task.
         waiting = self._rows(Instance).filter(pk__in=quiet, state=State.ACCEPTED)
         instances = list(waiting.select_related("type").order_by("pk"))
         if self._look.repair and instances:
@@ -81,7 +81,7 @@ class Forgotten:
         ]
 
     def _complain(self, instances, last):
-        """Say it in the log of each, once for as long as nothing happens."""
+        """Log the trouble for each Instance, once until its next transition."""
         said = self._rows(LogRecord).filter(instance__in=instances, kind=Kind.UNCLAIMED)
         newest = said.order_by().values("instance").annotate(newest=Max("pk"))
         newest = {row["instance"]: row["newest"] for row in newest}

@@ -1,4 +1,4 @@
-"""Daemons that are gone and still hold something."""
+"""Daemons that are gone but still hold Tasks."""
 
 import logging
 from uuid import uuid4
@@ -9,7 +9,7 @@ from ....words import log_messages
 from ...findings import Finding, Trouble
 from .look import MOST
 
-# What is taken from a lost daemon at a time.
+# The number of Tasks that are taken from a lost daemon at a time.
 TAKEN = 500
 
 
@@ -19,7 +19,7 @@ class Holders:
         self._rows = look.rows
 
     def unswept(self):
-        """Daemons that were lost long ago, while another was there to notice."""
+        """Return findings for daemons lost long ago, although another daemon could have noticed."""
         look = self._look
         lost = [row for row in look.lost if row.lease_until <= look.then]
         return [
@@ -37,9 +37,9 @@ class Holders:
         return log_messages.tasks_taken(len(lost)) if gone else ""
 
     def ownerless(self):
-        """Holders without a row, which no sweep can see."""
+        """Return findings for holders without a row, which no sweep can see."""
         daemons = self._rows(Daemon).values("pk")
-        # In the order of the index on what is held, so that it is walked, and nothing else.
+        # In the order of the index on held Tasks, so that the database walks that index alone.
         held = self._rows(Task).claimed().exclude(daemon__in=daemons).order_by("daemon_id")
         missing = sorted(set(held.values_list("daemon_id", flat=True)[:MOST]))
         return [
@@ -52,10 +52,10 @@ class Holders:
         ]
 
     def _stand_in(self, key):
-        """Give it a row with a lease that nobody renews: when that is over, a sweep comes.
+        """Create a row for the holder whose lease nobody renews; a sweep follows when it is over.
 
-        If the daemon still lives, it will have noticed by then that it has lost its
-        own row, and taken another identity.
+        If the daemon still lives, it has noticed by then that its row is lost, and has taken
+        another identity.
         """
         look, name = self._look, _name(key)
         host, pid = name.rsplit(":", 1)
@@ -75,5 +75,5 @@ class Holders:
 
 
 def _name(key):
-    """Return the name of a daemon without a row, in the form of host and pid."""
+    """Return a name for a daemon without a row, in the form host:pid."""
     return f"removed-{key}:0"

@@ -1,4 +1,4 @@
-"""The parts of a scan share this: a delayed clock, the daemons, and names for the findings."""
+"""What the parts of a scan share: a delayed clock, the daemons, and names for findings."""
 
 from datetime import timedelta
 
@@ -10,15 +10,15 @@ from ....models import Daemon, Downstream, Gate, Instance, Limit, LogRecord, Tas
 from ..control.gates import Closed
 from ..control.limits import LIMITING
 
-# Of each trouble so many at a time.
+# The maximum number of findings of each kind of trouble at a time.
 MOST = 100
 
 
 class Look:
-    """One look at the queue. ``who`` signs what is mended, if ``repair`` allows it.
+    """One look at the queue; ``who`` signs each repair, and ``repair`` allows repairs.
 
-    The clock is a delayed one, as ATF has it: what has been so since ``then`` has
-    been wrong for long; what came later may still be on its way.
+    The look uses a delayed clock, as ATF does. Trouble that lasts since ``then`` is real; newer
+    changes may still be under way.
     """
 
     def __init__(self, store, who, *, repair, now=None):
@@ -35,7 +35,7 @@ class Look:
 
     @cached_property
     def closed(self):
-        """The lanes that nobody claims because somebody wants it so, or did until a moment ago.
+        """The lanes that gates, limits or downstreams keep from being claimed, or did recently.
 
         A Task that waits for room is no finding, however long it has been due.
         """
@@ -50,17 +50,17 @@ class Look:
 
     @property
     def settled(self):
-        """The daemons that are alive and have been there for long."""
+        """The daemons that are alive and have run for long."""
         return [row for row in self.alive if row.started <= self.then]
 
     def last_transitions(self, keys):
-        """Return the time of the last transition of each Instance, and the key of its record."""
+        """Return, by Instance, the time of its last transition and the key of that LogRecord."""
         logs = self.rows(LogRecord).filter(instance__in=keys).transitions().order_by()
         last = logs.values("instance").annotate(time=Max("time"), record=Max("pk"))
         return {row["instance"]: (row["time"], row["record"]) for row in last}
 
     def may_run(self, keys):
-        """Return the Instances that a daemon may run: it says so, or they changed lately."""
+        """Return the Instances that a daemon may be running: it says so, or they changed lately."""
         last = self.last_transitions(keys)
         fresh = {key for key, (time, _) in last.items() if time > self.then}
         workers = [worker for row in self.alive for worker in _dicts(row.workers)]
@@ -69,7 +69,7 @@ class Look:
         return fresh | {key for key, uuid in uuids.items() if str(uuid) in names}
 
     def named(self, keys):
-        """The uuid and the Type of each; of a Task without an Instance only the Type."""
+        """Return uuid and Type of each Instance, by key; without an Instance, the Task's Type."""
         tasks = self.rows(Task).filter(pk__in=keys).values_list("pk", "type__identifier")
         instances = self.rows(Instance).filter(pk__in=keys)
         found = instances.values_list("pk", "uuid", "type__identifier")

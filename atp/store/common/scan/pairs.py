@@ -1,7 +1,6 @@
-"""Instances and Tasks that do not belong together as they should.
+"""Instances and Tasks that disagree.
 
-What two tables say is compared within one statement, so that nothing changes
-in between.
+Each statement compares both tables at once, so that nothing changes in between.
 """
 
 from django.db.models import Exists, OuterRef
@@ -13,14 +12,14 @@ from .look import MOST
 
 
 class Pairs:
-    """The keys between which it looks do not include the lower one."""
+    """Checks of the rows with ``low < key <= high``."""
 
     def __init__(self, look):
         self._look = look
         self._rows = look.rows
 
     def tasks(self, low, high):
-        """Tasks whose Instance has ended, is gone, or is in another state than they say."""
+        """Find Tasks whose Instance has ended, is gone, or is in a state that does not fit."""
         tasks = self._rows(Task).filter(pk__gt=low, pk__lte=high)
         own = self._rows(Instance).filter(pk=OuterRef("pk")).order_by()
         accepted = own.filter(state=State.ACCEPTED, attempt=OuterRef("attempt"))
@@ -35,7 +34,7 @@ class Pairs:
         return self._found(troubles, self._look.store.mend_tasks)
 
     def instances(self, low, high):
-        """Live Instances without a Task."""
+        """Find live Instances without a Task."""
         own = self._rows(Task).filter(pk=OuterRef("pk"), pk__gt=low, pk__lte=high).order_by()
         live = self._rows(Instance).filter(pk__gt=low, pk__lte=high, finished__isnull=True)
         keys = _keys(live.filter(~Exists(own)))
@@ -44,12 +43,13 @@ class Pairs:
         return self._found(dict.fromkeys(keys, Trouble.TASKLESS), self._look.store.mend_instances)
 
     def _found(self, troubles, mend):
-        """Return what was found, mended if it may be; and whether there may be more to mend."""
+        """Return the findings, mended if allowed, and whether there may be more to mend."""
         look, keys = self._look, list(troubles)
         named, spare = look.named(keys), look.may_run(keys)
         done = mend(keys, look.now, look.who, spare=spare) if look.repair else {}
         if look.repair:
-            # What somebody else has locked is on its way to be right, or was just mended.
+            # Rows that were not mended were locked: another session is repairing or has repaired
+            # them.
             keys = [key for key in keys if key in done or key in spare]
         findings = [
             Finding(

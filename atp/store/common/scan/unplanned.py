@@ -1,4 +1,4 @@
-"""Schedules whose slots are not decided."""
+"""Schedules whose slots nobody decides."""
 
 from django.db.models import Q
 
@@ -11,9 +11,9 @@ from .look import MOST
 def unplanned(look):
     """Return the schedules that have been due for long, and those that cannot be planned.
 
-    The former only if a daemon was there all the while. Nobody but a daemon plans.
+    Only daemons plan, so the former count only if a daemon has run all the time.
     """
-    # One that cannot be planned is due again after a while. The index is on when it is due.
+    # A schedule that cannot be planned is due again after TRY_AGAIN. The index is on due_at.
     soon = look.rows(Schedule).filter(due_at__lte=look.now + TRY_AGAIN, next_at__lte=look.then)
     troubled = ~Q(trouble="")
     found = soon.filter(troubled | Q(due_at__lte=look.then) if look.settled else troubled)

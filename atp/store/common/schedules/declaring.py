@@ -1,4 +1,4 @@
-"""Setting schedules in the portable store: by the code, and by operators."""
+"""Setting schedules in the portable store: by code, and by operators."""
 
 from django.db.models.functions import Coalesce
 
@@ -13,14 +13,14 @@ from ...values.schedules import timing_of
 from .planning import Planning
 from .slots import enqueued, move_on, resume
 
-# Columns that say when its slots are: a change of these begins anew after now.
+# The columns that decide the times of slots. When one changes, the schedule starts anew.
 _TIMES = ("cron", "every", "timezone", "jitter")
 
 
 class Schedules(Planning):
     def declare(self, specs, *, who=""):
         wanted = {spec.identifier: spec for spec in specs}
-        # Nothing is locked where nothing is different.
+        # If nothing differs, nothing is locked.
         rows = self._store.rows(Schedule).filter(identifier__in=list(wanted), retired__isnull=True)
         same = {row.identifier for row in rows if row.declared == wanted[row.identifier].document()}
         different = [spec for name, spec in wanted.items() if name not in same]
@@ -75,7 +75,7 @@ class Schedules(Planning):
             if row.declared is None:
                 raise IllegalSchedule(f"No code declares {identifier!r}: it can be deleted.")
             row.is_set = False
-            # Registration finds it different, and writes it.
+            # At the next registration it differs from the code, and is written.
             row.declared = {}
             return self._save(row, self._store.now(), who, "leave", schedule_messages.left())
 
@@ -121,7 +121,8 @@ class Schedules(Planning):
                 there.filter(outcome=Outcome.ENQUEUED, at__in=slots).values_list("at", flat=True)
             )
             runs = [(row, at) for at in slots if at not in ran]
-            # What cancels the one before would leave the last alone: they run beside each other.
+            # With the overlap "cancel" each run would cancel the one before. So they run side by
+            # side.
             lines = self._runs.lock([row] if row.overlap == Overlap.QUEUE else [])
             _check_room(row, lines, len(runs))
             made = self._runs.enqueue(row.type, runs, lines, who=who) if runs else []
@@ -137,7 +138,7 @@ class Schedules(Planning):
             return Planned(decided=len(runs), enqueued=len(runs), instances=uuids)
 
     def _take_out(self, row, slots):
-        """Take slots that are run after all out of the rows that said otherwise."""
+        """Remove slots that are backfilled from the rows that gave them another outcome."""
         if not slots:
             return
         timing = timing_of(row)
@@ -171,9 +172,9 @@ class Schedules(Planning):
         return row
 
     def _take(self, row, spec, now):
-        """Let a row say what a spec says; returns the changes, pairs by name.
+        """Copy a spec to a schedule's row; returns the changes: (old, new) by column.
 
-        A change of its times goes on with the first slot after now.
+        If its times change, the schedule goes on with its first slot after now.
         """
         columns = spec.columns()
         type = self._store.rows(Type).filter(identifier=spec.type).first()
@@ -202,7 +203,7 @@ class Schedules(Planning):
         row.who, row.since = who, now
         row.save(using=self._store.alias)
         self._log(row.identifier, now, who, verb, message)
-        # A daemon that sleeps until another slot looks when this one is due.
+        # A daemon may be sleeping until a later slot than this schedule's next one.
         self._store.tell()
         return row
 
@@ -218,7 +219,7 @@ class Schedules(Planning):
 
 
 def _of(slot, timing):
-    """Yield the slots that a row stands for."""
+    """Yield the slots that one row of Slot stands for."""
     at, last = slot.at, slot.until or slot.at
     while at is not None and at <= last:
         yield at
@@ -226,7 +227,7 @@ def _of(slot, timing):
 
 
 def _check_room(row, lines, count):
-    """Raise IllegalSchedule if so many more do not fit into the line of a schedule."""
+    """Raise IllegalSchedule if ``count`` more Instances do not fit into a schedule's line."""
     line = lines.get(row.pk)
     if line is None or row.overlap != Overlap.QUEUE:
         return

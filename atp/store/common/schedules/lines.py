@@ -1,11 +1,12 @@
 """The lines of schedules: live Instances of one schedule that wait for each other (G17).
 
-Each waits for all that were in the line before it, by edges that any end satisfies. So one
-that is cancelled in the middle lets nobody start too early. Nodes and edges go with the end
-of their Instance (:meth:`.graphs.settling.Settling.satisfy`): a line is as long as what is live.
+Each Instance has an edge from every Instance that was in the line before it; any end satisfies
+the edge. So no Instance starts too early if one in the middle is cancelled. An Instance's node
+and edges are deleted when it ends (:meth:`.graphs.settling.Settling.satisfy`): a line holds
+live Instances only.
 
-Whoever adds to a line has locked its Schedule, so a line grows by one at a time. What is in it
-may end meanwhile, unless its node is locked.
+Code that adds to a line has locked its Schedule, so one session at a time adds to a line.
+Instances in the line may end meanwhile, unless their nodes are locked.
 """
 
 from dataclasses import dataclass, field
@@ -21,7 +22,7 @@ from .slots import instance_identifier
 
 @dataclass
 class Line:
-    """The keys of the live Instances of a schedule, and the number of those that wait."""
+    """The keys of the live Instances in a schedule's line, and how many of them wait."""
 
     live: list[int] = field(default_factory=list)
     waiting: int = 0
@@ -33,10 +34,10 @@ class Lines:
         self.rows = store.rows
 
     def lock(self, schedules, *, waits=True):
-        """Lock the lines of these schedules, so that nothing in them ends.
+        """Lock the lines of these schedules, so that none of their Instances ends.
 
-        Returns each :class:`Line` by the schedule's key. If it does not wait, those are left
-        out of which somebody else has locked something.
+        Returns each :class:`Line` by the schedule's key. With ``waits=False``, a line is left out
+        if another session has locked a part of it.
         """
         schedules = {row.pk: row for row in schedules if row.overlap in IN_LINE}
         if not schedules:
@@ -48,11 +49,11 @@ class Lines:
             .order_by("pk")
             .values_list("pk", "schedule_id")
         )
-        # What is to be cancelled is locked as cancel() does.
+        # cancel() locks Tasks, so Instances that are to be cancelled are locked in the same way.
         ends = [k for k, of in members.items() if schedules[of].overlap == Overlap.CANCEL]
         locked = self._lock(Task, ends, waits) | (members.keys() - set(ends))
         locked &= self._lock(Node, members, waits)
-        # What has ended meanwhile is gone.
+        # Members that have ended meanwhile have no node any more.
         left = self.rows(Node).filter(pk__in=members.keys() - locked).values_list("pk", flat=True)
         met |= {members[key] for key in left}
         lines = {key: Line() for key in schedules if key not in met}
@@ -69,9 +70,9 @@ class Lines:
         return set(rows.select_for_update(skip_locked=not waits).values_list("pk", flat=True))
 
     def _adopt(self, schedules, waits):
-        """Take the last Instances into the lines, where these were enqueued without one.
+        """Put each schedule's last Instance into its line, if it was enqueued without one.
 
-        Returns the keys of the schedules where somebody else has locked it.
+        Returns the keys of the schedules whose last Instance another session has locked.
         """
         last = {row.last_id: row for row in schedules if row.last_id is not None}
         alone = Q(waits__isnull=True) | Q(waits=HOOKED)
@@ -88,9 +89,9 @@ class Lines:
     def enqueue(self, registration, runs, lines, *, who=""):
         """Enqueue Instances at the ends of their lines, in this order.
 
-        Returns each, with the number of those that it waits for. ``runs`` are triples: the
-        locked Schedule, the slot or None, the Submission. The lines are locked, and are longer
-        afterwards.
+        ``runs`` are triples: the locked Schedule, the slot or None, the Submission. The lines are
+        locked; the new Instances are added to them. Returns pairs: the Instance, and the number of
+        Instances that it waits for.
         """
         lengths = {key: len(line.live) for key, line in lines.items()}
         submissions = []

@@ -1,4 +1,4 @@
-"""The runs of schedules: which of them their ``overlap`` allows, and enqueueing those."""
+"""The runs of schedules: which of them ``overlap`` allows, and enqueueing those."""
 
 from collections import Counter
 
@@ -12,7 +12,7 @@ from .slots import full, inputs_of, instance_identifier, no_room, passed_over, s
 
 
 class Runs:
-    """Runs are pairs of a locked Schedule and a slot, or None for a run of no slot."""
+    """Enqueues runs. A run is a pair: a locked Schedule, and a slot, or None for no slot."""
 
     def __init__(self, store):
         self._store = store
@@ -23,9 +23,9 @@ class Runs:
         return self._lines.lock([row for row in rows if row.overlap in IN_LINE], waits=waits)
 
     def allowed(self, runs, lines):
-        """Return the runs that are allowed, and the Slots of those that are skipped."""
+        """Return the runs that ``overlap`` allows, and Slots for the skipped ones."""
         live = self._live([row for row, _ in runs if row.overlap == Overlap.SKIP])
-        # Each but the newest would be cancelled by the one behind it.
+        # Each run but the newest would be cancelled by the next.
         newest = {row.pk: at for row, at in runs if row.overlap == Overlap.CANCEL}
         ahead = Counter({key: len(line.live) for key, line in lines.items()})
         waiting = Counter({key: line.waiting for key, line in lines.items()})
@@ -45,7 +45,7 @@ class Runs:
         return allowed, slots
 
     def fitting(self, type, runs):
-        """Return the runs that fit into their Type and their lanes, and the Slots of the others."""
+        """Return the runs that fit into their Type and their lanes, and Slots for the others."""
         if not runs:
             return [], []
         lanes = {row.collection for row, _ in runs}
@@ -62,7 +62,7 @@ class Runs:
         return fit, slots
 
     def _live(self, rows):
-        """Return the last Instance of each schedule where that has not ended, by its key."""
+        """Return the last Instance of each schedule if it is live, by the schedule's key."""
         wanted = {row.last_id: row.pk for row in rows if row.last_id is not None}
         if not wanted:
             return {}
@@ -70,12 +70,12 @@ class Runs:
         return {wanted[instance.pk]: instance for instance in found.only("uuid", "state")}
 
     def enqueue(self, type, runs, lines, *, who=""):
-        """Enqueue an Instance for each run; returns them, each with a message for its Slot.
+        """Enqueue an Instance for each run; returns pairs of Instance and message for its Slot.
 
-        Where its schedule has a line, which is locked, it stands at the end of that.
+        If its schedule has a line, already locked, the Instance is appended to it.
         """
         submissions = [_submission(row, at, who) for row, at in runs]
-        # Where the record of a slot was lost, its Instance is found.
+        # If a slot's record was lost, its Instance exists already and is found here.
         there = self._there(type, submissions) if lines else set()
         plain, in_line = [], []
         for number, ((row, _), submission) in enumerate(zip(runs, submissions, strict=True)):
@@ -96,15 +96,15 @@ class Runs:
         return [made[number] for number in range(len(runs))]
 
     def _there(self, type, submissions):
-        """Return those of the identifiers that Instances have."""
+        """Return the identifiers, among those of the submissions, that Instances have already."""
         wanted = [each.identifier for each in submissions if each.identifier is not None]
         found = self._store.rows(Instance).filter(type=type, identifier__in=wanted)
         return set(found.values_list("identifier", flat=True))
 
     def _make_room(self, rows, lines):
-        """Cancel what is live where the policy says so; returns how many, by schedule.
+        """Cancel live Instances where ``overlap`` is "cancel"; returns how many, by schedule.
 
-        What a daemon holds ends later, and is in the line until then.
+        An Instance that a daemon holds ends later, and stays in the line until then.
         """
         done = {}
         for key, row in rows.items():

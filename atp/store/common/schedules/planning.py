@@ -1,7 +1,7 @@
 """Planning in the portable store: each slot of a schedule is decided once (G16).
 
-Three walls keep a slot from being run twice: the lock of the Schedule's row, the key of the
-Slot, which outlives the Instance, and the Instance's identifier.
+Three things keep a slot from running twice: the lock on the Schedule's row, the key of the
+Slot, which outlives the Instance, and the identifier of the Instance.
 """
 
 from collections import defaultdict
@@ -25,7 +25,7 @@ _PLANNED = ("next_at", "due_at", "last_id", "trouble")
 
 
 class Planning(Contract):
-    """``store`` gives access to the tables, and enqueues."""
+    """Plans schedules; ``store`` gives access to the tables, and enqueues."""
 
     def __init__(self, store):
         self._store = store
@@ -36,7 +36,7 @@ class Planning(Contract):
         locked, left, has_met, is_whole = set(), set(), True, False
         with self._store.atomic():
             now = now or self._store.now()
-            # Where somebody has locked a Type or a line, its slots wait, and no others.
+            # If another session has locked a Type or a line, only the slots of that one wait.
             while has_met and not is_whole:
                 of_type, is_whole = self._due(now, limit, locked, left, only)
                 types, has_met = self._store.rows(Type).in_bulk(of_type), False
@@ -51,10 +51,9 @@ class Planning(Contract):
         return Planned(decided=decided, enqueued=made, is_whole=is_whole)
 
     def _due(self, now, limit, locked, left, only):
-        """Return the schedules that are due, by the keys of their Types, and whether these are all.
+        """Return the due schedules by the keys of their Types, and whether there are no others.
 
-        Those of the ``locked`` Types and those that were ``left`` are not among them, nor those
-        that somebody has locked.
+        Leaves out the ``locked`` Types, the schedules in ``left``, and locked schedules.
         """
         due = self._store.rows(Schedule).filter(due_at__lte=now)
         due = due.exclude(type__in=locked).exclude(pk__in=left)
@@ -67,10 +66,9 @@ class Planning(Contract):
         return of_type, len(rows) < limit
 
     def _plan(self, type, rows, now, who):
-        """Plan schedules of one Type; returns what was :class:`_Done`.
+        """Plan schedules of one Type; returns :class:`_Done`, or None if the Type is locked.
 
-        Returns None if somebody has locked the Type. If planning fails, each schedule is
-        planned by itself, so that none waits for one that is broken.
+        If planning fails, each schedule is planned by itself, so that a broken one stops no other.
         """
         keys = [row.pk for row in rows]
         try:
@@ -93,7 +91,7 @@ class Planning(Contract):
         return _Done()
 
     def _write(self, type, plans, now, who):
-        """Write plans of one Type; returns what was :class:`_Done`."""
+        """Write the plans of one Type; returns :class:`_Done`."""
         lines = self._runs.lock([plan.row for plan in plans if plan.runs], waits=False)
         left = {p.row.pk for p in plans if p.runs and p.row.overlap in IN_LINE} - lines.keys()
         plans = [plan for plan in plans if plan.row.pk not in left]
@@ -114,7 +112,7 @@ class Planning(Contract):
         return _Done(written, len(run), left)
 
     def _decided(self, runs):
-        """Return those that have an outcome already, as pairs of a schedule's key and a slot."""
+        """Return the runs whose slots are decided already, as pairs (schedule's key, slot)."""
         if not runs:
             return set()
         slots = [at for _, at in runs]
@@ -123,7 +121,10 @@ class Planning(Contract):
         return set(found.values_list("schedule", "at"))
 
     def _keep_slots(self, slots, now, who):
-        """Write Slots, all but those that are there; a pause goes on in the row it has."""
+        """Write new Slots, leaving out existing ones; returns the number of slots decided.
+
+        Slots of a pause that has a row already are added to that row.
+        """
         new, count = [], 0
         for slot in slots:
             slot.decided, slot.who = now, who
@@ -134,7 +135,7 @@ class Planning(Contract):
         return count
 
     def _extended(self, slot):
-        """Add slots that passed in a pause to the row of that pause; tells whether it has one."""
+        """Add paused slots to the row of the same pause; returns whether there is such a row."""
         last = self._store.rows(Slot).filter(schedule=slot.schedule).order_by("-at").first()
         since = slot.schedule.paused_since
         if last is None or last.outcome != Outcome.PAUSED or since is None or last.at < since:
@@ -145,7 +146,7 @@ class Planning(Contract):
         return True
 
     def _keep_rows(self, rows, names):
-        """Write what planning has changed of schedules, in far less time than bulk_update()."""
+        """Write these columns of schedules, in far less time than bulk_update() takes."""
         if not rows:
             return
         connection, meta = self._store.connection, Schedule._meta
@@ -183,7 +184,7 @@ class Planning(Contract):
 
 @dataclass(frozen=True)
 class _Done:
-    """How many slots were decided, how many Instances made, and the schedules that were left."""
+    """The numbers of slots decided and Instances enqueued, and the schedules left for later."""
 
     decided: int = 0
     enqueued: int = 0

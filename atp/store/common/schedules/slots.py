@@ -1,4 +1,4 @@
-"""Deciding about slots: which are due, run, missed, paused. Nothing here asks the database."""
+"""Decisions about slots: due, run, missed, paused. Nothing here queries the database."""
 
 import json
 from dataclasses import dataclass, field
@@ -13,28 +13,28 @@ from ....timing.jitter import jitter
 from ....words import schedule_messages
 from ...values.schedules import timing_of
 
-# No more slots of one schedule are walked at once; of a longer gap the newest are looked for
-# backwards.
+# At most this many slots of a schedule are looked at in one go. After a longer gap, only the
+# newest ones are, backwards.
 WALKED = 10_000
 PAUSE = ("paused_since", "paused_until", "paused_by", "paused_reason")
 
 
 @dataclass
 class Plan:
-    """The decisions about one schedule that is due, before they are written."""
+    """The decisions about one due schedule, before they are written."""
 
     row: Schedule
     slots: list = field(default_factory=list)
-    # The slots that are to be run, oldest first.
+    # The slots to be run, oldest first.
     runs: list = field(default_factory=list)
-    # Whether its pause is over.
+    # Whether the pause of the schedule is over.
     is_resumed: bool = False
 
 
 def plan_of(row, now):
-    """Return the :class:`Plan` of a schedule, and move it on to its next slot, in memory.
+    """Return the :class:`Plan` of a schedule, and move it to its next slot, in memory.
 
-    Raises InvalidSchedule, and anything else where the row was broken by hand.
+    Raises InvalidSchedule, or any other exception if the row was broken by hand.
     """
     plan, timing = Plan(row), timing_of(row)
     slots, has_more = _due(row, timing, now)
@@ -52,7 +52,7 @@ def plan_of(row, now):
         plan.slots.append(_missed(row, before, has_more, now))
     if len(before) < len(missed):
         plan.slots.append(_missed(row, missed[len(before) :], False, now))
-    # Where the next slot is none any more, as by other rules of its zone, it is passed over.
+    # If next_at is no slot any more, since the rules of its time zone changed, it is passed over.
     move_on(row, timing, slots[-1] if slots else row.next_at)
     if row.paused_until is not None and row.paused_until <= now:
         resume(row)
@@ -61,24 +61,24 @@ def plan_of(row, now):
 
 
 def resume(row):
-    """End a pause in memory."""
+    """End the pause of a schedule, in memory."""
     row.paused_since = row.paused_until = None
     row.paused_by = row.paused_reason = ""
 
 
 def move_on(row, timing, time):
-    """Let a schedule go on with its first slot after a time, in memory."""
+    """Move a schedule to its first slot after a time, in memory."""
     row.next_at = timing.after(time)
     row.due_at = _due_at(row, row.next_at)
 
 
 def instance_identifier(row, at):
-    """Return the identifier of the Instance of a slot."""
+    """Return the identifier for the Instance of a slot."""
     return f"{row.identifier}@{at:%Y-%m-%dT%H:%M:%SZ}"
 
 
 def inputs_of(row, at):
-    """Return the inputs of an Instance; those of a handler that wants it have the slot."""
+    """Return the inputs for an Instance; they contain the slot if the handler takes it."""
     if not row.takes_slot:
         return Payload(row.format, row.data)
     inputs = json.loads(row.data)
@@ -87,7 +87,7 @@ def inputs_of(row, at):
 
 
 def skipped(row, at, running):
-    """Return the Slot that is skipped, as an Instance has not ended; None is a new one."""
+    """Return a SKIPPED Slot: an Instance is live. ``running`` None is one being enqueued now."""
     return Slot(
         schedule=row,
         at=at,
@@ -98,7 +98,7 @@ def skipped(row, at, running):
 
 
 def enqueued(row, at, instance, message=""):
-    """Return the Slot of which an Instance was enqueued."""
+    """Return an ENQUEUED Slot of this Instance."""
     return Slot(
         schedule=row,
         at=at,
@@ -109,19 +109,19 @@ def enqueued(row, at, instance, message=""):
 
 
 def passed_over(row, at):
-    """Return the Slot that is skipped, as a later one was due too, which would cancel it."""
+    """Return a SKIPPED Slot: a later slot is due too, and its run would cancel this one."""
     message = schedule_messages.slot_passed_over()
     return Slot(schedule=row, at=at, outcome=Outcome.SKIPPED, message=message)
 
 
 def full(row, at, waiting):
-    """Return the Slot that is skipped, as so many Instances wait already."""
+    """Return a SKIPPED Slot: ``waiting`` Instances wait in the line already."""
     message = schedule_messages.slot_full(waiting)
     return Slot(schedule=row, at=at, outcome=Outcome.SKIPPED, message=message)
 
 
 def no_room(row, at, fill):
-    """Return the Slot that is skipped, as its Type or its lane is full."""
+    """Return a SKIPPED Slot: the Type or the lane is full, as ``fill`` says."""
     message = schedule_messages.slot_no_room(fill)
     return Slot(schedule=row, at=at, outcome=Outcome.SKIPPED, message=message[:400])
 
@@ -131,21 +131,21 @@ def _due_at(row, at):
 
 
 def _due(row, timing, now):
-    """Return the slots that are due, and whether there are more than these, the newest.
+    """Return the due slots, and whether only the newest of them are returned.
 
-    One that is not due yet, by its jitter, keeps those behind it waiting.
+    A slot that is not due yet, because of its jitter, keeps the slots behind it waiting.
     """
     since = row.next_at - timedelta.resolution
     first = timing.slots(since, now, WALKED + 1)
     if len(first) <= WALKED:
         return list(takewhile(lambda at: _due_at(row, at) <= now, first)), False
-    # With the longest jitter they are due, too.
+    # These are due even with the longest jitter.
     newest = timing.newest(since, now - row.jitter, WALKED)
     return newest[::-1], newest[-1] != row.next_at
 
 
 def _late(row, slots, now):
-    """Return how many of the slots are late: the first ones, as each waits for those before."""
+    """Return how many slots are late; these come first, as each slot waits for those before it."""
     due = accumulate((_due_at(row, at) for at in slots), max)
     return sum(now - at > row.late_after for at in due)
 
@@ -157,7 +157,7 @@ def _is_paused(row, at):
 
 
 def _caught_up(row, late, now):
-    """Return the late slots that are run all the same, and the others, oldest first."""
+    """Return the late slots to run all the same, and the missed ones, each oldest first."""
     if row.missed == Missed.SKIP or not late:
         return [], late
     if row.missed == Missed.ONE:

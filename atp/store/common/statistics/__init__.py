@@ -6,4 +6,4 @@ from .folding import Folding
 
 
 class Statistics(Adding, Counting, Folding):
-    """The counts per minute and Type."""
+    """The verbs on Statistic: the counts per minute and Type."""

@@ -1,4 +1,4 @@
-"""Adding what daemons have counted; and what is owed when one of them ends."""
+"""Adding the counts of daemons, and noting what a daemon still owes when it ends."""
 
 from django.db import DatabaseError
 
@@ -7,7 +7,7 @@ from ...contract.statistics import Statistics
 
 
 class _HasEnded(Exception):
-    """The identity of the daemon has ended: others count what it has not added."""
+    """The daemon's identity has ended: its uncounted events are counted from the log."""
 
 
 class Adding(Statistics):
@@ -21,7 +21,8 @@ class Adding(Statistics):
     def add(self, daemon, counts):
         try:
             with self.store.atomic():
-                # Whoever ends the identity locks its row: before this, or after it.
+                # Code that ends the identity locks the daemon's row, so it comes before this or
+                # after.
                 own = self.rows(Daemon).filter(uuid=daemon)
                 is_there = own.update(counted=self.position())
                 if not is_there or self.rows(Uncounted).filter(daemon=daemon).exists():
@@ -30,7 +31,7 @@ class Adding(Statistics):
         except _HasEnded:
             return False
         except DatabaseError:
-            # A lock of somebody else, or a disk that is full: the lease is renewed all the same.
+            # A lock of another session, or a full disk: the daemon goes on and renews its lease.
             if not self.store.connection.is_usable():
                 raise
             return False

@@ -1,4 +1,4 @@
-"""Counting from the log: what is owed, or all of it for a recount."""
+"""Counting events from the log: what daemons owe, or everything for a recount."""
 
 from django.db.models import F, Q
 
@@ -7,7 +7,7 @@ from ....states import Event, Reason
 from ...contract.statistics import Statistics
 from ...counts import COUNTED, Counts
 
-# So many Instances are asked for at once.
+# The number of Instances in one query.
 CHUNK = 1000
 _NAMES = ("pk", "instance", "attempt", "kind", "time")
 
@@ -30,7 +30,7 @@ class Counting(Statistics):
             return max(1, len(found))
 
     def _forget(self):
-        """Forget what was owed and is counted, of identities that are gone."""
+        """Delete the notes of debts that have been counted, if the daemon is gone."""
         living = self.rows(Daemon).values("uuid")
         done = self.rows(Uncounted).filter(after__gte=F("until")).exclude(daemon__in=living)
         if done.exists():

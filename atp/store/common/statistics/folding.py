@@ -1,4 +1,4 @@
-"""Folding: one row in the place of many, so that the table stays small."""
+"""Folding: many rows are replaced by one, so that the table stays small."""
 
 from collections import defaultdict
 from datetime import timedelta
@@ -11,9 +11,9 @@ from ...contract.statistics import Statistics
 from ...counts import Cell
 
 KEEP_MINUTES, KEEP_HOURS = timedelta(days=2), timedelta(days=90)
-# A minute that has been over for so long gets hardly any more rows.
+# A minute that ended this long ago gets hardly any more rows.
 IS_OVER = timedelta(minutes=2)
-# So many Types and spans are looked at, at once.
+# The number of groups (span, start, Type) that one fold looks at.
 GROUPS = 100
 
 
@@ -32,13 +32,13 @@ class Folding(Statistics):
             return len(rows)
 
     def _old(self, now):
-        """The rows of minutes and hours that are not kept any more."""
+        """Return the rows of minutes and hours that are older than rows are kept."""
         minutes = Q(span=Span.MINUTE, start__lt=_hour(now - KEEP_MINUTES))
         hours = Q(span=Span.HOUR, start__lt=_hour(now - KEEP_HOURS))
         return self.rows(Statistic).filter(minutes | hours).order_by("pk")
 
     def _several(self, now):
-        """The rows of which there are several of one span and Type."""
+        """Return the rows that share span, start and Type with another row."""
         over = self.rows(Statistic).filter(start__lt=now - IS_OVER)
         several = over.values("span", "start", "type").annotate(number=Count("pk"))
         found = several.filter(number__gt=1).order_by("span", "start", "type")[:GROUPS]
@@ -49,7 +49,7 @@ class Folding(Statistics):
 
     @staticmethod
     def _into(row, now):
-        """Return span, start and Type of the row that this becomes part of."""
+        """Return span, start and Type of the row that this row is added to."""
         span, start = Span(row.span), row.start
         if span is Span.MINUTE and start < _hour(now - KEEP_MINUTES):
             span, start = Span.HOUR, _hour(start)

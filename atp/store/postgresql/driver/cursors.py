@@ -1,4 +1,4 @@
-"""Cursors of this store: one may be kept for the next statement, and knows its session."""
+"""Cursors of this store: they know their session, and one may be kept for reuse."""
 
 from django.db.backends.postgresql.base import DatabaseWrapper
 
@@ -8,10 +8,10 @@ from .sessions import session_of
 
 
 def cursor_of(connection, *, again=False):
-    """Return a cursor for statements of this store, as a context.
+    """Return a context that yields a cursor for statements of this store.
 
-    With ``again`` the driver's is kept for the next such, and with it what it was
-    answered last: for what is short and often.
+    With ``again``, the driver's cursor is kept for the next such call, with the rows of its last
+    answer: use it for short, frequent statements.
     """
     if is_watched(connection, DatabaseWrapper):
         return connection.cursor()
@@ -19,7 +19,7 @@ def cursor_of(connection, *, again=False):
 
 
 class Bare(AnyBare):
-    """The driver's cursor, and what is known of its session."""
+    """The driver's cursor, together with its :class:`Session`."""
 
     __slots__ = ("_again", "session")
 

@@ -1,7 +1,7 @@
-"""A daemon's statements on a connection of an application: they leave no trace there.
+"""A daemon's statements on the connection of an application: they leave no trace there.
 
-A test is such an application: its transaction goes on after what a daemon does in it, and its
-connection after the test.
+Tests are such an application: the transaction of a test goes on after a daemon's work in it,
+and its connection after the test.
 """
 
 from contextlib import contextmanager
@@ -13,9 +13,10 @@ from .statements import PLANNING
 
 @contextmanager
 def as_guest(connection):
-    """Let a session, and a transaction that is open, plan as before when the block has ended.
+    """Return a context in which a daemon's statements change no setting of the session.
 
-    Within it each statement of a daemon says by itself how it is planned.
+    Each statement sets its own planning. After the block, the session and its open transaction
+    plan as before.
     """
     connection.ensure_connection()
     session = session_of(connection)
@@ -37,7 +38,7 @@ def _planning(connection):
 
 
 def _plan(connection, values):
-    """Say so for the rest of the transaction, as the daemon's statements have."""
+    """Set these planning values again for the rest of the transaction."""
     given = ", ".join(f"set_config('{name}', %s, true)" for name in PLANNING)
     with cursor_of(connection) as cursor:
         cursor.execute(f"SELECT {given}", values)

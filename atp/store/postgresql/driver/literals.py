@@ -1,19 +1,19 @@
-"""Values as they stand in a statement.
+"""Values written out as literals of SQL.
 
-To adapt one takes the driver three times as long as to write it down here.
+A driver takes three times as long to adapt a value as it takes to write it down here.
 """
 
 
 def literal(value):
-    """Return what stands for a value in a statement; None of one that the driver has to adapt.
+    """Return a value as a literal of SQL; None if the driver has to adapt it.
 
-    Between dollars nothing means anything else, however the session reads backslashes.
+    Dollar quotes keep their content as it is, however the session reads backslashes.
     """
     kind = type(value)
     if kind is str:
         if value.isalnum():
             return f"'{value}'"
-        # The driver refuses the character that no text has.
+        # The driver refuses NUL, which no text in the database has.
         return None if "$" in value or "\0" in value else f"$atp${value}$atp$"
     if value is None:
         return "NULL"

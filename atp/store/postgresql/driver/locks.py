@@ -1,9 +1,8 @@
-"""Locks that other sessions hold: a daemon waits for them only for a moment.
+"""Locks of other sessions: a daemon waits for them only for a moment.
 
-An application, an operator or a stopped client may keep any row locked, for however
-long. The server is told how long a statement may wait for such a lock. What is behind
-one is left for later, and everything else goes on. With that come the other settings of a
-daemon's session.
+An application, an operator or a stopped client may keep a row locked for any time. The server is
+told how long a statement may wait for such a lock. What is locked is left for later; all else
+goes on. The other settings of a daemon's session are set here too.
 """
 
 from contextlib import contextmanager
@@ -19,7 +18,7 @@ from .own_settings import of_session, of_transaction
 from .sessions import session_of
 from .statements import is_pooled, waiting
 
-# The server's code for a statement that has waited long enough for a lock.
+# The server's error code for a statement that has waited too long for a lock.
 _LOCK_NOT_AVAILABLE = "55P03"
 
 
@@ -42,7 +41,7 @@ class Locks(ORMBase):
             with super().atomic():
                 session = session_of(self.connection)
                 if session.lock_timeout is not None and session.is_pooled:
-                    # The next transaction may have another backend.
+                    # Behind a pooler, each transaction may run in another backend.
                     own = of_transaction(self.connection.pg_version, is_outermost=is_outermost)
                     with cursor_of(self.connection) as cursor:
                         cursor.execute(f"{own}; {waiting('SET LOCAL', session.lock_timeout)}")
@@ -70,10 +69,10 @@ class Locks(ORMBase):
         return Delivered(refused=done.refused, locked=frozenset(locked), waited=waited)
 
     def _locked_by_others(self, entries, daemon):
-        """Lock what these entries write to; returns the keys of Instances that others have locked.
+        """Lock the rows that these entries write to; returns the Instances locked by others.
 
-        That is the Task, the Instance, the Response where there is something for it, the
-        Type where a refusal is to be counted, and in graphs the node and what waits for it.
+        The rows are the Task, the Instance, the Response if the entry has one, the Type if a
+        refusal would be counted, and in graphs the node and the Tasks that wait for it.
         """
         keys = {entry.instance for entry in entries}
         locked = self._not_free(Task, keys) | self._not_free(Instance, keys, no_key=True)
@@ -91,7 +90,7 @@ class Locks(ORMBase):
         return locked | {key for key, type in types.items() if type in not_free}
 
     def _not_free(self, model, keys, *, no_key=False):
-        """Lock the rows of these keys; returns the keys of those that others have locked."""
+        """Lock the rows of these keys; returns the keys that other sessions have locked."""
         if not keys:
             return set()
         rows = self.rows(model).filter(pk__in=keys).order_by("pk").values_list("pk", flat=True)

@@ -1,51 +1,52 @@
-"""The settings of a daemon's sessions: a role, a database or a server may set others.
+"""The settings of a daemon's sessions, whatever a role, a database or the server sets.
 
-A daemon's statements rely on what is here: how arrays are read and times written, which version
-of a row they see, and that nothing but the daemon cuts them short. An application's sessions
-are its own: no statement there relies on any of it, but on ``array_nulls``, for which there is
-a system check.
+A daemon's statements rely on these settings: how arrays are read and times are written, which
+version of a row they see, and that only the daemon itself cuts them short. The sessions of an
+application keep their settings. The statements there rely only on ``array_nulls``, for which
+there is a system check.
 """
 
 from functools import cache
 
 from ....conf import settings
 
-# Not how backslashes are read: a driver asks that when it connects, and writes texts so.
+# The reading of backslashes is missing here: a driver asks for it when it connects, and
+# writes texts accordingly.
 _READING = {
     "array_nulls": "on",
     "bytea_output": "hex",
     "DateStyle": "ISO",
     "IntervalStyle": "postgres",
-    # Every digit of a number: by due times a claim goes on where another ended.
+    # All digits of a number: a claim goes on from the due time where another ended.
     "extra_float_digits": "1",
 }
 _TRANSACTIONS = {
-    # A statement that has waited for a row looks at it again, and a serialization failure
+    # After waiting for a row, a statement must look at it again. A serialization failure
     # would cost the daemon its identity.
     "default_transaction_isolation": "'read committed'",
     "default_transaction_read_only": "off",
     "default_transaction_deferrable": "off",
 }
 _PATIENCE = {
-    # The dispatcher bounds each call from outside, and knows then what it has cut.
+    # The dispatcher limits the time of each call itself, and so knows what it has cut short.
     "statement_timeout": "0",
     "idle_session_timeout": "0",
 }
-# The first version that has it, as the server tells versions.
+# The first server version with transaction_timeout.
 _TRANSACTION_TIMEOUT = 170000
-# To walk along an index, and look up row by row, is all that the statements are made for.
+# The statements are made to walk along indexes and to look up row by row.
 _PLANNING = {"enable_indexscan": "on", "enable_indexonlyscan": "on", "enable_nestloop": "on"}
-# The first in a transaction that has begun already with what the role sets.
+# Sent first, since the transaction has begun with the settings of the role.
 _THIS_TRANSACTION = "SET TRANSACTION ISOLATION LEVEL READ COMMITTED, READ WRITE"
 
 
 def of_session(version):
-    """Return the statements for a session of its own, on a server of this version."""
+    """Return the statements that set up a session of a daemon, for this server version."""
     return "; ".join(_lines("SET", version, settings.LEASE))
 
 
 def of_transaction(version, *, is_outermost):
-    """Return the statements for a transaction of a session that a pooler shares."""
+    """Return the statements that set up a transaction in a session that a pooler shares."""
     lines = _lines("SET LOCAL", version, settings.LEASE)
     return "; ".join([_THIS_TRANSACTION, *lines] if is_outermost else lines)
 
@@ -53,7 +54,7 @@ def of_transaction(version, *, is_outermost):
 @cache
 def _lines(verb, version, lease):
     values = _READING | _TRANSACTIONS | _PATIENCE | _PLANNING
-    # Who is stopped in a transaction keeps nobody waiting for longer than its lease.
+    # A daemon that is stopped within a transaction blocks others no longer than its lease.
     values["idle_in_transaction_session_timeout"] = str(round(1000 * lease))
     if version >= _TRANSACTION_TIMEOUT:
         values["transaction_timeout"] = "0"

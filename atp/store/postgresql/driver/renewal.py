@@ -11,27 +11,26 @@ from .literals import literal
 from .sessions import session_of
 
 _IDLE, _UNKNOWN = 0, 4
-# A connection that has rested for longer, in seconds, is asked whether it lives.
+# In seconds: a connection that has rested for longer is asked whether it is alive.
 _ASK_AFTER = 5.0
-# A link that does not confirm what was sent is given up after this, in milliseconds.
+# In milliseconds: a link is given up if what was sent is not confirmed for so long.
 _GIVE_UP_AFTER = 5000
 
-# What DISCARD ALL does, in one message, but for what is prepared: ATP's own statements stay,
-# as to plan them anew takes longer than to execute them. And then the time zone, which
-# Django expects.
+# The same as DISCARD ALL, in one message, except for prepared statements: those of ATP stay, since
+# planning them takes longer than executing them. The time zone follows, which Django expects.
 _RENEW = """
 CLOSE ALL; SET SESSION AUTHORIZATION DEFAULT; RESET ALL; UNLISTEN *;
 SELECT pg_advisory_unlock_all(); DISCARD TEMP; DISCARD SEQUENCES; SET TIME ZONE %s; %s
 """
-# Whether others have prepared something. The driver's names are its own affair.
+# Shows whether others have prepared statements. Those of the driver do not count.
 _LOOK = """
 SELECT FROM pg_prepared_statements
 WHERE NOT starts_with(name, 'atp_') AND NOT starts_with(name, '_pg3_') LIMIT 1
 """
-# The name under which that is prepared: to plan it takes as long as all the rest.
+# The name of the prepared look: to plan it takes as long as the rest of a renewal.
 _PREPARED_LOOK = "atp_look"
 
-# By the driver's name, since only one of them may be installed.
+# By the driver's name, since only one of the two may be installed.
 _TRAITS = {
     "psycopg2": attrgetter(
         "isolation_level", "readonly", "deferrable", "cursor_factory", "encoding"
@@ -70,16 +69,16 @@ def renew(connection, traits_of_new):
     if _name(driver) == "psycopg2" and driver.notifies:
         driver.notifies.clear()
     if connection.pool:
-        # Django says it once, when the pool opens a connection.
+        # Django sets the role once, when the pool opens a connection.
         connection._configure_role(driver)
     return True
 
 
 def _renew(connection, session, cursor):
-    """Put back what the server can; tell whether nothing is left that others have prepared."""
+    """Reset what the server can reset; returns whether no foreign prepared statement is left."""
     name = connection.timezone_name
     zone = literal(name) if name else "DEFAULT"
-    # The driver remembers what it has prepared by itself.
+    # Whether the driver itself prepares statements, and remembers which.
     prepares = getattr(connection.connection, "prepare_threshold", None) is not None
     if not session.prepared and not prepares:
         _execute(cursor, _renewing(zone, "DEALLOCATE ALL"))
@@ -89,7 +88,7 @@ def _renew(connection, session, cursor):
         session.prepared.add(_PREPARED_LOOK)
     look = f"EXECUTE {_PREPARED_LOOK}" if session.prepared else _LOOK
     _execute(cursor, _renewing(zone, look))
-    # The last answer is what counts: psycopg2 has no other, psycopg 3 begins with the first.
+    # The last result counts. psycopg2 has no other; psycopg 3 begins with the first.
     while _name(cursor) == "psycopg" and cursor.nextset():
         pass
     if not cursor.rowcount:
@@ -118,7 +117,7 @@ def is_alive(driver, seconds):
         return False
     poll = select.poll()
     poll.register(driver.fileno(), select.POLLIN)
-    # A server says nothing to a session that rests, but that it has ended.
+    # To an idle session the server sends nothing but the news of its end.
     if seconds < _ASK_AFTER and not poll.poll(0):
         return True
     try:
@@ -151,7 +150,7 @@ def bound(driver):
 
 
 def _name(thing):
-    """The driver's name, of a connection or a cursor of it, be it of a subclass."""
+    """Return the name of the driver of a connection or cursor, even of a subclass."""
     return _named(type(thing))
 
 

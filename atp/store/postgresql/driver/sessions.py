@@ -1,35 +1,35 @@
-"""The facts that are known of a connection's session with the server."""
+"""The known facts about a connection's session with the server."""
 
 import time
 from collections import Counter
 from weakref import WeakKeyDictionary
 
-# A kept plan is thrown away after this, in seconds: the tables may have grown.
+# In seconds: older plans are thrown away, since the tables may have grown.
 KEEP = 60.0
 
 
 class Session:
-    """``driver`` is the driver's connection: another one is another session."""
+    """A session; ``driver`` is the driver's connection. A new connection is a new session."""
 
     def __init__(self, driver):
         self.driver = driver
-        # How often each statement was executed, and which are prepared.
+        # The number of executions of each statement, and the names of those prepared.
         self.uses = Counter()
         self.prepared = set()
-        # Whether the server keeps what is prepared, plans as for a daemon, and stands behind
-        # a pooler; None if that is not known yet.
+        # Whether the server keeps prepared statements, whether it plans as for a daemon, and
+        # whether there is a pooler; None until it is known.
         self.keeps = None
         self.plans_own_way = None
         self.is_pooled = None
-        # How long a statement waits for a lock of others, in seconds; None is without end.
+        # In seconds: how long a statement waits for a lock of another session; None is no limit.
         self.lock_timeout = None
-        # Whether nodes of graphs, or what has hooks, were among what it has recorded last.
+        # Whether this session last recorded graph nodes, or Instances with hooks.
         self.meets_settled = False
         self.planned = time.monotonic()
         self._kept = []
 
     def is_stale(self):
-        """Whether the plans are to be made anew; from now on they are new."""
+        """Return whether the plans must be made anew; from now on they count as new."""
         now = time.monotonic()
         if now - self.planned < KEEP:
             return False
@@ -37,25 +37,25 @@ class Session:
         return True
 
     def take_cursor(self):
-        """Return the driver's cursor that was kept, and keep it no longer; or None."""
+        """Return the kept cursor of the driver, which is kept no longer; None if there is none."""
         try:
             cursor, factory = self._kept.pop()
         except IndexError:
             return None
-        # Who traces a driver has it make others.
+        # A tracing tool may have replaced the cursor factory meanwhile.
         return cursor if factory is self.driver.cursor_factory else None
 
     def keep_cursor(self, cursor):
-        """Keep it for the next."""
+        """Keep a cursor for the next statement."""
         self._kept.append((cursor, self.driver.cursor_factory))
 
 
-# By Django's connection.
+# Sessions by Django's connection.
 _SESSIONS = WeakKeyDictionary()
 
 
 def session_of(connection):
-    """Return the :class:`Session` that one of Django's connections, which is open, has now."""
+    """Return the current :class:`Session` of one of Django's connections, which must be open."""
     session = _SESSIONS.get(connection)
     if session is None or session.driver is not connection.connection:
         session = _SESSIONS[connection] = Session(connection.connection)

@@ -1,8 +1,8 @@
-"""The statements of this store: one a file, in the folder ``sql``.
+"""The statements of this store: one in each file of the folder ``sql``.
 
-To plan one of them takes the server longer than to execute it for one Task.
-What a connection executes again and again for few is prepared there, and its
-plan kept for a while. For many it is planned each time, for as many as they are.
+To plan a statement takes the server longer than to execute it for one Task. A statement that a
+connection executes again and again for few rows is prepared there, and its plan is kept for a
+while. For many rows it is planned each time, for their number.
 """
 
 import re
@@ -19,17 +19,16 @@ from .literals import literal
 from .own_settings import of_transaction
 from .sessions import session_of
 
-# So often a statement is executed on a connection before it is prepared: a
-# connection of a web request may not live longer.
+# A connection prepares a statement after so many executions: the connection of a web request
+# may not live longer.
 THRESHOLD = 3
-# For so many rows at most, the plan for any number of rows does.
+# Up to so many rows, the plan for any number of rows is good enough.
 FEW = 16
 
-# These come from daemons only, whose sessions have a way of planning of their own: all
-# that they ask is a walk along indexes. What the server believes of a table that is
-# filled and emptied all the time is often far from the truth, and then it reads such a
-# table from end to end for each of hundreds of rows. And it would plan anew each time
-# what is prepared, since it expects more of that than it gains.
+# Statements that only daemons execute. Their sessions plan in a way of their own, as all these
+# statements walk along indexes. A table that is filled and emptied all the time has wrong
+# statistics; by these the server would read it from end to end for each of hundreds of rows. It
+# would also plan a prepared statement anew each time, expecting to gain by that.
 _OF_DAEMONS = frozenset(
     {"claim", "claim_first", "finish", "finish_unkept", "record", "renew", "renew_spare"}
     | {"outlook", "limits"}
@@ -43,21 +42,21 @@ PLANNING = {
     "jit": "off",
 }
 
-# What the server calls the error that there is no such prepared statement.
+# The server's error code for an unknown prepared statement.
 _UNKNOWN = "26000"
-# The package beside whose modules the statements lie.
+# The package that contains the folder of the statements.
 _STATEMENTS = __package__.rpartition(".")[0]
 
 _PARAMETER = re.compile(r"%\((\w+)\)s")
-# At the end of a line that stands only where this parameter is not NULL, or only where it is.
+# At the end of a line: include the line only if this parameter is not NULL, or only if it is.
 _ONLY_WITH = re.compile(r"--.*\bonly (with|without) (\w+)$")
-# Stands for a part of a statement, which has a file of its own in the folder ``parts``.
+# Includes a part of a statement from a file in the folder ``parts``.
 _INCLUDE = re.compile(r"^ *-- include (\w+)$", re.MULTILINE)
 
 
 @dataclass(frozen=True)
 class Statement:
-    """A statement as it stands in its file, without comments; and in the words of PREPARE."""
+    """The text of a statement without comments, and the texts for PREPARE and EXECUTE."""
 
     text: str
     name: str
@@ -70,9 +69,9 @@ class Statement:
         return f"PREPARE {self.name} AS {numbered}"
 
     def execute(self, parameters, *, write=False):
-        """Return the words of EXECUTE, and the values that the driver has to put there.
+        """Return the text of EXECUTE, and the values for the driver to insert.
 
-        With ``write`` the words say the values too, if all can be written down.
+        With ``write`` the text contains the values, if all of them can be written as literals.
         """
         if not self.names:
             return f"EXECUTE {self.name}", None
@@ -87,9 +86,8 @@ class Statement:
 def statement(name, fixed=frozenset()):
     """Return the :class:`Statement` of this name.
 
-    ``fixed`` are parameters that it is not given, but says itself, as a set of pairs of
-    name and value: each costs both sides something. Lines that are there only with a
-    parameter that is NULL are left out.
+    ``fixed`` is a set of pairs (parameter, value). These values are written into the text, since a
+    parameter costs time on both sides. Lines that need a parameter are left out if it is NULL.
     """
     text = _read(name)
     literals = {parameter: literal(value) for parameter, value in fixed}
@@ -99,20 +97,20 @@ def statement(name, fixed=frozenset()):
     text = "\n".join(line for line in lines if line)
     text = _PARAMETER.sub(lambda found: literals.get(found[1], found[0]), text)
     names = tuple(dict.fromkeys(_PARAMETER.findall(text)))
-    # Of another version of this text another name: connections may outlive an upgrade.
+    # A changed text gets a new name, since connections may outlive an upgrade.
     own = f"atp_{name}_{crc32(text.encode()):08x}"
     return Statement(text, own, names, of_daemons=name in _OF_DAEMONS)
 
 
 def _read(*path):
-    """Return the text of a file in the folder of the statements, with the parts it includes."""
+    """Return the text of a statement's file, with the parts that it includes."""
     *folders, name = path
     text = files(_STATEMENTS).joinpath("sql", *folders, f"{name}.sql").read_text()
     return _INCLUDE.sub(lambda found: _read("parts", found[1]), text)
 
 
 def _line(line, without):
-    """Return a line without its comment; nothing of one that stands for something else."""
+    """Return a line without its comment; "" if the line's condition does not hold."""
     condition = _ONLY_WITH.search(line)
     if condition and (condition[2] in without) == (condition[1] == "with"):
         return ""
@@ -120,9 +118,9 @@ def _line(line, without):
 
 
 def execute(cursor, name, parameters, *, prepared=True, fixed=frozenset()):
-    """Execute a statement with a cursor; ``prepared`` if it is for few rows.
+    """Execute a statement with a cursor; ``prepared`` says that it may be prepared.
 
-    ``fixed`` are parameters that the statement says itself: see :func:`statement`.
+    ``fixed`` are parameters that are part of the text: see :func:`statement`.
     """
     wanted = statement(name, fixed)
     if wanted.of_daemons and not _plans_own_way(cursor):
@@ -137,13 +135,13 @@ def execute(cursor, name, parameters, *, prepared=True, fixed=frozenset()):
         return
     if prepared and _is_prepared(cursor, wanted):
         try:
-            # Who looks sees what is executed, and no inputs in it.
+            # A tool that watches the cursor sees the statement as it is executed, without inputs.
             cursor.execute(*wanted.execute(parameters, write=type(cursor) is Bare))
             return
         except (DatabaseError, cursor.db.Database.DatabaseError) as error:
             if not has_code(error, _UNKNOWN):
                 raise
-            # The application has discarded it. Nothing was done, so it can be done again.
+            # The application has discarded the prepared statement. Nothing was done: try again.
             _session(cursor).prepared.discard(wanted.name)
             if not cursor.db.autocommit:
                 raise
@@ -155,7 +153,7 @@ def _session(cursor):
 
 
 def _plans_own_way(cursor):
-    """Whether this session plans as a daemon's does; behind a pooler it is everybody's."""
+    """Return whether this session plans as a daemon's does; a pooled session never does."""
     session = _session(cursor)
     if session.plans_own_way is None:
         session.plans_own_way = not is_pooled(cursor)
@@ -165,17 +163,17 @@ def _plans_own_way(cursor):
 
 
 def waiting(verb, seconds):
-    """Return the statement that says how long a session, or a transaction, waits for a lock."""
+    """Return the statement that limits how long a session or transaction waits for a lock."""
     return f"{verb} lock_timeout = {round(1000 * seconds)}"
 
 
 def planning(verb):
-    """Return the statements that let a session, or a transaction, plan as a daemon's does."""
+    """Return the statements that make a session or a transaction plan as a daemon's does."""
     return "; ".join(f"{verb} {name} = {value}" for name, value in PLANNING.items())
 
 
 def _is_prepared(cursor, wanted):
-    """Whether the statement is prepared; prepares it if it is time to."""
+    """Return whether the statement is prepared; prepare it if it has been used enough."""
     session = _session(cursor)
     if wanted.name in session.prepared:
         if session.is_stale():
@@ -190,8 +188,8 @@ def _is_prepared(cursor, wanted):
         session.keeps = _keeps(cursor)
         if not session.keeps:
             return False
-    # Known as prepared only when it is: what fails here, as in a transaction that is
-    # broken already, is tried again.
+    # Noted only after it succeeds: if it fails, as in a broken transaction, it is tried
+    # again later.
     cursor.execute(wanted.prepare)
     session.prepared.add(wanted.name)
     return True
@@ -200,25 +198,25 @@ def _is_prepared(cursor, wanted):
 def _is_there(cursor, wanted):
     """Ask the server whether a statement is still prepared.
 
-    An application may have discarded it, and inside a transaction of its own
-    nothing must fail for that. It costs less than to plan the statement.
+    An application may have discarded it, and inside the application's transaction that must
+    cause no error. The question costs less than planning the statement.
     """
     cursor.execute("SELECT FROM pg_prepared_statements WHERE name = %s", [wanted.name])
     return cursor.rowcount > 0
 
 
 def _keeps(cursor):
-    """Whether the server keeps what is prepared for this connection."""
+    """Return whether the server keeps prepared statements for this connection."""
     if cursor.db.settings_dict["OPTIONS"].get("server_side_binding"):
         return False  # EXECUTE takes no bound parameters; psycopg 3 prepares by itself
     return not is_pooled(cursor)
 
 
 def is_pooled(cursor):
-    """Whether a pooler stands before the server.
+    """Return whether there is a pooler between the client and the server.
 
-    It may give every transaction to another backend. The number of the
-    backend that it told the client is then none of the server's own.
+    A pooler may give each transaction another backend. It tells the client a backend number that
+    is not the server's.
     """
     session = _session(cursor)
     if session.is_pooled is None:

@@ -1,4 +1,4 @@
-"""The shapes of inputs, which the server extracts where they are JSON."""
+"""The shapes of inputs: the server extracts them from JSON."""
 
 from django.db import DataError
 
@@ -17,7 +17,7 @@ class Inputs(ORMInputs):
                 execute(cursor, "shapes", given, prepared=False)
                 rows = cursor.fetchall()
         except (DataError, NotSerializable):
-            # Something among them is no JSON object: one by one it is seen what.
+            # Some inputs are no JSON object: read them one by one to find out which.
             return super().shapes(after, limit=limit)
         found = [
             Shape(

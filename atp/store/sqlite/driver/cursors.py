@@ -17,7 +17,7 @@ def cursor_of(connection):
 
 
 class Bare(AnyBare):
-    """The driver's cursor, told statements and their parameters in Django's way."""
+    """The driver's cursor, which takes statements and parameters in Django's style."""
 
     __slots__ = ()
 
@@ -30,5 +30,5 @@ class Bare(AnyBare):
 
 @cache
 def _drivers(sql):
-    """The statement as the driver wants it: ``:name`` for ``%(name)s``, ``?`` for ``%s``."""
+    """Return the statement in the driver's style: ``:name`` for ``%(name)s``, ``?`` for ``%s``."""
     return _NAMED.sub(r":\1", sql).replace("%s", "?")

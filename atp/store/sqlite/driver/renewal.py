@@ -1,11 +1,11 @@
 """Making a connection to SQLite as good as new: see :mod:`..renewal`.
 
-SQLite has nothing that puts a connection back. So it is looked at, by one statement;
-one that a handler has changed is not as good as new, and has to be closed.
+SQLite cannot reset a connection. So one statement looks at it: a connection that a handler has
+changed is not as good as new, and must be closed.
 
-That statement takes longer than many a handler. SQLite asks an authorizer for all that a
-statement will do when it is prepared: a connection by which nothing was prepared but what
-reads and writes rows need not be looked at.
+That statement takes longer than many a handler. But SQLite calls an authorizer for everything that
+a statement will do, when it prepares it. If a connection has only prepared statements that read
+and write rows, the look is not needed.
 """
 
 import contextlib
@@ -13,7 +13,7 @@ import sqlite3
 from itertools import count
 from operator import attrgetter
 
-# Those that are the connection's own, and not the file's.
+# The pragmas that belong to the connection, not to the file.
 _PRAGMAS = (
     *("automatic_index", "busy_timeout", "cache_size", "cache_spill", "cell_size_check"),
     *("defer_foreign_keys", "foreign_keys", "fullfsync", "ignore_check_constraints"),
@@ -29,7 +29,7 @@ _LOOKS = (
 )
 _LOOK = f"SELECT {', '.join(_LOOKS)}"
 
-# What changes no connection, but for functions of these names.
+# Actions that change no connection, except for calls of the functions below.
 _HARMLESS = frozenset(
     getattr(sqlite3, f"SQLITE_{name}")
     for name in (
@@ -43,10 +43,10 @@ _of_driver = attrgetter("row_factory", "text_factory", "isolation_level")
 
 
 class _Watch:
-    """The authorizer of one connection, which allows all.
+    """The authorizer of one connection, which allows everything and notes what changes it.
 
-    A statement that has been prepared may be executed again unseen: what was touched once
-    is looked at each time.
+    A prepared statement may be executed again without a call of the authorizer. So a connection
+    that was changed once is looked at each time.
     """
 
     def __init__(self):
@@ -60,13 +60,13 @@ class _Watch:
         return sqlite3.SQLITE_OK
 
     def is_asked(self, driver):
-        """Whether it is still the authorizer: a statement that is new asks it."""
+        """Return whether this is still the authorizer: a new statement must call it."""
         before = self.prepared
         driver.execute(f"SELECT {next(_NEW)}")
         return self.prepared > before
 
 
-# What no statement has said before.
+# Numbers that make each statement new.
 _NEW = count()
 
 

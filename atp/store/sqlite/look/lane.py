@@ -1,4 +1,4 @@
-"""The Tasks that wait in one lane, read as far as they are wanted."""
+"""The Tasks that wait in one lane, read only as far as they are needed."""
 
 from datetime import UTC
 
@@ -8,9 +8,9 @@ from ...claim_order import in_sql
 from ...values import Claimed
 from ..base import as_text
 
-# Walks atp_task_claim in its order, and so no further than to the limit; what is
-# too late to be started, which it steps over, is no longer there after miss(). What
-# does not fit its Instance is stepped over as well, until a scan has mended it.
+# Walks atp_task_claim in its order, and no further than to the limit. It steps over Tasks that
+# are too late to be started, until miss() fails them, and over Tasks that disagree with their
+# Instances, until a scan mends them.
 _WAITING = f"""
     SELECT task.instance_id,
         substr(uuid, 1, 8) || '-' || substr(uuid, 9, 4) || '-' || substr(uuid, 13, 4)
@@ -30,7 +30,7 @@ _WAITING = f"""
     ORDER BY {in_sql(CLAIMING_ORDER[1:], "task.")}
     LIMIT %(wanted)s OFFSET %(taken)s
 """  # noqa: S608 (the claim order)
-# Above every priority.
+# Higher than every priority.
 ABOVE = MAX_PRIORITY + 1
 _LOWER = f"""
     SELECT priority, due_at <= %(now)s FROM atp_task INDEXED BY atp_task_claim
@@ -41,11 +41,10 @@ _LOWER = f"""
 
 
 class Lane:
-    """The due Tasks of a lane in claiming order, priority by priority (G8).
+    """The due Tasks of a lane in claim order, priority by priority (G8).
 
-    ``priority`` is the highest of which something is due; where it is not known, a lane
-    has to ``begin()``. ``select`` executes a statement. Nothing is written as long as more may
-    be taken.
+    ``priority`` is the highest priority with a due Task; if it is None, call ``begin()`` first.
+    ``select`` executes a statement. Write nothing between two calls of ``take()``.
     """
 
     def __init__(self, select, type_id, collection, priority, parameters, time):
@@ -55,17 +54,17 @@ class Lane:
         self._priority = priority
         self._parameters = parameters
         self._time, self._now = time, as_text(time)
-        # How many of this priority.
+        # The number of Tasks taken of this priority.
         self._taken = 0
 
     def begin(self):
-        """Find the highest priority of which something is due; tells whether there is one."""
+        """Find the highest priority with a due Task; returns whether there is one."""
         self._priority = ABOVE
         self._descend()
         return self._priority is not None
 
     def take(self, wanted):
-        """Return up to ``wanted`` more, as :class:`Claimed` by the claim that is under way."""
+        """Return up to ``wanted`` further Tasks, as the :class:`Claimed` of the current claim."""
         rows = []
         while len(rows) < wanted and self._priority is not None:
             left = wanted - len(rows)
@@ -83,7 +82,7 @@ class Lane:
         return (self._time - due.replace(tzinfo=UTC)).total_seconds()
 
     def _descend(self):
-        """Go on with the next lower priority of which something is due."""
+        """Go on with the next lower priority that has a due Task."""
         self._taken, is_due = 0, False
         while self._priority is not None and not is_due:
             lower = self._select(_LOWER)

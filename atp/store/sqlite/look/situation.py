@@ -1,4 +1,4 @@
-"""The situation of a claim, all but the Tasks that wait: read in one statement."""
+"""The situation of a claim: all facts but the waiting Tasks, read by one statement."""
 
 from typing import NamedTuple
 
@@ -7,14 +7,14 @@ from ...common.control.gates import Closed
 from ..base import SQLiteBase, as_json, as_text
 
 _VERSION = "SELECT data_version FROM pragma_data_version"
-# An index is named: statistics that were gathered while the queue was empty, or full,
-# would make other plans look better.
+# The index is named: with statistics from a time when the queue was empty, or full, the planner
+# would choose another.
 _IS_LATE = """
     SELECT 1 FROM atp_task INDEXED BY atp_task_missed
     WHERE daemon_id IS NULL AND start_before IS NOT NULL AND start_before <= %(now)s
     LIMIT 1
 """
-# The columns of a Type: its key first, then its parameters.
+# The columns of a Type: first its key, then its parameters.
 _SITUATION = """
     SELECT 'version', data_version, NULL, NULL, NULL, NULL, NULL, NULL, NULL
     FROM pragma_data_version
@@ -51,11 +51,12 @@ _SITUATION = """
 
 
 class Situation(NamedTuple):
-    """``served`` are the columns of the Types by identifier, ``weights`` by their keys.
+    """The facts that a claim depends on, apart from the waiting Tasks.
 
-    ``holder`` is the key and the name of a daemon, and the end of its lease, None where a
-    lock stands for it; None if it has no row. ``version`` is another as soon as another
-    connection has written.
+    ``served`` are the columns of the Types by identifier, ``weights`` are by the Types' keys.
+    ``holder`` is the key and the name of the daemon, and the end of its lease: None if a file lock
+    is its lease. ``holder`` is None if the daemon has no row. ``version`` changes whenever another
+    connection writes.
     """
 
     version: int
@@ -67,7 +68,7 @@ class Situation(NamedTuple):
     served: dict
 
     def leased(self, now):
-        """Return the key and the name of the daemon, if its lease is live."""
+        """Return the key and the name of the daemon. Raises LeaseLost if its lease is over."""
         if self.holder is None:
             raise LeaseLost("The daemon's row is gone: its Tasks were taken away.")
         key, name, until = self.holder
@@ -76,13 +77,13 @@ class Situation(NamedTuple):
         return key, name
 
     def not_claimed(self):
-        """Return the pairs of Type and collection that are shut or limited."""
+        """Return the lanes that are shut or limited, as :class:`Closed`."""
         return Closed(self.gates.pairs | self.limits.pairs)
 
 
 class Asking(SQLiteBase):
     def _situation(self, types, now, *, daemon=None):
-        """Ask what operators have set for these Types, and of a daemon whether it may claim."""
+        """Read gates and limits of these Types, and whether the daemon may claim."""
         rows = {"version": [], "daemon": [], "late": [], "gate": [], "limit": [], "weight": []}
         found = rows["type"] = []
         own = None if daemon is None else daemon.hex
@@ -103,11 +104,11 @@ class Asking(SQLiteBase):
         )
 
     def _stands(self, situation):
-        """Whether nobody else has written since the situation was read."""
+        """Return whether no other connection has written since the situation was read."""
         return self.select(_VERSION) == [(situation.version,)]
 
     def _is_late(self, now):
-        """Whether a Task waits that was to be started earlier."""
+        """Return whether a waiting Task has missed its ``start_before``."""
         return bool(self.select(_IS_LATE, now=as_text(now)))
 
 

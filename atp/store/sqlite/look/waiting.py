@@ -1,4 +1,4 @@
-"""Waiting Tasks, by the first entries of indexes: those that are ready, and due times."""
+"""Waiting Tasks, seen through the first entries of indexes: ready lanes, and due times."""
 
 from ....rows.querysets import CLAIMING_ORDER
 from ...claim_order import in_sql
@@ -6,18 +6,17 @@ from ...rotation import enough_lanes, most_steps
 from ..base import SQLiteBase, as_json, as_text
 
 ALL = 2**31
-# Of Tasks that are due at the same time, any will do.
+# Tasks that are due at the same time may come in any order here.
 _FIRST = in_sql(CLAIMING_ORDER[:-1])
 
-# Indexes are named, here and in lanes: statistics that were gathered while the
-# queue was empty, or full, would make other plans look better.
+# Indexes are named, here and in lane.py: with statistics from a time when the queue was empty, or
+# full, the planner would choose others.
 
-# From lane to lane, all Types in turn, each from the lane behind "bound" on and round to
-# it; and in a lane from the highest priority down to the first at which something is due.
-# A step is one look at atp_task_claim (LANES_ORDER; only
-# what waits), at what is first there. So a priority, or a lane, of which all is dated in
-# the future takes one step, however much it is. Where there is no priority, a Type begins.
-# "ready" is how many it has found before.
+# The walk goes from lane to lane, all Types in turn: each Type from the lane behind "bound" on and
+# round to it; in a lane from the highest priority down to the first with a due Task. A step is one
+# look at the first entry of atp_task_claim (LANES_ORDER; waiting Tasks only). So a priority, or a
+# lane, whose Tasks are all due later takes one step, however many they are. A row without a
+# priority begins a Type. "ready" is the number of ready lanes found before.
 _LEVELS = f"""
     WITH RECURSIVE level (
         type_id, turn, bound, collection, priority, due_at, steps, is_ready, ready
@@ -76,13 +75,14 @@ _DUE = """
 
 
 class Waiting(SQLiteBase):
-    """``now`` and all times that are returned are texts."""
+    """Looks at waiting Tasks; ``now`` and all times returned are texts."""
 
     def _ready(self, served, now, closed, limit):
-        """Return the lanes that have due Tasks, each with the highest priority of those.
+        """Return the lanes with due Tasks, and where the look was broken off.
 
-        ``served`` are pairs of the key of a Type and the collection to begin behind. Returns
-        also where the look was broken off, as such pairs.
+        ``served`` are pairs: the key of a Type, and the collection to begin behind. A lane is a
+        triple: Type's key, collection, highest priority with a due Task. The second value is a list
+        of pairs like ``served``.
         """
         served = [pair for pair in served if not closed.shuts(pair[0])]
         limit = ALL if limit < 0 else limit
@@ -103,7 +103,7 @@ class Waiting(SQLiteBase):
         return found
 
     def _dues(self, served, now):
-        """Return the time at which the next Task of each lane is due, or at which some Task was.
+        """Return for each lane the time when a Task is due: the first one, or one that is due now.
 
         Each row also says whether the look was broken off in that lane.
         """

@@ -1,7 +1,7 @@
-"""Handing a Task over to an idle daemon, in the transaction that enqueues it.
+"""Handing a Task to an idle daemon, in the transaction that enqueues it.
 
-The daemon's row names the file that its listener has locked, and from then on the Task
-as well: there the listener finds it, however late it looks.
+The daemon's row names the file that its listener has locked. From the handing on, it names the
+Task too: there the listener finds the Task, however late it looks.
 """
 
 import os
@@ -13,9 +13,9 @@ from ...values import Claimed
 from ..base import as_instant
 from ..parameters import COLUMNS, parameters_of
 
-# Only to one that says that it is idle, is to go on running and serves the Type; and only
-# what it would claim first itself: nothing waits in the lane, and the Type has no gates
-# and no limits.
+# The daemon must be idle by its own word, go on running, and serve the Type. The Task must be the
+# one that it would claim first: nothing waits in the lane, and the Type has no gates and no
+# limits.
 TAKERS = """
     SELECT atp_daemon.id, host || ':' || pid, channel FROM atp_type CROSS JOIN atp_daemon
     WHERE atp_type.id = %(type)s AND idle AND channel <> '' AND NOT instr(channel, ':')
@@ -37,18 +37,18 @@ TAKERS = """
           )
       )
 """
-# From here on it is not idle, until it says so again: a daemon is handed one at a time.
+# From here on the daemon is not idle until it says so again: it is handed one Task at a time.
 TAKE = """
     UPDATE atp_daemon SET idle = false, channel = channel || ':' || %(key)s WHERE id = %(daemon)s
 """
-# What a daemon was handed last, if it still holds it, and its channel as it stands.
+# The Task that a daemon was handed last, if it still holds it, and its channel as it is now.
 STANDS = """
     SELECT channel, instance_id FROM atp_daemon
     JOIN atp_task ON instance_id = CAST(substr(channel, length(%(channel)s) + 2) AS integer)
         AND daemon_id = atp_daemon.id
     WHERE uuid = %(daemon)s AND channel > %(channel)s || ':' AND channel < %(channel)s || ';'
 """
-# The same, with all that an attempt needs. As the driver is told, since the listener has a
+# The same with all that an attempt needs, in the driver's style, since the listener has a
 # connection of its own.
 HANDED = f"""
     SELECT atp_daemon.uuid, task.instance_id, instance.uuid, task.attempt, inputs.format,
@@ -67,7 +67,7 @@ HANDED = f"""
 
 
 def read(connection, channel):
-    """Return what was handed over there last: the daemon's uuid and a Claimed; or None."""
+    """Return the Task last handed over on a channel: the daemon's uuid and a Claimed; or None."""
     row = connection.execute(HANDED, {"channel": channel}).fetchone()
     if row is None:
         return None
@@ -78,17 +78,17 @@ def read(connection, channel):
 
 
 class ChannelLock:
-    """The name that a listener has, as long as the process lives: a file that it has locked."""
+    """The name of a listener for the lifetime of its process: a file that it has locked."""
 
     def __init__(self, folder):
-        """Raises OSError."""
+        """Create and lock the file. Raises OSError."""
         folder.mkdir(parents=True, exist_ok=True)
         for path in folder.glob("*.ear"):
             if filelock.is_free(path):
                 filelock.remove(path)
         self.name = os.urandom(16).hex()
         self._path = _path(folder, self.name)
-        # It gets its name once it is locked, or another could take it for abandoned.
+        # The file is renamed once it is locked; else another process could take it for abandoned.
         made = self._path.with_suffix(".new")
         self._lock = filelock.acquire(made)
         made.rename(self._path)
@@ -99,7 +99,7 @@ class ChannelLock:
 
 
 def is_heard(folder, channel):
-    """Whether there is a listener of this name; not if that cannot be found out."""
+    """Return whether a listener has this name; False if that cannot be found out."""
     path = _path(folder, channel)
     try:
         return os.access(path, os.R_OK | os.W_OK) and not filelock.is_free(path)

@@ -1,4 +1,4 @@
-"""inotify, as far as it is needed: has a file been written to?"""
+"""The part of inotify that is needed: has a file been written to?"""
 
 import contextlib
 import ctypes
@@ -9,7 +9,7 @@ _IN_MODIFY = 0x2
 
 
 class Watch:
-    """Tells of writes to the files at ``paths``. Raises OSError where that is not to be had."""
+    """Watches the files at ``paths`` for writes. Raises OSError if inotify is not available."""
 
     def __init__(self, paths):
         libc = ctypes.CDLL(None, use_errno=True)
@@ -28,11 +28,11 @@ class Watch:
         self._poll.register(self._descriptor, select.POLLIN)
 
     def wait(self, timeout):
-        """Wait up to ``timeout`` seconds; tells whether there was a write since clear()."""
+        """Wait up to ``timeout`` seconds; returns whether there was a write since clear()."""
         return bool(self._poll.poll(timeout * 1000))
 
     def clear(self):
-        """Forget the writes until now."""
+        """Forget all writes so far."""
         with contextlib.suppress(BlockingIOError):
             while os.read(self._descriptor, 4096):
                 pass

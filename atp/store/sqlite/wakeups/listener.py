@@ -1,11 +1,10 @@
-"""Waiting until somebody else has written to the database.
+"""Waiting until another connection has written to the database.
 
-``PRAGMA data_version`` tells, but has to be asked: every 4 ms that is 1% of a
-core, most of it for waking up. So inotify says when to ask. It tells of a write
-to the write-ahead log, which comes before its commit by as long as the disk
-takes to make it safe; so after one it is asked again and again, at growing
-intervals. Idle, that is 0.1% of a core. Where there is no inotify, it is asked
-all the time.
+``PRAGMA data_version`` shows that, but it has to be asked. Every 4 ms, that is 1% of a core, mostly
+for waking up. So inotify says when to ask. It reports a write to the write-ahead log. The commit
+follows when the disk has made the write safe, so after a write the pragma is asked again and
+again, at growing intervals. An idle listener takes 0.1% of a core. Without inotify, the pragma
+is asked all the time.
 """
 
 import os
@@ -19,48 +18,49 @@ from ..base import SQLiteBase
 from . import handover
 from .inotify import Watch
 
-# All in seconds. A commit takes about this long from its write on, or less: after a time
-# without writes the first looks come sooner. Whoever writes without a pause causes a look
-# this often.
+# In seconds. A commit follows its write after about SOON, or earlier. After a QUIET time without
+# writes, the first looks come after SOONER. A writer that never pauses causes a look every SOON.
 SOON = 0.001
 SOONER = 0.00025
 QUIET = 0.02
-# At growing intervals, up to this.
+# The intervals grow up to this.
 SELDOM = 0.25
-# Without inotify.
+# The interval without inotify.
 ALWAYS = 0.005
 
 
-# The listeners of this process that can be handed something, by channel.
+# The listeners of this process to which Tasks can be handed, by channel.
 LISTENERS = WeakValueDictionary()
 
 
 class Wakeups(SQLiteBase):
     def listener(self):
-        """One that knows of every commit; None for a database in memory."""
+        """Return a listener that notices every commit; None for a database in memory."""
         return self._listener(self.lock_folder)
 
     def commits(self):
-        """The same, which is handed nothing."""
+        """Return a listener that notices commits and is handed no Tasks."""
         return self._listener(None)
 
     def _listener(self, folder):
         if self.connection.is_in_memory_db():
             return None
         name = str(self.connection.settings_dict["NAME"])
-        # A file that is gone must not be made anew.
+        # A file that is gone must not be created anew.
         uri = name if name.startswith("file:") else f"{Path(name).absolute().as_uri()}?mode=rw"
         return Listener(uri, self.file_id, folder)
 
 
 class Listener:
-    """Tells of commits by all other connections, those of the same process included.
+    """Notices commits by all other connections, even those of the same process.
 
-    ``uri`` names the database, ``file_id()`` tells its file from another of that
-    name. One thread waits, and any may close it. What is handed over stands in the
-    database until the daemon writes there again, which it does not before this has
-    ``heard`` it: the daemon's uuid and the Instance's key. What is there then may be
-    found again, and is not told again. The channel is the name of a file in ``folder``.
+    ``uri`` names the database. ``file_id()`` tells its file from another file of that name. One
+    thread waits, and any thread may close the listener.
+
+    A Task that is handed over is named in the database until the daemon writes there again. The
+    daemon does not do that before the listener has ``heard`` of the Task: the daemon's uuid and the
+    Instance's key. The listener may find that Task again, but reports it once. The channel is the
+    name of a file in ``folder``.
     """
 
     keeps = True
@@ -70,7 +70,7 @@ class Listener:
         self._uri = uri
         self._file_id = file_id
         self._folder = folder
-        # Where it hears of what is handed over; empty before the first wait.
+        # The channel of Tasks that are handed over; empty before the first wait.
         self.channel = ""
         self._channel_lock = None
         self.heard = None
@@ -83,10 +83,10 @@ class Listener:
         self._in_use = threading.Lock()
 
     def wait(self, timeout):
-        """Wait up to ``timeout`` seconds; tells whether something may have been committed.
+        """Wait up to ``timeout`` seconds; returns whether something may have been committed.
 
-        What happens between two waits is told by the second, and the first always
-        says yes. While the database cannot be read, nothing is told.
+        A commit between two waits is reported by the second one. The first wait always returns
+        True. While the database cannot be read, it reports nothing.
         """
         deadline = time.monotonic() + timeout
         with self._in_use:
@@ -101,12 +101,12 @@ class Listener:
         return False
 
     def handed(self):
-        """Take what has been handed over; see :meth:`~atp.store.contract.Store.listener`."""
+        """Take the Tasks handed over so far; see :meth:`~atp.store.contract.Store.listener`."""
         handed, self._handed = self._handed, []
         return handed
 
     def close(self):
-        """Free what is open. A wait ends within 0.3 s."""
+        """Free all resources. A wait in another thread ends within 0.3 s."""
         self._closed = True
         with self._in_use:
             self._disconnect()
@@ -121,7 +121,7 @@ class Listener:
                 self._disconnect()
             if self._connection is None:
                 self._connect()
-            # A statement of its own: no transaction stays open.
+            # A statement by itself leaves no transaction open.
             version = self._connection.execute("PRAGMA data_version").fetchone()
             if version == self._version:
                 return False
@@ -132,7 +132,7 @@ class Listener:
         return True
 
     def _hear(self):
-        """Look for what was handed over."""
+        """Look for a Task that was handed over."""
         if not self.channel:
             return
         handed = handover.read(self._connection, self.channel)
@@ -141,7 +141,7 @@ class Listener:
             self.heard = found
 
     def _pause(self, left):
-        """Sleep until the next look is due, or something is being written."""
+        """Sleep until the next look is due, or until something is written."""
         if self._connection is None:
             time.sleep(min(SELDOM, left))
         elif self._watch is None:
@@ -163,7 +163,7 @@ class Listener:
             self._uri, uri=True, timeout=0, isolation_level=None, check_same_thread=False
         )
         try:
-            # Reading brings the write-ahead log into being, if there is to be one.
+            # Reading creates the write-ahead log, if the database uses one.
             connection.execute("PRAGMA data_version").fetchone()
             [(_, _, path), *_] = connection.execute("PRAGMA database_list")
         except sqlite3.Error:
@@ -174,7 +174,7 @@ class Listener:
             self._take_name()
 
     def _take_name(self):
-        """Make and lock the file of its name; where that cannot be, it is handed nothing."""
+        """Create and lock the file that names the channel; if that fails, no Task is handed."""
         try:
             self._channel_lock = handover.ChannelLock(self._folder)
         except OSError:
@@ -190,7 +190,7 @@ class Listener:
 
 
 def _watch(path):
-    """Return what tells of writes to the database; None where nothing does."""
+    """Return a :class:`Watch` of the database's files; None if inotify is not available."""
     try:
         return Watch([own for own in (path, f"{path}-wal") if os.path.exists(own)])
     except OSError:
