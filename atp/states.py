@@ -35,12 +35,12 @@ class Reason(TextChoices):
     """The reason why an Instance is FAILED."""
 
     ERROR = "ERROR", "the handler raised and its retries are used up"
-    FATAL = "FATAL", "the handler said that trying again is no use"
+    FATAL = "FATAL", "the handler raised an error that no retry can mend"
     STALE = "STALE", "its attempts were lost more often than allowed"
-    CANCELLED = "CANCELLED", "somebody asked for it"
+    CANCELLED = "CANCELLED", "somebody cancelled it"
     DROPPED = "DROPPED", "a gate dropped it"
     MISSED = "MISSED", "not started before its start_before"
-    UPSTREAM = "UPSTREAM", "what it depends on failed"
+    UPSTREAM = "UPSTREAM", "a node that it waited for has FAILED"
 
 
 #: The reasons of dead letters: a redrive may mend what is FAILED for one of them.

@@ -314,7 +314,7 @@ def test_cancel_is_logged_with_the_user(full, client):
     )
     assert told(response) == [
         "Left alone, as their state does not allow it: 1",
-        "Cancel (2): It is cancelled; what a daemon holds, that daemon ends.",
+        "Cancel (2): It is cancelled. If a daemon holds it, that daemon ends it.",
     ]
     assert full[State.ACCEPTED].reason == Reason.CANCELLED
     assert full[State.RUNNING].log.last().who == "user operator via admin"

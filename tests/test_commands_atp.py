@@ -576,7 +576,7 @@ def test_release_asks_the_holder(full):
     uuid_ = str(full[State.RUNNING].uuid)
     [found] = document("release", uuid_)["instances"]
     assert (found["uuid"], found["state"]) == (uuid_, "RUNNING")
-    assert "will be handed back" in found["outcome"]
+    assert "will hand it back" in found["outcome"]
     record = full[State.RUNNING].log.last()
     assert (record.message, record.who) == ("release requested", actor())
     with pytest.raises(CommandError, match="no daemon holds it"):
@@ -711,11 +711,11 @@ def test_daemons_by_name_are_told_all_or_none(full):
 
 def test_pause_and_resume_say_what_comes_of_it(full):
     uuid = str(full[State.RUNNING].uuid)
-    assert "paused where its handler next looks" in run("pause", uuid)
+    assert "paused when its handler next calls context.check() or progress()" in run("pause", uuid)
     assert re.search(r"asked to +pause\n", run("show", uuid))
     assert "runs on: the request to pause it is withdrawn" in run("resume", uuid)
     assert "asked to" not in run("show", uuid)
-    assert "as soon as there is a place" in run("resume", str(full[State.PAUSED].uuid))
+    assert "as soon as a worker's place is free" in run("resume", str(full[State.PAUSED].uuid))
     deaf = tasks_pause.deaf.enqueue(path="x", count=1)
     host = full.world.host("pause.deaf")
     [case] = host.claim()
@@ -1098,7 +1098,7 @@ class TestLimit:
         run("limit", "--type", "tests.echo", "--max-running", "9")
         monkeypatch.delitem(registry._types, "tests.echo")
         told = run("limit", "--type", "tests.echo", "--default")
-        assert "holds until it is registered next: 9 at a time" in told
+        assert "stay until the Type is next registered: 9 at a time" in told
         [found] = document("limit")["limits"]
         assert (found["max_running"], found["is_set"]) == (9, False)
 
@@ -1107,8 +1107,8 @@ class TestLimit:
         [
             (("--weight", "nan"), "'nan' is not a number from 0.001 to 1000"),
             (("--weight", "heavy"), "'heavy' is not a number"),
-            (("--max-running", "0"), "that is what a gate is for"),
-            (("--rate", "0/s"), "that is what a gate is for"),
+            (("--max-running", "0"), "use a gate: hold keeps"),
+            (("--rate", "0/s"), "use a gate: hold keeps"),
             (("--rate", "5/parsec"), "times are s, m, min, h, d, w."),
         ],
     )

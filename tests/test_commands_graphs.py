@@ -83,7 +83,7 @@ def test_a_graph_is_redriven_and_cancelled(graph):
     """G6: each node is logged with who did it."""
     assert run("graph", "redrive", str(graph.uuid)) == "Nodes back in the queue: 1.\n"
     told = document("graph", "cancel", str(graph.uuid)[:23])
-    assert told == {"outcome": "Nodes cancelled: 4. What a daemon holds, that daemon ends."}
+    assert told == {"outcome": "Nodes cancelled: 4. A daemon ends the nodes that it holds."}
     nodes = Instance.objects.filter(node__graph=graph)
     assert nodes.filter(reason=Reason.CANCELLED).count() == 3
     assert {nodes.get(node__name=n).log.last().who for n in ("part-1", "part-2")} == {actor()}

@@ -100,14 +100,14 @@ def test_without_write_nothing_is_written_and_the_same_is_told():
 @pytest.mark.parametrize(
     ("values", "words"),
     [
-        ({"solar_id": 1}, "it does not say when"),
+        ({"solar_id": 1}, "it has no timing"),
         ({"one_off": True, "interval_id": 1}, "one_off"),
         ({"args": "[5]", "interval_id": 1}, "move them to kwargs"),
         ({"kwargs": "[5]", "interval_id": 1}, "is no object"),
         ({"kwargs": "{", "interval_id": 1}, "kwargs={ is no JSON"),
         ({"start_time": datetime(2031, 1, 1), "interval_id": 1}, "start_time=2031"),
-        ({"crontab_id": 1, "interval_id": 1}, "more than once"),
-        ({"interval_id": 7}, "it does not say when"),
+        ({"crontab_id": 1, "interval_id": 1}, "more than one"),
+        ({"interval_id": 7}, "it has no timing"),
         ({"crontab_id": 2}, "cron would run it on either"),
         ({"crontab_id": 3}, "Mars/Base"),
         ({"interval_id": 2}, "period='moons' is unknown"),

@@ -143,7 +143,7 @@ BAD = [
     (["create", "hourly", "tests.echo", "--every", "soon"], "delay"),
     (["create", "hourly", "tests.echo", "--every", "1h", "--inputs", "{"], "JSON"),
     (["create", "hourly", "tests.echo", "--every", "1h", "--missed", "two"], "two"),
-    (["change", "nightly"], "What"),
+    (["change", "nightly"], "Nothing to change"),
     (["change", "nightly", "--jitter", "-1s"], "delay|expected one argument"),
     (["pause", "nightly", "--until", "2020-01-01"], "has passed"),
     (["resume", "nightly"], "not paused"),

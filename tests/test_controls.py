@@ -90,7 +90,7 @@ def test_rates(rate, expected):
 
 @pytest.mark.parametrize("rate", ["0/s", "0", "0/min", "0.0/s", "00/s"])
 def test_a_rate_of_nothing_names_the_gate(rate):
-    with pytest.raises(InvalidLimit, match="a gate is for"):
+    with pytest.raises(InvalidLimit, match="use a gate: hold"):
         queue.limit("tests.echo", rate=rate)
 
 
@@ -102,7 +102,7 @@ def test_what_is_no_rate(rate):
 
 
 def test_none_at_a_time_names_the_gate():
-    with pytest.raises(InvalidLimit, match="a gate is for"):
+    with pytest.raises(InvalidLimit, match="use a gate: hold"):
         queue.limit("tests.echo", max_running=0)
 
 

@@ -281,7 +281,7 @@ def test_a_bad_number_is_refused(db, value):
 
 def test_nothing_let_in_is_a_gate(db):
     queue.register_all()
-    with pytest.raises(InvalidLimit, match="To let nothing in, gate it"):
+    with pytest.raises(InvalidLimit, match="To let nothing in, use a gate"):
         queue.limit(NAME, max_waiting=0)
 
 
@@ -296,8 +296,8 @@ def test_a_bad_time_is_refused(db, value):
     ("options", "sentence"),
     [
         ({"on_full": "dleay", "delay_tolerance": 1}, "Did you mean 'delay'"),
-        ({"on_full": "delay"}, "give delay_tolerance"),
-        ({"delay_tolerance": 5}, "is of on_full='delay'"),
+        ({"on_full": "delay"}, "needs delay_tolerance"),
+        ({"delay_tolerance": 5}, "needs on_full='delay'"),
         ({"on_full": "delay", "delay_tolerance": "5m"}, "must be seconds"),
         ({"on_full": "delay", "delay_tolerance": -5}, "must be from"),
         ({"exact": "yes"}, "must be True or False"),

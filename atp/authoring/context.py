@@ -135,7 +135,7 @@ class Context(Stepping, Growing):
             self.flush()
 
     def flush(self) -> None:
-        """Send the last progress, if it is not sent yet."""
+        """Send the last progress, if it has not been sent yet."""
         if self._unsent_progress is not None:
             self._report("progress", *self._unsent_progress)
             self._unsent_progress = None

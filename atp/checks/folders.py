@@ -26,10 +26,10 @@ def check_storage(app_configs, **kwargs):
         )
     return [
         checks.Warning(
-            f"ATP['STORAGE'] is {settings.STORAGE!r}, files in a directory that is not named: "
-            "MEDIA_ROOT is empty.",
-            hint="Published files and large responses go to wherever a process was started. Set "
-            "MEDIA_ROOT, or give ATP a storage of its own in STORAGES.",
+            f"ATP['STORAGE'] is {settings.STORAGE!r}, which stores files in a directory "
+            "that no setting names: MEDIA_ROOT is empty.",
+            hint="Each process stores published files and large responses in the directory where "
+            "it was started. Set MEDIA_ROOT, or give ATP a storage of its own in STORAGES.",
             id="atp.W005",
         )
     ]

@@ -57,8 +57,9 @@ def check_login(app_configs, **kwargs):
     return [
         checks.Warning(
             f"LOGIN_URL is {project.LOGIN_URL!r}, which is no page of this project.",
-            hint="The pages of ATP send whoever is not logged in there. Name a page to log in; "
-            "ATP has a template for one: LoginView.as_view(template_name='atp/login.html').",
+            hint="The pages of ATP send users there who are not logged in. Set LOGIN_URL to a page "
+            "to log in; ATP has a template for one: "
+            "LoginView.as_view(template_name='atp/login.html').",
             id="atp.W006",
         )
     ]

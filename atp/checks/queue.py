@@ -49,8 +49,9 @@ def check_transactional(app_configs, **kwargs):
         Error(
             f"Type {task_type.identifier!r} is transactional on database {task_type.database!r}, "
             f"but the queue is in {settings.DATABASE!r}.",
-            hint="What a handler writes can be committed with its end only in one database. "
-            f"If it writes to {settings.DATABASE!r}, say transactional={settings.DATABASE!r}.",
+            hint="One transaction commits the handler's writes and its end, so both must be in one "
+            f"database. If the handler writes to {settings.DATABASE!r}, set "
+            f"transactional={settings.DATABASE!r}.",
             id="atp.E003",
         )
         for task_type in registry
@@ -81,9 +82,9 @@ def check_retention(app_configs, **kwargs):
     named = ", ".join(kept[:NAMED]) + (", …" if len(kept) > NAMED else "")
     return [
         checks.Info(
-            f"{len(kept)} Types keep what has ended for ever: {named}.",
-            hint="An Instance with its log takes about 1 kB. Say retention=timedelta(days=…) of "
-            "the Type, or in ATP['RETENTION']. If it is meant, add 'atp.I007' to "
+            f"{len(kept)} Types keep terminal Instances for ever: {named}.",
+            hint="An Instance with its log takes about 1 kB. Set retention=timedelta(days=…) "
+            "of the Type, or ATP['RETENTION']. If they are to be kept for ever, add 'atp.I007' to "
             "SILENCED_SYSTEM_CHECKS.",
             id="atp.I007",
         )
@@ -124,8 +125,8 @@ def check_server(app_configs, databases=None, **kwargs):
     if encoding != "UTF8":
         problems.append(
             checks.Warning(
-                f"The queue's database {settings.DATABASE!r} is in {encoding}: what has a "
-                "character that this lacks cannot be enqueued.",
+                f"The queue's database {settings.DATABASE!r} is in {encoding}: a task with a "
+                "character that this encoding lacks cannot be enqueued.",
                 hint="Make the database with ENCODING 'UTF8'.",
                 id="atp.W017",
             )
@@ -133,8 +134,8 @@ def check_server(app_configs, databases=None, **kwargs):
     if nulls != "on":
         problems.append(
             Error(
-                "array_nulls is off in the queue's database: what is enqueued together would have "
-                "the text NULL where there is nothing.",
+                "array_nulls is off in the queue's database: an enqueue of many would store the "
+                "text 'NULL' in place of null values.",
                 hint="ALTER ROLE … RESET array_nulls, or set it to on.",
                 id="atp.E018",
             )
@@ -187,8 +188,8 @@ _SQLITE = {
     ),
     "atp.W002": (
         "['init_command'] does not set 'PRAGMA journal_mode=WAL'.",
-        "Without a write-ahead log every reader keeps the daemon waiting, and the daemon every "
-        "reader.",
+        "Without a write-ahead log readers wait for the daemon's writes, and the daemon waits for "
+        "readers.",
     ),
     "atp.W003": (
         "['timeout'] is less than 10 seconds.",

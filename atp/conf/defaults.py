@@ -12,31 +12,31 @@ class Defaults:
     """Alias of the database that holds the queue."""
 
     STORE: str = ""
-    """Dotted path of the store class; empty chooses by the database's vendor."""
+    """Dotted path of the store class; if empty, ATP chooses it by the database's vendor."""
 
     STORAGE: str = "default"
     """Alias in STORAGES for large responses and published files."""
 
     TIMEOUT: timedelta | float | None = timedelta(hours=1)
-    """Time-out of Types that state none; None never times out."""
+    """Time-out of attempts, for Types that state none; None: no time-out."""
 
     MAX_RESTARTS: int = 3
-    """Attempts that may be lost while running, for Types that state none (RFC 14)."""
+    """Number of attempts that may be lost while running, for Types that state none (RFC 14)."""
 
     MAX_RETRIES: int = 0
-    """Attempts that may raise and be tried again, for Types that state none."""
+    """Number of retries after attempts that raised, for Types that state none."""
 
     MAX_MEMORY: int | str | None = None
-    """What an attempt may take of memory, as "2GiB", if its Type says nothing; None: no limit."""
+    """Memory that an attempt may take, as "2GiB", for Types that state none; None: no limit."""
 
     BACKOFF: timedelta | float = timedelta(seconds=5)
-    """Delay before the first retry; each further one waits twice as long."""
+    """Delay before the first retry; each further retry waits twice as long."""
 
     BACKOFF_MAX: timedelta | float = timedelta(hours=1)
     """Longest delay before a retry."""
 
     RETENTION: timedelta | float | None = timedelta(days=30)
-    """How long terminal Instances are kept, for Types that state nothing; None is for ever."""
+    """How long terminal Instances are kept, for Types that state none; None: for ever."""
 
     MAX_INPUTS_SIZE: int = 1024 * 1024
     """Largest serialized inputs of one Instance, in bytes."""
@@ -51,7 +51,7 @@ class Defaults:
     """Responses larger than this many bytes are stored as a file."""
 
     MAX_LOG_RECORDS: int = 1000
-    """Messages kept per attempt: the first fifth and the newest, and a line on those left out."""
+    """Messages kept per attempt: the first fifth and the newest; a line counts those left out."""
 
     MAX_LOG_MESSAGE: int = 8 * 1024
     """Longest message kept, in characters; longer ones are cut in the middle."""
@@ -66,67 +66,67 @@ class Defaults:
     """Whether Types may ask for signed pickle instead of JSON."""
 
     MIDDLEWARE: list[str] | tuple[str, ...] = ()
-    """Dotted paths of what goes around each attempt, the outermost first."""
+    """Dotted paths of the middleware around each attempt, the outermost first."""
 
     CARRIERS: list[str] | tuple[str, ...] = ()
-    """Dotted paths of what takes values from an enqueue to the handler."""
+    """Dotted paths of the carriers, which take values from an enqueue to the handler."""
 
     SCRATCH_DIR: str | Path = tempfile.gettempdir()
-    """Where scratch directories of attempts are made."""
+    """Folder in which daemons make the scratch directories of attempts."""
 
     RELEASE: str = ""
-    """The release of the project's code, as its daemons write it on their rows."""
+    """The release of the project's code; each daemon writes it in its row."""
 
     MISFIT_FOR: timedelta | float = timedelta(hours=1)
-    """How long inputs that fit no daemon are deferred before the Instance is FAILED."""
+    """How long an Instance whose inputs fit no daemon is deferred before it is FAILED."""
 
     LEASE: float = 30.0
-    """For how long a renewal entitles a daemon to hold its Tasks."""
+    """How long a daemon may hold its Tasks after a renewal of its lease."""
 
     RENEW_EVERY: float = 5.0
-    """Time between two renewals."""
+    """Time between two renewals of a daemon's lease."""
 
     KILL_AFTER: float = 26.0
-    """Workers are killed this long after the last successful renewal was sent."""
+    """A daemon kills its workers this long after it sent the last renewal that succeeded."""
 
     STATEMENT_TIMEOUT: float = 5.0
-    """A call to the database that takes longer is cut off."""
+    """Longest time for a daemon's call to the database; a longer call is cut off."""
 
     POLL_EVERY: float = 1.0
-    """Longest time between two looks for what is due, and for requests on what runs."""
+    """Longest time between two looks for due Tasks, and for requests to running ones."""
 
     SWEEP_EVERY: float = 1.0
     """Longest time between two looks for lost daemons and missed Instances."""
 
     SCAN_EVERY: float = 60.0
-    """Time between two scans for what was forgotten or does not fit together."""
+    """Time between two scans for forgotten Tasks, and for rows that do not fit together."""
 
     SCAN_AFTER: float = 60.0
-    """A scan reports what has been wrong for longer than this, and than the lease."""
+    """A scan reports a fault only if it has lasted longer than this, and longer than a lease."""
 
     PURGE_EVERY: float = 60.0
-    """Time between two removals of what retention allows to remove."""
+    """Longest time between two removals of the Instances whose retention is over."""
 
     RELEASE_GRACE: float = 5.0
-    """Time between asking a handler to stop and killing it."""
+    """Time between the request to release a running task and its kill."""
 
     CANCEL_GRACE: float = 10.0
-    """Time between asking to cancel what runs and killing it, for Types that state none."""
+    """Time between the request to cancel a running task and its kill, for Types that state none."""
 
     KEEP_CONNECTIONS: float = 60.0
-    """For how long a worker keeps a database connection that no task uses; 0: not at all."""
+    """How long a worker keeps a database connection that no task uses; 0: not at all."""
 
     MAX_WAITERS: int = 4
-    """Clients that may wait (`?wait=`) in threads of one web process; three fewer than it has."""
+    """Clients that may wait (`?wait=`) in threads of one web process; at most its threads - 3."""
     MAX_WAITERS_PER_USER: int = 2
-    """How many of them may be one user's."""
+    """How many of the MAX_WAITERS clients may be from one user."""
     MAX_ASYNC_WAITERS: int = 1000
     """Clients that may wait in one web process under ASGI, where they take no thread."""
     MAX_ASYNC_WAITERS_PER_USER: int = 500
-    """How many of them may be one user's."""
+    """How many of the MAX_ASYNC_WAITERS clients may be from one user."""
 
     WEBHOOKS: dict = {}
-    """Targets of webhooks by name: a dictionary each, with url, secret and patterns of Types."""
+    """Targets of webhooks by name; each is a dictionary with url, secret and patterns of Types."""
 
     GRACE: float = 30.0
     """Default of ``atpd --grace``: time that running tasks get when a daemon stops."""

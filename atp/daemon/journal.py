@@ -54,8 +54,8 @@ FACTS = {
     "database_back": (_I, "the database is back after {seconds:.1f} s"),
     "delivering": (
         _W,
-        "the grace is over, still busy with {doing}: {count} changes unrecorded, "
-        "{seconds:.0f} s left",
+        "the grace is over, and the daemon is still busy with {doing}; changes of Instances that "
+        "are not in the database yet: {count}; it gives up in {seconds:.0f} s",
     ),
     "undelivered": (
         _E,

@@ -18,9 +18,10 @@ def undo_order(
 ) -> list[tuple[int, int]]:
     """Return pairs of nodes; the first of each pair is undone before the second.
 
-    A node is undone after all nodes that came after it, directly or through nodes that are not
-    undone. ``edges`` are all edges of the graph, as (upstream, downstream). If there would be too
-    many pairs, they form one chain of all nodes, in a suitable order.
+    A node is undone after all undone nodes downstream of it, directly or through nodes that are
+    not to be undone. ``edges`` are all edges of the graph, as (upstream, downstream). If there
+    would be too many pairs, the nodes are undone one after the other instead: the pairs then form
+    a single chain.
     """
     behind: dict[int, list[int]] = defaultdict(list)
     for upstream, downstream in edges:

@@ -44,7 +44,7 @@ class Migration(migrations.Migration):
                 ),
                 (
                     "max_retries",
-                    models.PositiveIntegerField(help_text="Attempts that may raise and try again."),
+                    models.PositiveIntegerField(help_text="Attempts that may raise and be retried."),
                 ),
                 ("backoff", models.DurationField(help_text="Delay before the first retry.")),
                 ("backoff_max", models.DurationField(help_text="Longest delay before a retry.")),
@@ -71,7 +71,7 @@ class Migration(migrations.Migration):
                 (
                     "max_memory",
                     models.PositiveBigIntegerField(
-                        help_text="An attempt is killed when its processes have more resident, in bytes.",
+                        help_text="In bytes; an attempt is killed when its processes take more.",
                         null=True,
                     ),
                 ),
@@ -119,12 +119,12 @@ class Migration(migrations.Migration):
                         blank=True,
                         choices=[
                             ("ERROR", "the handler raised and its retries are used up"),
-                            ("FATAL", "the handler said that trying again is no use"),
+                            ("FATAL", "the handler raised an error that no retry can mend"),
                             ("STALE", "its attempts were lost more often than allowed"),
-                            ("CANCELLED", "somebody asked for it"),
+                            ("CANCELLED", "somebody cancelled it"),
                             ("DROPPED", "a gate dropped it"),
                             ("MISSED", "not started before its start_before"),
-                            ("UPSTREAM", "what it depends on failed"),
+                            ("UPSTREAM", "a node that it waited for has FAILED"),
                         ],
                         default="",
                         max_length=9,
@@ -132,7 +132,7 @@ class Migration(migrations.Migration):
                 ),
                 ("collection", models.CharField(blank=True, default="", max_length=200)),
                 ("priority", models.SmallIntegerField(default=0)),
-                ("attempt", models.IntegerField(default=0, help_text="Claims so far; the fence.")),
+                ("attempt", models.IntegerField(default=0, help_text="Number of claims so far, for fencing.")),
                 (
                     "restarts",
                     models.IntegerField(default=0, help_text="Attempts lost while running."),
@@ -313,7 +313,7 @@ class Migration(migrations.Migration):
                 (
                     "state",
                     models.CharField(
-                        blank=True, default="", help_text="After the event.", max_length=9
+                        blank=True, default="", help_text="The state after the event.", max_length=9
                     ),
                 ),
                 ("attempt", models.IntegerField(null=True)),
@@ -366,7 +366,7 @@ class Migration(migrations.Migration):
                 (
                     "workers",
                     models.JSONField(
-                        default=list, help_text="pid, Instance and since when, per worker."
+                        default=list, help_text="For each worker: pid, Instance, start."
                     ),
                 ),
                 ("lock", models.CharField(blank=True, default="", max_length=255)),
@@ -377,7 +377,7 @@ class Migration(migrations.Migration):
                     models.CharField(
                         blank=True,
                         default="",
-                        help_text="What it has been told: quiet or stop.",
+                        help_text="The order that it has been given: quiet or stop.",
                         max_length=16,
                     ),
                 ),
@@ -402,7 +402,7 @@ class Migration(migrations.Migration):
                         blank=True,
                         db_default="",
                         default="",
-                        help_text="Where it can be handed a Task.",
+                        help_text="The channel for Tasks that are handed to the daemon.",
                         max_length=63,
                     ),
                 ),
@@ -511,7 +511,7 @@ class Migration(migrations.Migration):
                 ("since", atp.rows.fields.InstantField()),
                 (
                     "until",
-                    atp.rows.fields.InstantField(help_text="When it opens by itself.", null=True),
+                    atp.rows.fields.InstantField(help_text="When the gate opens by itself.", null=True),
                 ),
                 (
                     "type",
@@ -540,12 +540,12 @@ class Migration(migrations.Migration):
                 ("collection", models.CharField(max_length=200, null=True)),
                 (
                     "max_running",
-                    models.PositiveIntegerField(help_text="Claimed at any time.", null=True),
+                    models.PositiveIntegerField(help_text="Tasks that may be claimed at a time.", null=True),
                 ),
                 (
                     "rate",
                     models.CharField(
-                        blank=True, default="", help_text='As "100/m".', max_length=32
+                        blank=True, default="", help_text='Tasks that may start in a time, as "100/m".', max_length=32
                     ),
                 ),
                 (
@@ -554,12 +554,12 @@ class Migration(migrations.Migration):
                 ),
                 (
                     "burst",
-                    models.PositiveIntegerField(default=1, help_text="At once, after a pause."),
+                    models.PositiveIntegerField(default=1, help_text="Tasks that may start at once after a pause."),
                 ),
-                ("weight", models.FloatField(default=1.0, help_text="Share beside other Types.")),
+                ("weight", models.FloatField(default=1.0, help_text="The share of the Type relative to other Types.")),
                 ("tokens", models.FloatField(default=0.0)),
                 ("refilled", atp.rows.fields.InstantField(null=True)),
-                ("is_set", models.BooleanField(default=False, help_text="By an operator.")),
+                ("is_set", models.BooleanField(default=False, help_text="Whether an operator has set the limits.")),
                 ("who", models.CharField(blank=True, default="", max_length=200)),
                 ("since", atp.rows.fields.InstantField()),
                 (

@@ -20,7 +20,7 @@ class Migration(migrations.Migration):
                 ('attempt', models.IntegerField()),
                 ('started', atp.rows.fields.InstantField()),
                 ('finished', atp.rows.fields.InstantField(null=True)),
-                ('until', atp.rows.fields.InstantField(help_text='Of a sleep: when it is over.', null=True)),
+                ('until', atp.rows.fields.InstantField(help_text='When a sleep is over; null for other steps.', null=True)),
                 ('format', models.CharField(default='json', max_length=8)),
                 ('data', models.TextField(null=True)),
                 ('instance', models.ForeignKey(db_constraint=False, db_index=False, on_delete=django.db.models.deletion.CASCADE, related_name='steps', to='atp.instance')),

@@ -57,7 +57,7 @@ class Migration(migrations.Migration):
             name='Edge',
             fields=[
                 ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('on', models.CharField(choices=[('finished', 'it FINISHED; if it fails, what waits for it fails too'), ('ended', 'it ended, however that was')], default='finished', max_length=8)),
+                ('on', models.CharField(choices=[('finished', 'the upstream node FINISHED; if it fails, the waiting node fails too'), ('ended', 'the upstream node ended: FINISHED or FAILED')], default='finished', max_length=8)),
                 ('downstream', models.ForeignKey(db_constraint=False, db_index=False, on_delete=django.db.models.deletion.CASCADE, related_name='upstreams', to='atp.node')),
                 ('upstream', models.ForeignKey(db_constraint=False, db_index=False, on_delete=django.db.models.deletion.CASCADE, related_name='downstreams', to='atp.node')),
             ],

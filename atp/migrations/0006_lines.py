@@ -28,7 +28,7 @@ class Migration(migrations.Migration):
         migrations.AlterField(
             model_name='schedule',
             name='most',
-            field=models.PositiveIntegerField(default=100, help_text='Missed slots that are run; Instances that wait in line.'),
+            field=models.PositiveIntegerField(default=100, help_text='Most missed slots to run; most Instances to wait in line.'),
         ),
         migrations.AlterField(
             model_name='schedule',

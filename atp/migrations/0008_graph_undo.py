@@ -21,7 +21,7 @@ class Migration(migrations.Migration):
                 ('collection', models.CharField(blank=True, default='', max_length=200)),
                 ('priority', models.SmallIntegerField(default=0)),
                 ('created_by', models.CharField(blank=True, default='', max_length=200)),
-                ('own', models.TextField(help_text='As atp.payload.own writes it.', null=True)),
+                ('own', models.TextField(help_text='Values for the undo alone; see atp.payload.own.', null=True)),
             ],
         ),
         migrations.AddField(

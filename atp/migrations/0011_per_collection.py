@@ -13,6 +13,6 @@ class Migration(migrations.Migration):
         migrations.AddField(
             model_name='limit',
             name='max_running_per_collection',
-            field=models.PositiveIntegerField(help_text='Claimed at any time of each lane of the Type.', null=True),
+            field=models.PositiveIntegerField(help_text='Tasks of each lane of the Type that may be claimed at a time.', null=True),
         ),
     ]

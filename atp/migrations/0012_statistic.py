@@ -24,12 +24,12 @@ class Migration(migrations.Migration):
         migrations.AddField(
             model_name='daemon',
             name='counted',
-            field=models.BigIntegerField(help_text='Its own LogRecords up to this are in Statistic.', null=True),
+            field=models.BigIntegerField(help_text='Key of the last of its own LogRecords that Statistic counts.', null=True),
         ),
         migrations.AddField(
             model_name='logrecord',
             name='counted',
-            field=models.BooleanField(help_text='It was counted in Statistic by the transaction that wrote it.', null=True),
+            field=models.BooleanField(help_text='Whether the transaction that wrote it also counted it in Statistic.', null=True),
         ),
         migrations.CreateModel(
             name='Statistic',

@@ -18,7 +18,7 @@ class Migration(migrations.Migration):
                 ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
                 ('type', models.CharField(max_length=200)),
                 ('fingerprint', models.BinaryField(max_length=16)),
-                ('version', models.SmallIntegerField(help_text='Of the rules that made the fingerprint.')),
+                ('version', models.SmallIntegerField(help_text='The version of the rules that made the fingerprint.')),
                 ('exception', models.CharField(blank=True, default='', max_length=255)),
                 ('title', models.CharField(blank=True, default='', max_length=200)),
                 ('group', models.BigIntegerField()),
@@ -34,7 +34,7 @@ class Migration(migrations.Migration):
             fields=[
                 ('type', models.CharField(max_length=200)),
                 ('fingerprint', models.BinaryField(max_length=16)),
-                ('version', models.SmallIntegerField(help_text='Of the rules that made the fingerprint.')),
+                ('version', models.SmallIntegerField(help_text='The version of the rules that made the fingerprint.')),
                 ('exception', models.CharField(blank=True, default='', max_length=255)),
                 ('title', models.CharField(blank=True, default='', max_length=200)),
                 ('id', models.BigIntegerField(primary_key=True, serialize=False)),
@@ -44,7 +44,7 @@ class Migration(migrations.Migration):
                 ('first_instance', models.UUIDField()),
                 ('last_instance', models.UUIDField()),
                 ('muted_by', models.CharField(blank=True, default='', max_length=200)),
-                ('muted_until', atp.rows.fields.InstantField(help_text='Null while muted: until it is unmuted.', null=True)),
+                ('muted_until', atp.rows.fields.InstantField(help_text='When the muting ends; null: when somebody unmutes it.', null=True)),
                 ('note', models.TextField(blank=True, default='')),
             ],
             options={
@@ -54,7 +54,7 @@ class Migration(migrations.Migration):
         migrations.AddField(
             model_name='instance',
             name='error',
-            field=models.ForeignKey(db_constraint=False, db_index=False, help_text='Of a dead letter: the group in which it ended.', null=True, on_delete=django.db.models.deletion.DO_NOTHING, related_name='+', to='atp.errorgroup'),
+            field=models.ForeignKey(db_constraint=False, db_index=False, help_text='The error group of a dead letter.', null=True, on_delete=django.db.models.deletion.DO_NOTHING, related_name='+', to='atp.errorgroup'),
         ),
         migrations.AddIndex(
             model_name='instance',

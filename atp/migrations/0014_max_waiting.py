@@ -11,11 +11,11 @@ class Migration(migrations.Migration):
         migrations.AddField(
             model_name='limit',
             name='max_waiting',
-            field=models.PositiveIntegerField(help_text='Waiting at any time; then an enqueue is refused.', null=True),
+            field=models.PositiveIntegerField(help_text='Tasks that may wait at a time; with more, enqueues are refused.', null=True),
         ),
         migrations.AddField(
             model_name='limit',
             name='max_wait',
-            field=models.DurationField(help_text='The oldest due one; an enqueue is refused if it has waited longer.', null=True),
+            field=models.DurationField(help_text='Enqueues are refused only if the oldest due Task has waited longer.', null=True),
         ),
     ]

@@ -24,7 +24,7 @@ class Migration(migrations.Migration):
                 ('adjusted_at', atp.rows.fields.InstantField(null=True)),
                 ('decreased_at', atp.rows.fields.InstantField(null=True)),
                 ('trips', models.PositiveIntegerField(default=0, help_text='Outages in a row.')),
-                ('not_before', atp.rows.fields.InstantField(help_text='Nothing is called before.', null=True)),
+                ('not_before', atp.rows.fields.InstantField(help_text='Handlers make no calls before this time.', null=True)),
                 ('probe', models.BigIntegerField(help_text='The key of the Instance that probes.', null=True)),
                 ('ceiling', models.FloatField(help_text='The highest rate, set by hand.', null=True)),
                 ('floor', models.FloatField(help_text='The lowest rate, set by hand.', null=True)),
@@ -38,6 +38,6 @@ class Migration(migrations.Migration):
         migrations.AddField(
             model_name='type',
             name='downstream',
-            field=models.CharField(blank=True, db_default='', default='', help_text='The name of the downstream that it calls.', max_length=200),
+            field=models.CharField(blank=True, db_default='', default='', help_text='The name of the downstream that its handler calls.', max_length=200),
         ),
     ]

@@ -21,7 +21,7 @@ class Gate(models.Model):
     reason = models.CharField(max_length=200, blank=True, default="")
     who = models.CharField(max_length=200, blank=True, default="")
     since = InstantField()
-    until = InstantField(null=True, help_text="When it opens by itself.")
+    until = InstantField(null=True, help_text="When the gate opens by itself.")
 
     # On a Gate that has just been set: the Gate that it replaced, if that was shut.
     was: "Gate | None" = None
@@ -44,23 +44,34 @@ class Limit(models.Model):
     subject = models.CharField(max_length=MAX_SUBJECT, unique=True)
     type = models.ForeignKey(Type, models.CASCADE, db_index=False, related_name="limits")
     collection = models.CharField(max_length=MAX_IDENTIFIER, null=True)
-    max_running = models.PositiveIntegerField(null=True, help_text="Claimed at any time.")
-    max_running_per_collection = models.PositiveIntegerField(
-        null=True, help_text="Claimed at any time of each lane of the Type."
+    max_running = models.PositiveIntegerField(
+        null=True, help_text="Tasks that may be claimed at a time."
     )
-    rate = models.CharField(max_length=32, blank=True, default="", help_text='As "100/m".')
+    max_running_per_collection = models.PositiveIntegerField(
+        null=True, help_text="Tasks of each lane of the Type that may be claimed at a time."
+    )
+    rate = models.CharField(
+        max_length=32,
+        blank=True,
+        default="",
+        help_text='Tasks that may start in a time, as "100/m".',
+    )
     per_second = models.FloatField(null=True, help_text="The rate in tasks a second.")
-    burst = models.PositiveIntegerField(default=1, help_text="At once, after a pause.")
-    weight = models.FloatField(default=1.0, help_text="Share beside other Types.")
+    burst = models.PositiveIntegerField(
+        default=1, help_text="Tasks that may start at once after a pause."
+    )
+    weight = models.FloatField(
+        default=1.0, help_text="The share of the Type relative to other Types."
+    )
     max_waiting = models.PositiveIntegerField(
-        null=True, help_text="Waiting at any time; then an enqueue is refused."
+        null=True, help_text="Tasks that may wait at a time; with more, enqueues are refused."
     )
     max_wait = models.DurationField(
-        null=True, help_text="The oldest due one; an enqueue is refused if it has waited longer."
+        null=True, help_text="Enqueues are refused only if the oldest due Task has waited longer."
     )
     tokens = models.FloatField(default=0.0)
     refilled = InstantField(null=True)
-    is_set = models.BooleanField(default=False, help_text="By an operator.")
+    is_set = models.BooleanField(default=False, help_text="Whether an operator has set the limits.")
     who = models.CharField(max_length=200, blank=True, default="")
     since = InstantField()
 

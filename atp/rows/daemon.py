@@ -25,11 +25,19 @@ class Daemon(models.Model):
     version = models.CharField(max_length=32)
     types = models.JSONField(default=list, help_text="Identifiers of the Types it serves.")
     release = models.CharField(
-        max_length=MAX_RELEASE, blank=True, default="", db_default="", help_text="Of the project."
+        max_length=MAX_RELEASE,
+        blank=True,
+        default="",
+        db_default="",
+        help_text="The release of the project.",
     )
-    signatures = models.JSONField(default=dict, db_default={}, help_text="Hashes, by Type.")
-    misfits = models.JSONField(default=dict, db_default={}, help_text="Instances, by Type.")
-    workers = models.JSONField(default=list, help_text="pid, Instance and since when, per worker.")
+    signatures = models.JSONField(
+        default=dict, db_default={}, help_text="Hashes of handlers' signatures, by Type."
+    )
+    misfits = models.JSONField(
+        default=dict, db_default={}, help_text="Instances whose inputs did not fit, by Type."
+    )
+    workers = models.JSONField(default=list, help_text="For each worker: pid, Instance, start.")
     lock = models.CharField(max_length=255, blank=True, default="")
     lease_until = InstantField()
     idle = models.BooleanField(default=False)
@@ -38,18 +46,21 @@ class Daemon(models.Model):
         blank=True,
         default="",
         db_default="",
-        help_text="Where it can be handed a Task.",
+        help_text="The channel for Tasks that are handed to the daemon.",
     )
     mode = models.CharField(
         max_length=8, choices=Mode, default=Mode.RUNNING, db_default=Mode.RUNNING
     )
     request = models.CharField(
-        max_length=16, blank=True, default="", help_text="What it has been told: quiet or stop."
+        max_length=16,
+        blank=True,
+        default="",
+        help_text="The order that it has been given: quiet or stop.",
     )
     started = InstantField()
     seen = InstantField()
     counted = models.BigIntegerField(
-        null=True, help_text="Its own LogRecords up to this are in Statistic."
+        null=True, help_text="Key of the last of its own LogRecords that Statistic counts."
     )
 
     objects = DaemonQuerySet.as_manager()

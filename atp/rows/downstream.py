@@ -38,7 +38,7 @@ class Downstream(models.Model):
     adjusted_at = InstantField(null=True)
     decreased_at = InstantField(null=True)
     trips = models.PositiveIntegerField(default=0, help_text="Outages in a row.")
-    not_before = InstantField(null=True, help_text="Nothing is called before.")
+    not_before = InstantField(null=True, help_text="Handlers make no calls before this time.")
     # No constraint: it is looked up only while the state is half-open.
     probe = models.BigIntegerField(null=True, help_text="The key of the Instance that probes.")
     ceiling = models.FloatField(null=True, help_text="The highest rate, set by hand.")

@@ -16,7 +16,9 @@ class _Facts(models.Model):
 
     type = models.CharField(max_length=MAX_IDENTIFIER)
     fingerprint = models.BinaryField(max_length=16)
-    version = models.SmallIntegerField(help_text="Of the rules that made the fingerprint.")
+    version = models.SmallIntegerField(
+        help_text="The version of the rules that made the fingerprint."
+    )
     exception = models.CharField(max_length=255, blank=True, default="")
     title = models.CharField(max_length=MAX_TITLE, blank=True, default="")
 
@@ -40,7 +42,9 @@ class ErrorGroup(_Facts):
     first_instance = models.UUIDField()
     last_instance = models.UUIDField()
     muted_by = models.CharField(max_length=200, blank=True, default="")
-    muted_until = InstantField(null=True, help_text="Null while muted: until it is unmuted.")
+    muted_until = InstantField(
+        null=True, help_text="When the muting ends; null: when somebody unmutes it."
+    )
     note = models.TextField(blank=True, default="")
 
     class Meta:

@@ -17,8 +17,8 @@ from .type import Type
 class Condition(models.TextChoices):
     """The end of the upstream node that satisfies an Edge."""
 
-    FINISHED = "finished", "it FINISHED; if it fails, what waits for it fails too"
-    ENDED = "ended", "it ended, however that was"
+    FINISHED = "finished", "the upstream node FINISHED; if it fails, the waiting node fails too"
+    ENDED = "ended", "the upstream node ended: FINISHED or FAILED"
 
 
 # The edges that are satisfied, for queries; and the same rule for values.
@@ -167,7 +167,7 @@ class Undo(models.Model):
     collection = models.CharField(max_length=MAX_IDENTIFIER, blank=True, default="")
     priority = models.SmallIntegerField(default=0)
     created_by = models.CharField(max_length=200, blank=True, default="")
-    own = models.TextField(null=True, help_text="As atp.payload.own writes it.")
+    own = models.TextField(null=True, help_text="Values for the undo alone; see atp.payload.own.")
 
     def __str__(self) -> str:
         return f"undo of {self.node_id}"

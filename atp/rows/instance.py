@@ -43,7 +43,7 @@ class Instance(models.Model):
     reason = models.CharField(max_length=9, choices=Reason, blank=True, default="")
     collection = models.CharField(max_length=MAX_IDENTIFIER, blank=True, default="")
     priority = models.SmallIntegerField(default=0)
-    attempt = models.IntegerField(default=0, help_text="Claims so far; the fence.")
+    attempt = models.IntegerField(default=0, help_text="Number of claims so far, for fencing.")
     restarts = models.IntegerField(default=0, help_text="Attempts lost while running.")
     retries = models.IntegerField(default=0, help_text="Attempts that raised.")
     lost = models.IntegerField(default=0, help_text="Attempts lost in all.")
@@ -56,12 +56,12 @@ class Instance(models.Model):
     finished = InstantField(null=True)
     # Last: where it is null, as in most, it takes no room.
     own = models.JSONField(
-        null=True, help_text="What is its own and not its Type's; see atp.payload.own."
+        null=True, help_text="Values for this Instance alone; see atp.payload.own."
     )
 
     error = models.ForeignKey(
         ErrorGroup, models.DO_NOTHING, null=True, db_index=False, db_constraint=False,
-        related_name="+", help_text="Of a dead letter: the group in which it ended.",
+        related_name="+", help_text="The error group of a dead letter.",
     )  # fmt: skip
 
     objects = InstanceQuerySet.as_manager()

@@ -17,35 +17,35 @@ class Kind(TextChoices):
     # Of an Instance.
     MESSAGE = "message", "a message of its handler"
     LEFT_OUT = "left_out", "messages of its handler were left out here"
-    ASK = "ask", "its holder was asked: cancel, release, pause or resume"
+    ASK = "ask", "its holder was asked to cancel, release, pause or resume it"
     CHANGE = "change", "priority, due time or collection were changed"
-    LATE = "late", "an attempt wrote when its Task had been taken away"
-    REFUSED = "refused", "something else was refused, as its attempt had ended"
+    LATE = "late", "an attempt wrote after its Task had been taken away: the write was refused"
+    REFUSED = "refused", "another write was refused, because the attempt had ended"
     STEP = "step", "a step was repeated: an earlier attempt had begun it and kept no result"
     UNCLAIMED = "unclaimed", "due for long and not claimed"
-    FREED = "freed", "all that it waited for, of its graph or its schedule, has ended"
-    HOOK = "hook", "it ended, and a hook was enqueued: the detail is the hook's uuid"
+    FREED = "freed", "every Instance that it waited for, in its graph or schedule, has ended"
+    HOOK = "hook", "its end enqueued a hook: the detail is the uuid of the hook"
     # Of an Instance, a Type or a daemon.
-    MENDED = "mended", "a scan put right what did not fit together"
+    MENDED = "mended", "a scan repaired rows that did not fit together"
     # Of a Type, a lane or everything.
     GATE = "gate", "a gate was set: hold, drop or open"
     LIMITS = "limits", "limits were set: by an operator, or by the code"
-    FULL = "full", "enqueues were refused or delayed, as too many waited: the detail is how many"
+    FULL = "full", "too many waited: the detail is the number of enqueues refused or delayed"
     # Of a Type.
-    REGISTERED = "registered", "it was registered"
-    PARAMETERS = "parameters", "its parameters were changed"
-    UNREGISTERED = "unregistered", "it was unregistered"
-    REMOVED = "removed", "Instances of it were removed: how many"
+    REGISTERED = "registered", "the Type was registered"
+    PARAMETERS = "parameters", "the parameters of the Type were changed"
+    UNREGISTERED = "unregistered", "the Type was unregistered"
+    REMOVED = "removed", "Instances of the Type were removed: the detail is their number"
     # Of a downstream.
-    DOWNSTREAM = "downstream", "its state has changed, or an operator has set it"
+    DOWNSTREAM = "downstream", "the state of the downstream changed, or an operator set it"
     # Of a schedule.
-    SCHEDULE = "schedule", "it was declared, set, paused, run …: the detail is the verb"
+    SCHEDULE = "schedule", "a schedule was declared, set, paused, run …: the detail is the verb"
     # Of a daemon, by its uuid.
-    STARTED = "started", "it joined the queue"
-    REJOINED = "rejoined", "it joined again, under a new identity"
-    LEFT = "left", "it left the queue"
-    LOST = "lost", "it was found lost"
-    ORDER = "order", "it was ordered: quiet, resume or stop"
+    STARTED = "started", "the daemon joined the queue"
+    REJOINED = "rejoined", "the daemon joined again, under a new identity"
+    LEFT = "left", "the daemon left the queue"
+    LOST = "lost", "the daemon was found lost"
+    ORDER = "order", "the daemon got an order: quiet, resume or stop"
 
 
 # The beginning of the detail of a deferral by a misfit; the signature of the handler follows.
@@ -82,7 +82,9 @@ class LogRecord(models.Model):
     subject = models.CharField(max_length=255, blank=True, default="")
     time = InstantField()
     kind = models.CharField(max_length=16)
-    state = models.CharField(max_length=9, blank=True, default="", help_text="After the event.")
+    state = models.CharField(
+        max_length=9, blank=True, default="", help_text="The state after the event."
+    )
     attempt = models.IntegerField(null=True)
     level = models.SmallIntegerField(help_text="As in the logging module.")
     who = models.CharField(max_length=200, blank=True, default="")
@@ -91,7 +93,7 @@ class LogRecord(models.Model):
     detail = models.CharField(max_length=MAX_DETAIL, blank=True, default="", db_default="")
     # Null in most, where it takes no room.
     counted = models.BooleanField(
-        null=True, help_text="It was counted in Statistic by the transaction that wrote it."
+        null=True, help_text="Whether the transaction that wrote it also counted it in Statistic."
     )
 
     objects = LogQuerySet.as_manager()

@@ -184,7 +184,10 @@ class LogQuerySet(models.QuerySet):
         return self.filter(instance=instance).in_order()
 
     def about(self, subject: str) -> Self:
-        """Select the records about a Type, a lane or a daemon, which concern no Instance."""
+        """Select the records about one subject, such as a Type, a lane or a daemon.
+
+        Records that concern an Instance are left out.
+        """
         return self.filter(instance__isnull=True, subject=subject).in_order()
 
     def about_any(self) -> Self:

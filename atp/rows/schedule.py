@@ -68,21 +68,25 @@ class Schedule(models.Model):
     timezone = models.CharField(max_length=64, default="UTC")
     missed = models.CharField(max_length=4, choices=Missed, default=Missed.ONE)
     most = models.PositiveIntegerField(
-        default=100, help_text="Missed slots that are run; Instances that wait in line."
+        default=100, help_text="Most missed slots to run; most Instances to wait in line."
     )
     window = models.DurationField(help_text="Missed slots that are older are not run.")
-    late_after = models.DurationField(help_text="A slot is missed if nobody planned it by then.")
+    late_after = models.DurationField(
+        help_text="A slot is missed if no daemon planned it within this time."
+    )
     overlap = models.CharField(max_length=6, choices=Overlap, default=Overlap.ALLOW)
-    jitter = models.DurationField(help_text="A slot is planned later by up to this.")
+    jitter = models.DurationField(help_text="A slot is planned up to this much after its time.")
     next_at = InstantField(null=True)
     due_at = InstantField(null=True)
-    last_id = models.BigIntegerField(null=True, help_text="The last Instance.")
+    last_id = models.BigIntegerField(null=True, help_text="The key of the last Instance.")
     paused_since = InstantField(null=True)
     paused_until = InstantField(null=True)
     paused_by = models.CharField(max_length=200, blank=True, default="")
     paused_reason = models.CharField(max_length=200, blank=True, default="")
     declared = models.JSONField(null=True)
-    is_set = models.BooleanField(default=False, help_text="By an operator.")
+    is_set = models.BooleanField(
+        default=False, help_text="Whether an operator has made or edited it."
+    )
     who = models.CharField(max_length=200, blank=True, default="")
     since = InstantField(help_text="When it was last changed.")
     revision = models.PositiveIntegerField(default=1)
@@ -119,7 +123,9 @@ class Slot(models.Model):
     at = InstantField()
     until = InstantField(null=True)
     count = models.PositiveIntegerField(default=1)
-    is_more = models.BooleanField(default=False, help_text="There were more than are counted.")
+    is_more = models.BooleanField(
+        default=False, help_text="There were more slots than were counted."
+    )
     outcome = models.CharField(max_length=8, choices=Outcome)
     instance_id = models.BigIntegerField(null=True)
     decided = InstantField()

@@ -25,7 +25,7 @@ class Step(models.Model):
     attempt = models.IntegerField()
     started = InstantField()
     finished = InstantField(null=True)
-    until = InstantField(null=True, help_text="Of a sleep: when it is over.")
+    until = InstantField(null=True, help_text="When a sleep is over; null for other steps.")
     format = models.CharField(max_length=8, default=codec.JSON)
     data = models.TextField(null=True)
 

@@ -17,27 +17,27 @@ class Type(models.Model):
     )
     timeout = models.DurationField(null=True, help_text="A running attempt is killed after this.")
     max_restarts = models.PositiveIntegerField(help_text="Attempts that may be lost while running.")
-    max_retries = models.PositiveIntegerField(help_text="Attempts that may raise and try again.")
+    max_retries = models.PositiveIntegerField(help_text="Attempts that may raise and be retried.")
     backoff = models.DurationField(help_text="Delay before the first retry.")
     backoff_max = models.DurationField(help_text="Longest delay before a retry.")
     retention = models.DurationField(null=True, help_text="Terminal Instances are kept this long.")
     serializer = models.CharField(max_length=16, default=codec.JSON)
     max_memory = models.PositiveBigIntegerField(
-        null=True, help_text="An attempt is killed when its processes have more resident, in bytes."
+        null=True, help_text="In bytes; an attempt is killed when its processes take more."
     )
     late_writes = models.PositiveIntegerField(
         db_default=0, help_text="Results refused, because their Task had been taken away."
     )
     registered = InstantField(help_text="When the parameters were last changed.")
     hooks = models.JSONField(
-        null=True, help_text="What is enqueued when an Instance ends; see atp.payload.hooks."
+        null=True, help_text="The hooks to enqueue when an Instance ends; see atp.payload.hooks."
     )
     downstream = models.CharField(
         max_length=MAX_IDENTIFIER,
         blank=True,
         default="",
         db_default="",
-        help_text="The name of the downstream that it calls.",
+        help_text="The name of the downstream that its handler calls.",
     )
 
     class Meta:

@@ -18,8 +18,8 @@ from .base import Subcommand, actor
 class Check(Subcommand):
     name = "check"
     help = (
-        "Look for what should never be, and mend what is safe to mend. With --pending: before a "
-        "deploy, look for what waits and does not fit the code of this process."
+        "Look for inconsistencies in the queue, and mend those that are safe to mend. With "
+        "--pending: before a deploy, look for live Instances that do not fit this process's code."
     )
 
     def add_arguments(self, parser):
@@ -28,12 +28,12 @@ class Check(Subcommand):
         what.add_argument(
             "--pending",
             action="store_true",
-            help="from the new code, before the switch: what would fail under it; only reads",
+            help="run it with the new code, before a deploy: list what would fail; mend nothing",
         )
         parser.add_argument(
             "--deep",
             action="store_true",
-            help="with --pending: open pickled inputs too, and all that has to be opened",
+            help="with --pending: open all inputs that have to be opened, pickled ones too",
         )
         parser.add_argument(
             "-t",

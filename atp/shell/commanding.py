@@ -26,7 +26,7 @@ class Tell(Subcommand):
             "daemon",
             nargs="*",
             type=arguments.text,
-            help="these, each by its uuid or as HOST:PID; all of them, or none",
+            help="daemons, by uuid or as HOST:PID; if one refuses, none is told",
         )
         add("--host", type=arguments.text, help="those on this host")
         add("--all", action="store_true", help="every daemon")

@@ -46,23 +46,24 @@ class Enqueue(Subcommand):
         )
         add("--identifier", type=arguments.text, help="idempotency key, unique within the Type")
         add("--unique", type=arguments.text, help="key that one live Instance of the Type may have")
-        add("--existing", metavar="WHAT", help=f"if it is taken: {', '.join(EXISTING)}")
+        told = f"if the identifier or key is taken: {', '.join(EXISTING)}"
+        add("--existing", metavar="WHAT", help=told)
         add("--priority", type=arguments.priority, help="from -100 to 100, higher first")
         add("--collection", type=arguments.text, help="label of a subset of the Type's Instances")
         moment = {"type": arguments.moment, "metavar": "WHEN"}
-        add("--run-after", **moment, help="not earlier: 2030-01-31T18:00, or a delay as 1h30m")
+        add("--run-after", **moment, help="start at or after 2030-01-31T18:00, or a delay as 1h30m")
         add("--start-before", **moment, help="FAILED (MISSED) if it has not started by then")
         add(
             "--timeout",
             type=arguments.of(TIMEOUT),
             metavar="TIME",
-            help="killed after this, as 90s or 2h, instead of its Type's",
+            help="time-out, as 90s or 2h, instead of the Type's",
         )
         add(
             "--max-retries",
             type=arguments.of(RETRIES),
             metavar="NUMBER",
-            help="may raise and be tried again so often, instead of its Type's",
+            help="retries after attempts that raised, instead of the Type's",
         )
         add(
             "--wait",
@@ -70,7 +71,7 @@ class Enqueue(Subcommand):
             const=float("inf"),
             type=arguments.seconds,
             metavar="SECONDS",
-            help=f"wait for its end, so long at most; exit status 1 if it FAILED, "
+            help=f"wait for its end, at most this long; exit status 1 if it FAILED, "
             f"{STILL_LIVE} if it has not ended",
         )
 

@@ -58,11 +58,13 @@ def _by_state(counts):
 
 class Graph(Subcommand):
     name = "graph"
-    help = "One graph: show its nodes, and the verbs."
+    help = "One graph: show its nodes, or call a verb on it."
 
     def add_arguments(self, parser):
         words = parser.add_subparsers(dest="verb", metavar="VERB", required=True)
-        show = add_word(words, "show", "Its nodes, each indented below the last that it waits for.")
+        show = add_word(
+            words, "show", "Its nodes, each indented below the last node that it waits for."
+        )
         _add_uuid(show)
         told = "print text for Mermaid, and nothing else"
         show.add_argument("--mermaid", action="store_true", help=told)
@@ -82,7 +84,7 @@ class Graph(Subcommand):
         found = reports.drawable(graph)
         if options["mermaid"]:
             if options["json"]:
-                raise CommandError("--mermaid is text: it goes without --json.")
+                raise CommandError("--mermaid prints text: give it without --json.")
             if found is None:
                 raise CommandError(reports.TOO_LARGE)
             self.command.stdout.write(mermaid(*found), ending="")
@@ -107,7 +109,7 @@ class Graph(Subcommand):
 
 
 def _add_uuid(parser):
-    parser.add_argument("uuid", type=arguments.uuid_prefix, help="its uuid, or how only it begins")
+    parser.add_argument("uuid", type=arguments.uuid_prefix, help="its uuid, or its first digits")
 
 
 def _found(prefix):

@@ -18,7 +18,7 @@ SHOWN, UPCOMING = 20, 10
 
 class Schedules(Subcommand):
     name = "schedules"
-    help = "The schedules: when they run next, and what became of their last slot."
+    help = "The schedules: the next run and the last slot of each."
 
     def run(self, options):
         documents, now = reports.documents(), overview.now()
@@ -54,13 +54,13 @@ def _row(document):
 
 class Schedule(Subcommand):
     name = "schedule"
-    help = "One schedule: show it, make one, try when one would run, and the verbs."
+    help = "One schedule: show or create it, try when it would run, or call a verb on it."
 
     def add_arguments(self, parser):
         words = parser.add_subparsers(dest="verb", metavar="VERB", required=True)
-        show = add_word(words, "show", "What it says, its next runs and its last slots.")
+        show = add_word(words, "show", "Its parameters, its next runs and its last slots.")
         show.add_argument("schedule", type=arguments.text)
-        trial = add_word(words, "try", "When a schedule would run; nothing is written.")
+        trial = add_word(words, "try", "Show when a schedule would run; nothing is written.")
         trial.add_argument("--cron", type=arguments.text, help="five fields, or as @daily")
         trial.add_argument("--every", type=arguments.delay, help="as 90s, 10m, 2h or 1d")
         trial.add_argument("--timezone", type=arguments.text, help="as Europe/Vienna")
@@ -92,7 +92,7 @@ class Schedule(Subcommand):
         verb = VERBS[SCHEDULE][name]
         values = given(verb.parameters, options)
         if name == "change" and not values:
-            raise CommandError("What? Give what is to be changed: see --help.")
+            raise CommandError("Nothing to change: give a parameter, see --help.")
         return {"outcome": verb.perform(row, actor(), **values).told}
 
     def text(self, document):

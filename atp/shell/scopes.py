@@ -28,23 +28,23 @@ def _parameters(verbs):
 
 class Gate(Subcommand):
     name = "gate"
-    help = "Hold what waits, or drop it, or let it go again: of a Type, a lane, or everything."
+    help = "Hold or drop waiting Instances, or let them go: of a Type, a lane, or everything."
 
     def add_arguments(self, parser):
         verbs = _verbs(GATE)
         parser.add_argument(
-            "mode", nargs="?", choices=[*verbs], help="without it: list what is shut"
+            "mode", nargs="?", choices=[*verbs], help="without a mode: list the shut gates"
         )
         add_scope(parser, frozenset(Level))
         add_parameters(parser, _parameters(verbs))
-        parser.add_argument("--log", action="store_true", help="list who has set gates, instead")
+        parser.add_argument("--log", action="store_true", help="instead, list who has set gates")
 
     def run(self, options):
         scope, verbs = (options["type"], options["collection"]), _verbs(GATE)
         mode, values = options["mode"], given(_parameters(verbs), options)
         if options["log"]:
             if mode is not None or values:
-                raise CommandError("--log takes a Type and a collection beside it, no more.")
+                raise CommandError("Beside --log, only --type and --collection can be given.")
             return _log(*scope, "gate")
         if mode is None:
             if values or scope != (None, None):
@@ -84,21 +84,21 @@ def _gate_row(document):
 
 class Limit(Subcommand):
     name = "limit"
-    help = "How much of a Type, or of a lane, all daemons together may do; and weights of Types."
+    help = "Set or list limits of a Type or a lane over all daemons, and weights of Types."
 
     def add_arguments(self, parser):
         add_scope(parser, _LIMIT.levels)
         add_parameters(parser, _LIMIT.parameters)
         add = parser.add_argument
-        add("--default", action="store_true", help="leave it to the code again")
-        add("--log", action="store_true", help="list who has set limits, instead")
+        add("--default", action="store_true", help="use the limits that the code declares again")
+        add("--log", action="store_true", help="instead, list who has set limits")
 
     def run(self, options):
         scope = options["type"], options["collection"]
         values, default = given(_LIMIT.parameters, options), options["default"]
         if options["log"]:
             if values or default:
-                raise CommandError("--log takes a Type and a collection beside it, no more.")
+                raise CommandError("Beside --log, only --type and --collection can be given.")
             return _log(*scope, "limits")
         if scope[0] is None and (values or default or scope[1]):
             raise CommandError("Of which Type? Give --type.")
@@ -110,7 +110,7 @@ class Limit(Subcommand):
             _LIMIT.perform(scope, actor(), **values)
             done = {}
         elif scope[1] is not None:
-            raise CommandError("Say what is to be limited, or --default.")
+            raise CommandError("Give a limit, or --default.")
         else:
             return {"of": scope[0]} | _limits(scope[0])
         return done | _limits()
@@ -138,7 +138,7 @@ class Limit(Subcommand):
 
 class Downstreams(Subcommand):
     name = "downstreams"
-    help = "The services that handlers call: how they are, and how fast they are called."
+    help = "The services that handlers call: the state of each, and the rate of calls."
 
     def run(self, options):
         return {"downstreams": [downstreams.document(row) for row in queue.downstreams()]}
@@ -164,7 +164,7 @@ def _downstream_row(document):
 
 class Downstream(Subcommand):
     name = "downstream"
-    help = "One downstream: the verbs."
+    help = "One downstream: call a verb on it."
 
     def add_arguments(self, parser):
         words = parser.add_subparsers(dest="verb", metavar="VERB", required=True)

@@ -33,7 +33,12 @@ class Selecting(Subcommand):
 
     def add_arguments(self, parser):
         add = parser.add_argument
-        add("uuid", nargs="*", type=arguments.uuid_prefix, help="these; all of them, or none")
+        add(
+            "uuid",
+            nargs="*",
+            type=arguments.uuid_prefix,
+            help=f"Instances by uuid; if one is refused, none is {self.done}",
+        )
         self.add_ways(add)
         add("--yes", action="store_true", help=f"do not ask before {self.doing} a selection")
         self.matching.add(parser)
@@ -112,11 +117,11 @@ class Redrive(Selecting):
     ways = "--type, --reason or --all"
     matching = Matching("redrive", shared=("type", "reason", "all"))
     counts = ("redriven",)
-    help = "Send FAILED Instances back to the queue, with their budgets as new."
+    help = "Send FAILED Instances back to the queue; their retries and restarts count anew."
 
     def add_ways(self, add):
         add("--type", type=arguments.text, help="the dead letters of this Type")
-        add("--reason", type=arguments.reason, help="what FAILED for this reason")
+        add("--reason", type=arguments.reason, help="Instances that FAILED for this reason")
         add("--all", action="store_true", help="the dead letters of all Types")
 
     def is_selecting(self, options):
@@ -149,11 +154,11 @@ class Cancel(Selecting):
     ways = "--type, --collection or both"
     matching = Matching("cancel", shared=("type", "collection"))
     counts = ("cancelled", "asked")
-    help = "End live Instances: at once what waits, what runs by asking its daemon."
+    help = "End live Instances: waiting ones at once, others by asking the daemons that hold them."
 
     def add_ways(self, add):
-        add("--type", type=arguments.text, help="what waits of this Type")
-        add("--collection", type=arguments.text, help="what waits of this collection")
+        add("--type", type=arguments.text, help="waiting Instances of this Type")
+        add("--collection", type=arguments.text, help="waiting Instances of this collection")
 
     def is_selecting(self, options):
         return options["type"] is not None or options["collection"] is not None
@@ -188,12 +193,12 @@ _DELETE = Matching("delete")
 
 class Delete(Subcommand):
     name = "delete"
-    help = "Remove Instances that have ended, or are cancelled first, with all that is theirs."
+    help = "Remove ended Instances with all their data; with --cancel, cancel live ones first."
 
     def add_arguments(self, parser):
         add = parser.add_argument
         add("uuid", nargs="*", type=arguments.whole_uuid, help="whole uuids")
-        add("--cancel", action="store_true", help="cancel those first that have not ended")
+        add("--cancel", action="store_true", help="first cancel the Instances that have not ended")
         add(
             "--wait",
             type=arguments.seconds,
@@ -208,7 +213,7 @@ class Delete(Subcommand):
         if _DELETE.is_meant(options):
             return _DELETE.run(options)
         if not options["uuid"]:
-            raise CommandError("Which ones? Give either uuids, or what all have in common.")
+            raise CommandError("Which ones? Give either uuids, or options that select.")
         chosen = [find(uuid) for uuid in dict.fromkeys(options["uuid"])]
         how = {"cancel": True, "wait": options["wait"]} if options["cancel"] else {}
         removed = queue.delete(*chosen, by=actor(), **how)
@@ -222,7 +227,7 @@ class Delete(Subcommand):
     def check(self, document, options):
         if "outcome" not in document and document["removed"] < document["asked"]:
             raise CommandError(
-                f"{document['asked'] - document['removed']} could not be removed: "
-                "their files could not be, they have been redriven meanwhile, or a daemon has "
-                "not ended them yet."
+                f"Instances not removed: {document['asked'] - document['removed']}. Their files "
+                "could not be removed, they have been redriven meanwhile, or a daemon has not "
+                "ended them yet."
             )

@@ -29,7 +29,7 @@ class Show(Subcommand):
 
     def add_arguments(self, parser):
         add = parser.add_argument
-        add("uuid", nargs="?", type=arguments.uuid_prefix, help="its uuid, or how only it begins")
+        add("uuid", nargs="?", type=arguments.uuid_prefix, help="its uuid, or its first digits")
         add("--type", type=arguments.text, help="its Type, with --identifier instead of the uuid")
         add("--identifier", type=arguments.text, help="its identifier")
         add(
@@ -45,7 +45,7 @@ class Show(Subcommand):
         if options["response"] is None:
             return _document(instance)
         if options["json"]:
-            raise CommandError("--response is raw: it goes without --json.")
+            raise CommandError("--response writes raw bytes: give it without --json.")
         write_body(queue.response(instance), options["response"], self.command)
         return None
 

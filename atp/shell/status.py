@@ -17,7 +17,7 @@ _COUNTS = [f.name for f in fields(overview.TypeCounts) if f.name not in ("type",
 
 class Status(Subcommand):
     name = "status"
-    help = "What waits, runs and has ended, for each Type, and the daemons."
+    help = "Counts of waiting, running and ended Instances of each Type, and the daemons."
 
     def run(self, options):
         queue = overview.overview()

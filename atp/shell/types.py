@@ -97,7 +97,7 @@ class OneType(Subcommand):
 def _described(document):
     identifier = document["identifier"]
     if not document["declared"]:
-        return {"notes": ["This process has no handler for it, so nothing tells its inputs."]}
+        return {"notes": ["This process has no handler for it, so its inputs are unknown."]}
     declared = registry.get(identifier)
     contract = contracts.schema_of(declared)
     if contract is None:

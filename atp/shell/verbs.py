@@ -75,11 +75,12 @@ class OnInstances(Subcommand):
     verb = None
 
     def add_arguments(self, parser):
+        how = "its whole uuid" if self.verb.is_final else "its uuid or its first digits"
         parser.add_argument(
             "uuid",
             nargs="+",
             type=arguments.whole_uuid if self.verb.is_final else arguments.uuid_prefix,
-            help="these, each by its uuid or how only it begins; all of them, or none",
+            help=f"Instances, each by {how}; if one is refused, none is changed",
         )
         add_parameters(parser, self.verb.parameters)
 

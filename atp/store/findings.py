@@ -15,12 +15,12 @@ class Trouble(TextChoices):
     UNCLAIMED = "unclaimed", log_messages.unclaimed()
     TASKLESS = "taskless", "live, but without a Task"
     ENDED = "ended", "has ended, but had a Task"
-    ORPHANED = "orphaned", "a Task was there, but no Instance"
+    ORPHANED = "orphaned", "its Task was there, but the Instance was gone"
     MISMATCHED = "mismatched", "Instance and Task disagree on whether a daemon holds it"
     OWNERLESS = "ownerless", "held by a daemon that has no row"
-    UNSWEPT = "unswept", "lost long ago, and nobody has taken away what it holds"
-    MISCOUNTED = "miscounted", "a node of a graph that waited for the wrong number of others"
-    UNPLANNED = "unplanned", "a schedule whose slot has been due for long, and is not decided"
+    UNSWEPT = "unswept", "lost long ago, and no other daemon has taken its Tasks away"
+    MISCOUNTED = "miscounted", "a node of a graph, with a wrong count of the nodes it waited for"
+    UNPLANNED = "unplanned", "a schedule with a slot long due that no daemon has planned"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,5 +77,5 @@ class Scanned:
 
     @property
     def is_round(self) -> bool:
-        """Whether the walk has reached the end of both tables."""
+        """Whether this scan has reached the last row of both tables, Task and Instance."""
         return self.cursor == Cursor()

@@ -66,7 +66,7 @@ class LimitPage(ScopePage):
         if form.cleaned_data["default"]:
             return _UNLIMIT.perform(scope, by).told
         given = form.given()
-        return _LIMIT.perform(scope, by, **given).told if given else "Nothing was different."
+        return _LIMIT.perform(scope, by, **given).told if given else "Nothing was changed."
 
 
 def _limit(scope):

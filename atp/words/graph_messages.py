@@ -10,7 +10,7 @@ def upstream_failed(name: str, reason: str) -> str:
 
 
 def recounted(was: int, count: int) -> str:
-    return f"it waited for {was} nodes of its graph instead of {count}: corrected"
+    return f"the number of nodes that it waits for was {was}, and is corrected to {count}"
 
 
 def left_to_fail() -> str:
@@ -18,10 +18,10 @@ def left_to_fail() -> str:
 
 
 def addition_refused() -> str:
-    return "the nodes that it adds to its graph were refused: its Task was taken away"
+    return "the nodes that this attempt wanted to add were refused: its Task was taken away"
 
 
 def addition_waits(why: str = "") -> str:
     """``why`` is the error of the database; without it, another session has locked a needed row."""
     why = why or "another session has locked the graph, a node or a Task"
-    return f"the nodes that it adds to its graph cannot be written yet: {why}"
+    return f"the nodes that this attempt wants to add cannot be written yet: {why}"

@@ -121,7 +121,7 @@ def task_given() -> str:
 
 
 def attempt_aligned() -> str:
-    return "both were given the higher attempt number"
+    return "the Instance and its Task now both have the higher attempt number"
 
 
 def taken_later() -> str:

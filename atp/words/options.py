@@ -61,10 +61,11 @@ class Options:
     ``existing`` may also be "replace", which gives a waiting Instance with this key the new inputs,
     or "debounce", which gives it the new ``run_after``. ``timeout``, in seconds or as a timedelta,
     and ``max_retries`` are for this Instance only; None takes the value of its Type.
-    ``on_finished`` and ``on_failed`` add hooks to those of the Type; :meth:`TaskType.using` reads
-    them. ``on_full`` is the action if the queue is full: "raise" raises QueueFull, "delay" makes
-    the Instance due later, by at most ``delay_tolerance``, in seconds or as a timedelta. With
-    ``exact`` the enqueues of a Type take turns, so that ``max_waiting`` is never exceeded.
+    ``on_finished`` and ``on_failed`` add hooks to those of the Type; :meth:`TaskType.using` checks
+    them, and resolves them to Types. ``on_full`` is the action if the queue is full: "raise" raises
+    QueueFull, "delay" makes the Instance due later, by at most ``delay_tolerance``, in seconds or
+    as a timedelta. With ``exact`` the enqueues of a Type take turns, so that ``max_waiting`` is
+    never exceeded.
     """
 
     priority: int = 0
@@ -153,10 +154,10 @@ def _check_on_full(word: object, tolerance: object) -> None:
         raise InvalidOption(f"on_full={word!r}: must be one of {', '.join(ON_FULL)}.{hint}")
     if word == "raise":
         raise InvalidOption(
-            f"delay_tolerance={tolerance!r}: is of on_full='delay', which is not given."
+            f"delay_tolerance={tolerance!r}: needs on_full='delay', which is not given."
         )
     if tolerance is None:
-        raise InvalidOption("on_full='delay': say by how much at most: give delay_tolerance.")
+        raise InvalidOption("on_full='delay': needs delay_tolerance, the longest delay.")
     _check_timeout(tolerance, "delay_tolerance")
 
 

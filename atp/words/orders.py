@@ -20,9 +20,9 @@ class Order(TextChoices):
 
 
 EXPLANATIONS = {
-    Order.QUIET: "Claim nothing more, hand back what has not started, go on with what runs.",
-    Order.RESUME: "Claim again.",
-    Order.STOP: "Stop as after SIGTERM: what runs gets the daemon's grace.",
+    Order.QUIET: "Stop claiming. Hand back Tasks that have not started; go on with those that run.",
+    Order.RESUME: "Start claiming again.",
+    Order.STOP: "Stop as after SIGTERM: running attempts get the daemon's grace to end.",
 }
 
 

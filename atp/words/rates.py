@@ -12,9 +12,9 @@ PATTERN = r"^([1-9][0-9]{0,8})/([1-9][0-9]{0,4})?(min|[smhdw])$"
 _RATE = re.compile(PATTERN)
 _NOTHING = re.compile(r"0+(\.0*)?(/.*)?", re.ASCII)
 # A rate of 0 is refused with this hint.
-HOLD = "To let nothing start, hold it: that is what a gate is for."
+HOLD = "To let nothing start, use a gate: hold keeps all Instances waiting."
 # A max_waiting of 0 is refused with this hint.
-GATE = "To let nothing in, gate it: drop fails what is enqueued."
+GATE = "To let nothing in, use a gate: drop fails each Instance that is enqueued."
 # The largest count, and the range of weights.
 MOST = 1_000_000
 LIGHTEST, HEAVIEST = 0.001, 1000
@@ -67,7 +67,7 @@ def check_limits(
     if rate is not None:
         per_second(rate)
     elif burst is not None:
-        raise InvalidLimit(f"burst={burst!r}: is of a rate, and there is none.")
+        raise InvalidLimit(f"burst={burst!r}: needs a rate, and none is given.")
     if weight is not None:
         is_number = isinstance(weight, (int, float)) and not isinstance(weight, bool)
         if not is_number or not LIGHTEST <= weight <= HEAVIEST:

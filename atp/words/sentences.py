@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 MODES = {"hold": "held", "drop": "dropped"}
 _DONE = {
     "hold": "Nothing more is started there.",
-    "drop": "What waits there fails.",
+    "drop": "Instances that wait there fail.",
     "open": "The gate is open.",
 }
 
@@ -62,7 +62,7 @@ def of_gate(
         if mode == "open":
             told.append(f"Nothing moves there yet: {scope} is {state_of(gate)}.")
         elif mode == "hold" and gate.mode == "drop":
-            told.append(f"What waits there fails all the same: {scope} is {state_of(gate)}.")
+            told.append(f"Instances that wait there still fail: {scope} is {state_of(gate)}.")
     return " ".join(told)
 
 
@@ -127,6 +127,6 @@ def of_unlimit(left: Left) -> str:
     if left.is_declared:
         return f"{told}: {of_limits(left.limit)}."
     return (
-        f"{told}. This process does not declare the Type, so what is in force holds until it is "
-        f"registered next: {of_limits(left.limit)}."
+        f"{told}. This process does not declare the Type, so the present limits stay until the "
+        f"Type is next registered: {of_limits(left.limit)}."
     )

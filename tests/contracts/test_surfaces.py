@@ -171,7 +171,7 @@ def test_a_type_of_another_process_has_no_contract(world, client, root):
     assert "<h2>Inputs</h2>" not in page.content.decode()
     out = io.StringIO()
     call_command("atp", "type", "tests.elsewhere", stdout=out)
-    assert "This process has no handler for it, so nothing tells its inputs." in out.getvalue()
+    assert "This process has no handler for it, so its inputs are unknown." in out.getvalue()
 
 
 @pytest.fixture(params=["pydantic", "jsonschema"])

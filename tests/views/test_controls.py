@@ -151,7 +151,7 @@ class TestLimitsOfALane:
         queue.limit("tests.add", max_running=9, rate="100/s", by="ann")
         given = form_of(operator.get(f"{ADD}/limit/"))
         shown = operator.post(f"{ADD}/limit/", given, follow=True).content.decode()
-        assert "Nothing was different" in shown
+        assert "Nothing was changed" in shown
         assert queue.limits()[0].who == "ann"
 
     def test_a_rate_is_changed_with_its_burst_as_shown(self, full, operator):

@@ -62,7 +62,7 @@ def test_nothing_different_is_not_logged(full, operator):
     waiting, before = full[State.ACCEPTED], LogRecord.objects.count()
     given = {"initial-collection": "", "collection": "", "initial-priority": "0", "priority": "0"}
     answer = operator.post(f"/atp/instances/{waiting.uuid}/change/", given, follow=True)
-    assert "Nothing was different." in answer.content.decode()
+    assert "Nothing was changed." in answer.content.decode()
     assert LogRecord.objects.count() == before
 
 

@@ -14,11 +14,13 @@ _AT = {"p50": 0.5, "p95": 0.95, "p99": 0.99}
 
 class Statistics(Subcommand):
     name = "statistics"
-    help = "What was counted of each Type: starts and ends ever, run and waiting times of an hour."
+    help = "Counts of each Type: all starts and ends; run and waiting times of an hour."
 
     def add_arguments(self, parser):
         parser.add_argument(
-            "--recount", action="store_true", help="count the whole log too, and show what differs"
+            "--recount",
+            action="store_true",
+            help="count the whole log too, and show the differences",
         )
 
     def run(self, options):
@@ -37,11 +39,11 @@ class Statistics(Subcommand):
             headings = ("type", *_ENDS, "failed", "reasons", "waits p50, p95", "runs p50, p95")
             parts = [present.table(headings, [_counts_row(each) for each in document["types"]])]
         if document["owed"]:
-            parts.append(f"LogRecords of daemons that ended, to be looked at: {document['owed']}")
+            parts.append(f"LogRecords of ended daemons, still to be counted: {document['owed']}")
         if "differences" in document:
             rows = [list(each.values()) for each in document["differences"]]
             headings = ("type", "column", "counted", "in the log")
-            parts.append(present.table(headings, rows) if rows else "The log says the same.")
+            parts.append(present.table(headings, rows) if rows else "The log has the same counts.")
         return "\n\n".join(parts)
 
 

@@ -19,16 +19,16 @@ _WIDTH = 96
 
 class Why(Subcommand):
     name = "why"
-    help = "Why an Instance does not run, or a Type: every cause, what ends it, when it starts."
+    help = "Why an Instance or a Type does not run: every cause, what ends it, the likely start."
 
     def add_arguments(self, parser):
         add = parser.add_argument
         add(
             "subject",
             type=arguments.text,
-            help="the uuid of an Instance or how it begins, its identifier, or a Type",
+            help="the uuid of an Instance or its first digits, its identifier, or a Type",
         )
-        add("--collection", type=arguments.text, help="with a Type: this lane of it")
+        add("--collection", type=arguments.text, help="with a Type: its lane of this collection")
 
     def run(self, options):
         try:

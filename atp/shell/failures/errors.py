@@ -49,11 +49,11 @@ def _row(document, now):
 
 class Error(Subcommand):
     name = "error"
-    help = "One error group: show what is known of it, and the verbs."
+    help = "One error group: show it, or call a verb on it."
 
     def add_arguments(self, parser):
         words = parser.add_subparsers(dest="verb", metavar="VERB", required=True)
-        _add_name(add_word(words, "show", "What is known of it."))
+        _add_name(add_word(words, "show", "Show the error group."))
         for verb in VERBS[ERROR].values():
             added = add_word(words, verb.name, verb.explanation)
             _add_name(added)
@@ -91,4 +91,8 @@ def document_of(outcome):
 
 
 def _add_name(parser):
-    parser.add_argument("group", type=arguments.text, help="its name, or how only it begins")
+    parser.add_argument(
+        "group",
+        type=arguments.text,
+        help="its name, or the first digits of its name, if no other has them",
+    )

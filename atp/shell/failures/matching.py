@@ -49,7 +49,7 @@ class Matching:
     def run(self, options):
         """Perform the verb, or plan it with ``--dry-run``, and return the document."""
         if options.get("uuid"):
-            raise CommandError("Give either uuids, or what all have in common.")
+            raise CommandError("Give either uuids, or options that select.")
         values = {p.name: options.get(p.name) for p in self.verb.parameters}
         values = {name: value for name, value in values.items() if value not in (None, False)}
         if not values.get("dry_run") and self.verb.is_final and not options.get("yes"):

@@ -102,11 +102,11 @@ def _timing(row, timings):
     if row["one_off"]:
         raise ValueError("one_off: enqueue it once, with run_after")
     if row.get("start_time") is not None:
-        raise ValueError(f"start_time={row['start_time']}: a schedule has none; clear it once past")
+        raise ValueError(f"start_time={row['start_time']}: a schedule has none; clear it if past")
     [column, *more] = [name for name in TIMINGS if row.get(name) is not None] or [None]
     found = timings.get(column, {}).get(row.get(column))
     if column is None or more or found is None:
-        raise ValueError("it does not say when, or more than once")
+        raise ValueError("it has no timing, or more than one")
     if column == "crontab_id":
         return _cron(found)
     if column == "interval_id":

@@ -28,7 +28,7 @@ class ImportBeat(Subcommand):
             action="append",
             default=[],
             metavar="TASK=TYPE",
-            help="the Type of Celery's task of that name, if it is called otherwise",
+            help="the Type for a task of Celery, if their names differ",
         )
         parser.add_argument(
             "--from",

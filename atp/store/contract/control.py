@@ -95,9 +95,9 @@ class Control(ABC):
     def change(
         self, instances: Sequence[int], changes: Changes, *, who: str = ""
     ) -> dict[int, list[tuple[str, Any, Any]]]:
-        """Change those of these Tasks that wait, all of them or none, and log who changed what.
+        """Change the waiting ones among these Tasks, and log who changed what.
 
+        If one of them cannot be changed, none is. Tasks that do not wait are left as they are.
         Returns the changed columns of each waiting Task by key, each with its old and new value.
-        Tasks that do not wait stay as they are, and are left out. Raises InvalidOption if a Task
-        would be due only after its ``start_before``.
+        Raises InvalidOption if a Task would be due only after its ``start_before``.
         """

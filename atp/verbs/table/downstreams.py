@@ -19,7 +19,7 @@ class DownstreamState(Kind):
 
     _words = Choice(tuple(state.value for state in State))
     schema = {"oneOf": [{"enum": list(_words.words)}, DATE_TIME]}
-    hint = "closed, throttled, open or half-open, or the time since when it has been so"
+    hint = "closed, throttled, open or half-open, or the time at which this state began"
 
     def from_text(self, text: str) -> datetime | str:
         return self.from_json(text)
@@ -31,8 +31,8 @@ class DownstreamState(Kind):
             return time_from_json(value)
         except (TypeError, ValueError):
             raise ValueError(
-                f"{value!r} is neither closed, throttled, open nor half-open, nor the time with an "
-                "offset since when it has been so."
+                f"{value!r} is neither closed, throttled, open nor half-open, nor a time with an "
+                "offset, at which the state began."
             ) from None
 
 
@@ -49,7 +49,7 @@ def _bound(row: Downstream, *, by: str, **given: Any) -> Downstream:
 
 def _bounds(_: Downstream, row: Downstream) -> str:
     told = [f"{name} {_rate(getattr(row, name))}" for name in ("ceiling", "floor")]
-    return f"It is set: {', '.join(told)}."
+    return f"The bounds are set: {', '.join(told)}."
 
 
 def _rate(value: float | None) -> str:
@@ -64,8 +64,7 @@ def _current(row: Downstream) -> dict[str, Any]:
 _EXPECTED = Parameter(
     name="expected",
     kind=DownstreamState(),
-    help="The state that it has to be in, or `since` when it has been so. If that has changed "
-    "meanwhile, it stays as it is.",
+    help="Change nothing unless the downstream's state, or its `since`, is this.",
     in_forms=False,
 )
 
@@ -73,20 +72,20 @@ VERBS = (
     DownstreamVerb(
         name="bound",
         label="Set bounds",
-        explanation="Set between which rates it is called. What is not given stays as it is.",
+        explanation="Set the highest and lowest rate of calls. A bound that is not given stays.",
         call=_bound,
         told=_bounds,
         parameters=(
             Parameter(
                 name="ceiling",
                 kind=Number(SLOWEST, FASTEST),
-                help="Calls a second that are never exceeded, even while it is healthy.",
+                help="The highest rate, in calls a second, even while the downstream is healthy.",
                 can_be_none=True,
             ),
             Parameter(
                 name="floor",
                 kind=Number(SLOWEST, FASTEST),
-                help="Calls a second below which refusals do not lower the rate.",
+                help="The lowest rate, in calls a second, to which refusals can bring it.",
                 can_be_none=True,
             ),
             _EXPECTED,
@@ -96,17 +95,17 @@ VERBS = (
     DownstreamVerb(
         name="reset",
         label="Reset",
-        explanation="Take it as healthy again, whatever daemons have found.",
+        explanation="Treat the downstream as healthy again, whatever the daemons have found.",
         call=lambda row, **given: downstreams.reset_downstream(row.name, **given),
-        told=lambda _, row: f"It is reset, and {row.state}.",
+        told=lambda _, row: f"The downstream is reset, and is {row.state}.",
         is_allowed=lambda row: row.state != State.CLOSED,
     ),
     DownstreamVerb(
         name="trip",
         label="Trip",
-        explanation="Let nothing call it for now. Then one probes whether it answers.",
+        explanation="Stop all calls to the downstream for now. Later one Instance probes it.",
         call=lambda row, **given: downstreams.trip_downstream(row.name, **given),
-        told=lambda _, row: f"It is not called before {wording.moment(row.not_before)}.",
+        told=lambda _, row: f"No calls are made before {wording.moment(row.not_before)}.",
         asks_first=lambda _: True,
         is_allowed=lambda row: row.state != State.OPEN,
     ),

@@ -11,7 +11,7 @@ class GateState(Kind):
 
     _words = Choice(("hold", "drop", "open"))
     schema = {"oneOf": [{"enum": list(_words.words)}, DATE_TIME]}
-    hint = "hold, drop or open, or the time since when it has been as it is"
+    hint = "hold, drop or open, or the time at which the gate was last set"
 
     def from_text(self, text: str) -> datetime | str:
         return self.from_json(text)
@@ -23,6 +23,6 @@ class GateState(Kind):
             return time_from_json(value)
         except (TypeError, ValueError):
             raise ValueError(
-                f"{value!r} is neither hold, drop nor open, nor the time with an offset since when "
-                "the gate has been as it is."
+                f"{value!r} is neither hold, drop nor open, nor a time with an offset, at which "
+                "the gate was last set."
             ) from None

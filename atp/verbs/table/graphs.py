@@ -19,10 +19,10 @@ VERBS = (
     GraphVerb(
         name="cancel",
         label="Cancel",
-        explanation="Cancel all its nodes that have not ended. What runs is interrupted, and "
-        "killed if it takes no notice.",
+        explanation="Cancel all nodes of the graph that have not ended. Running ones are "
+        "interrupted, and killed if they do not stop.",
         call=graphs.cancel_graph,
-        told=lambda _, count: f"Nodes cancelled: {count}. What a daemon holds, that daemon ends.",
+        told=lambda _, count: f"Nodes cancelled: {count}. A daemon ends the nodes that it holds.",
         # If the graph has ended, no query of its nodes is needed.
         is_allowed=lambda graph: graph.ended is None and graphs.is_cancellable(graph),
         asks_first=lambda _: True,
@@ -30,8 +30,8 @@ VERBS = (
     GraphVerb(
         name="redrive",
         label="Redrive",
-        explanation="Send all its nodes that FAILED back to the queue, where they wait for each "
-        "other as before. What FINISHED is not run again.",
+        explanation="Send all FAILED nodes of the graph back to the queue, where they wait for "
+        "each other as before. FINISHED nodes are not run again.",
         call=graphs.redrive_graph,
         told=lambda _, count: f"Nodes back in the queue: {count}.",
         is_allowed=graphs.is_redrivable,

@@ -13,7 +13,7 @@ class Inputs(Kind):
     """Keyword arguments of a handler: a JSON object, with tags for types that JSON lacks."""
 
     schema = {"type": "object"}
-    hint = 'an object of JSON, as {"region": "alps"}'
+    hint = 'a JSON object, as {"region": "alps"}'
 
     def from_text(self, text: str) -> dict[str, Any]:
         try:
@@ -24,7 +24,7 @@ class Inputs(Kind):
 
     def from_json(self, value: object) -> dict[str, Any]:
         if not isinstance(value, dict):
-            raise ValueError(f"{value!r} is not an object of JSON.")
+            raise ValueError(f"{value!r} is not a JSON object.")
         return tagged_json.from_plain(value)
 
     @staticmethod

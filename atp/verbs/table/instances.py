@@ -105,13 +105,13 @@ def _delete(instance: Instance, by: str) -> bool:
 def _paused(instance: Instance, _: object) -> str:
     if registry.is_stoppable(instance.type.identifier):
         return "It will be paused at once, wherever its handler is."
-    return "It will be paused where its handler next looks."
+    return "It will be paused when its handler next calls context.check() or progress()."
 
 
 def _resumed(instance: Instance, _: object) -> str:
     if instance.state == State.RUNNING:
         return "It runs on: the request to pause it is withdrawn."
-    return "It will go on as soon as there is a place for it."
+    return "It will go on as soon as a worker's place is free."
 
 
 def _deleted(instance: Instance, is_gone: bool) -> str:
@@ -124,7 +124,7 @@ VERBS = (
     InstanceVerb(
         name="redrive",
         label="Redrive",
-        explanation="Send it back to the queue, with its budgets as new.",
+        explanation="Send the Instance back to the queue; its retries and restarts count anew.",
         told=lambda *_: "It is back in the queue.",
         event=Event.REDRIVE,
         call=instances.redrive,
@@ -132,9 +132,9 @@ VERBS = (
     InstanceVerb(
         name="release",
         label="Release",
-        explanation="Ask the daemon that holds it to stop the attempt and hand it back: "
-        "it will be run again.",
-        told=lambda *_: "It will be handed back by the daemon that holds it, and run again.",
+        explanation="Ask the daemon that holds the Instance to stop the attempt and to hand the "
+        "Instance back. It is run again.",
+        told=lambda *_: "The daemon that holds it will hand it back. Then it is run again.",
         event=Event.RELEASE,
         actor=Actor.HOLDER,
         call=_release,
@@ -142,8 +142,8 @@ VERBS = (
     InstanceVerb(
         name="pause",
         label="Pause",
-        explanation="Pause it where its handler next looks, or at once if its Type is "
-        "stoppable. Another task has its place meanwhile.",
+        explanation="Pause the Instance when its handler next calls context.check() or progress(), "
+        "or at once if its Type is stoppable. Another task can run in its place meanwhile.",
         told=_paused,
         event=Event.PAUSE,
         actor=Actor.HOLDER,
@@ -152,7 +152,7 @@ VERBS = (
     InstanceVerb(
         name="resume",
         label="Resume",
-        explanation="Let it go on, as soon as there is a place for it.",
+        explanation="Let the paused Instance go on, as soon as a worker's place is free.",
         told=_resumed,
         event=Event.RESUME,
         actor=Actor.HOLDER,
@@ -161,7 +161,7 @@ VERBS = (
     InstanceVerb(
         name="run-now",
         label="Run now",
-        explanation="Let it be due at once.",
+        explanation="Make the waiting Instance due at once.",
         told=lambda *_: "It is due now.",
         states=frozenset({State.ACCEPTED}),
         is_useful=_is_due_later,
@@ -170,8 +170,8 @@ VERBS = (
     InstanceVerb(
         name="change",
         label="Change",
-        explanation="Change priority, due time or collection of one that waits.",
-        told=lambda _, is_changed: "It is changed." if is_changed else "Nothing was different.",
+        explanation="Change the priority, due time or collection of a waiting Instance.",
+        told=lambda _, is_changed: "It is changed." if is_changed else "Nothing was changed.",
         parameters=(
             Parameter(name="priority", kind=PRIORITY, help="Higher first."),
             Parameter(
@@ -179,15 +179,17 @@ VERBS = (
                 field="due_at",
                 label="Not before",
                 kind=Moment(),
-                help="Not earlier than this.",
+                help="Start the Instance no earlier than this time.",
             ),
             Parameter(
                 name="postpone",
                 kind=Delay(),
-                help="So much later than it was due, or than now if it is due.",
+                help="How much later than the present due time, or than now if that has passed.",
             ),
             Parameter(
-                name="collection", kind=Text(), help="Label of a subset of the Type; empty is none."
+                name="collection",
+                kind=Text(),
+                help="Label of a subset of the Type's Instances; empty means none.",
             ),
         ),
         current=lambda instance: {
@@ -202,9 +204,9 @@ VERBS = (
     InstanceVerb(
         name="cancel",
         label="Cancel",
-        explanation="End it for good, as FAILED. What runs is interrupted, and killed if it "
-        "takes no notice.",
-        told=lambda *_: "It is cancelled; what a daemon holds, that daemon ends.",
+        explanation="End the Instance for good, as FAILED. A running attempt is interrupted, and "
+        "killed if it does not stop.",
+        told=lambda *_: "It is cancelled. If a daemon holds it, that daemon ends it.",
         event=Event.FAIL,
         call=instances.cancel,
         # A waiting Instance ends at once; the holder of a claimed one is asked.
@@ -214,9 +216,9 @@ VERBS = (
     DeleteVerb(
         name="delete",
         label="Delete",
-        explanation="Remove it for good, with its inputs, response, published files and log. "
-        "What has not ended is cancelled first; what a daemon holds is only cancelled: delete "
-        "it again when it has ended.",
+        explanation="Remove the Instance for good, with its inputs, response, published files and "
+        "log. A live Instance is cancelled first. If a daemon holds it, it is only cancelled: "
+        "delete it again when it has ended.",
         told=_deleted,
         states=LIVE | TERMINAL,
         is_final=True,

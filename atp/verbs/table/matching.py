@@ -35,10 +35,12 @@ class ErrorVerb(Verb):
     is_allowed: Callable[[ErrorGroup], bool] = always
 
 
-_RATE = Parameter(name="rate", kind=Rate(), help="In a time; without it as fast as it goes.")
+_RATE = Parameter(
+    name="rate", kind=Rate(), help="Instances per period; without a rate, as fast as possible."
+)
 _COLLECTION = Parameter(name="collection", kind=Text(), help="Only those of this collection.")
 _BEFORE = Parameter(
-    name="ended_before", kind=Past(), help="Only those that ended up to then; now, if it is empty."
+    name="ended_before", kind=Past(), help="Only those that ended by this time; empty means now."
 )
 _DRY_RUN = Parameter(
     name="dry_run", kind=Flag(), help="Only tell what would be done.", in_forms=False
@@ -47,26 +49,36 @@ _CANARY = (
     Parameter(
         name="canary",
         kind=WholeNumber(0, MOST_CANARIES),
-        help="Redrive so many first, and go on when they have ended well.",
+        help="Redrive this many first, and the others only if enough of these finish.",
     ),
     Parameter(
         name="threshold",
         kind=Number(0.01, 1),
-        help="The part of them that has to be FINISHED; 0.95 unless it is given.",
+        help="The fraction of the canary that has to be FINISHED; 0.95 by default.",
     ),
 )
 _FILTER = (
-    Parameter(name="type", kind=Text(), help='Of this Type, or of a pattern as "dem.*".'),
-    Parameter(name="error", kind=Text(), help="Of this error group."),
+    Parameter(
+        name="type", kind=Text(), help='Only those of this Type, or of a pattern as "dem.*".'
+    ),
+    Parameter(name="error", kind=Text(), help="Only those of this error group."),
     _BEFORE,
     _COLLECTION,
-    Parameter(name="reason", kind=Choice(tuple(Reason.values)), help="FAILED for this reason."),
-    Parameter(name="all", kind=Flag(), help="All: where there is no filter."),
+    Parameter(
+        name="reason",
+        kind=Choice(tuple(Reason.values)),
+        help="Only those that FAILED for this reason.",
+    ),
+    Parameter(name="all", kind=Flag(), help="Select all; needed if no filter is given."),
 )
 _OF_LIVE = (
     _FILTER[0],
     _COLLECTION,
-    Parameter(name="created_before", kind=Past(), help="Enqueued up to then; now, if empty."),
+    Parameter(
+        name="created_before",
+        kind=Past(),
+        help="Only those enqueued by this time; empty means now.",
+    ),
     _FILTER[-1],
 )
 
@@ -129,16 +141,22 @@ OF_ERROR = (
     ErrorVerb(
         name="mute",
         label="Mute",
-        explanation="Let it alert nobody: until it is unmuted, or until the first failure after "
-        "a time.",
+        explanation="Stop alerts about the error group, until somebody unmutes it or until the "
+        "first failure after a time.",
         call=lambda group, **given: errors.mute(group, **_as_time(given)),
         told=_muted,
-        parameters=(Parameter(name="until", kind=Moment(), help="Until then."),),
+        parameters=(
+            Parameter(
+                name="until",
+                kind=Moment(),
+                help="Mute only until the first failure after this time.",
+            ),
+        ),
     ),
     ErrorVerb(
         name="unmute",
         label="Unmute",
-        explanation="Let it alert again.",
+        explanation="Allow alerts about the error group again.",
         call=lambda group, by: errors.unmute(group, by=by),
         told=lambda _, group: f"{group.name} is not muted.",
         is_allowed=lambda group: group.is_muted,
@@ -146,10 +164,10 @@ OF_ERROR = (
     ErrorVerb(
         name="annotate",
         label="Note",
-        explanation="Set the note that stands with it.",
+        explanation="Set the note of the error group.",
         call=lambda group, by, note="": errors.annotate(group, note, by=by),
         told=lambda _, group: f"The note of {group.name} is set.",
-        parameters=(Parameter(name="note", kind=Text(), help="What is known of it."),),
+        parameters=(Parameter(name="note", kind=Text(), help="What is known of the error."),),
         current=lambda group: {"note": group.note},
     ),
     ErrorVerb(

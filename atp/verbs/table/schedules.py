@@ -48,7 +48,7 @@ def _change(schedule: Schedule, *, by: str, **changes: Any) -> Schedule | None:
 
 def _changed(_: Schedule, changed: Schedule | None) -> str:
     if changed is None:
-        return "Nothing was different."
+        return "Nothing was changed."
     return f"It is changed. The next slot is {wording.moment(changed.next_at)}."
 
 
@@ -70,35 +70,44 @@ def _backfilled(_: Schedule, planned: Planned) -> str:
 # What a schedule says, as it is made or changed.
 PARAMETERS = (
     Parameter(name="cron", kind=Text(), help='Five fields, as "30 2 * * *", or as "@daily".'),
-    Parameter(name="every", kind=Delay(), help="In the place of cron, aligned to the Unix epoch."),
-    Parameter(name="timezone", kind=Text(), help="Of the cron expression, as Europe/Vienna."),
+    Parameter(
+        name="every",
+        kind=Delay(),
+        help="Instead of cron, aligned to the Unix epoch: the time between slots.",
+    ),
+    Parameter(
+        name="timezone", kind=Text(), help="Time zone of the cron expression, as Europe/Vienna."
+    ),
     Parameter(name="inputs", kind=Inputs(), help="Keyword arguments of the handler."),
     Parameter(
         name="missed",
         kind=Choice(tuple(Missed.values)),
-        help="Slots that nobody planned in time: run none, the newest, or the newest few.",
+        help="Which missed slots to run: none, the newest, or the newest few.",
     ),
     Parameter(
         name="most",
         kind=WholeNumber(1, MOST_MISSED),
-        help="Missed slots that are run with all; Instances that wait with queue, up to 100.",
+        help="With missed=all, the most missed slots that are run; with overlap=queue, the most "
+        "Instances that wait, up to 100.",
     ),
-    Parameter(name="window", kind=Delay(), help="Missed slots that are older are not run."),
-    Parameter(name="late_after", kind=Delay(), help="A slot that is later counts as missed."),
+    Parameter(name="window", kind=Delay(), help="Missed slots older than this are not run."),
+    Parameter(
+        name="late_after", kind=Delay(), help="A slot that is later than this counts as missed."
+    ),
     Parameter(
         name="overlap",
         kind=Choice(tuple(Overlap.values)),
         help="While the last Instance has not ended: run beside it, skip the slot, wait for its "
         "end, or cancel it.",
     ),
-    Parameter(name="jitter", kind=Delay(), help="Each slot is later by up to this."),
-    Parameter(name="priority", kind=PRIORITY, help="Of the Instances."),
-    Parameter(name="collection", kind=Text(), help="Of the Instances."),
+    Parameter(name="jitter", kind=Delay(), help="The longest delay by which slots are spread."),
+    Parameter(name="priority", kind=PRIORITY, help="Priority of the Instances."),
+    Parameter(name="collection", kind=Text(), help="Collection of the Instances."),
 )
 REVISION = Parameter(
     name="expected",
     kind=WholeNumber(0, 2**31 - 1),
-    help="The revision that it has to be at. If somebody else has changed it, it stays.",
+    help="Change nothing unless the schedule has this revision.",
     in_forms=False,
 )
 
@@ -106,8 +115,8 @@ VERBS: tuple[ScheduleVerb, ...] = (
     ScheduleVerb(
         name="run",
         label="Run now",
-        explanation="Enqueue an Instance now, beside its slots. With the overlap queue it waits "
-        "behind the others; with cancel these are cancelled.",
+        explanation="Enqueue an Instance now, beside the slots. With overlap=queue it waits for "
+        "the schedule's live Instances; with overlap=cancel they are cancelled.",
         call=lambda schedule, by: schedules.run_schedule(schedule.identifier, by=by),
         told=lambda _, instance: f"{instance.uuid} is enqueued.",
         is_allowed=lambda schedule: schedule.retired is None,
@@ -115,19 +124,19 @@ VERBS: tuple[ScheduleVerb, ...] = (
     ScheduleVerb(
         name="pause",
         label="Pause",
-        explanation="Let its slots pass, each told as PAUSED.",
+        explanation="Pause the schedule: its slots pass, and are recorded as PAUSED.",
         call=lambda schedule, **given: schedules.pause_schedule(schedule.identifier, **given),
         told=_paused,
         parameters=(
             Parameter(name="reason", kind=Text(), help="Why, for the log and the pages."),
-            Parameter(name="until", kind=Moment(), help="When it goes on by itself."),
+            Parameter(name="until", kind=Moment(), help="When the schedule resumes by itself."),
         ),
         is_allowed=lambda schedule: schedule.paused_since is None,
     ),
     ScheduleVerb(
         name="resume",
         label="Resume",
-        explanation="Let it go on with its first slot after now.",
+        explanation="Resume the schedule with its first slot after now.",
         call=lambda schedule, by: schedules.resume_schedule(schedule.identifier, by=by),
         told=lambda _, row: f"It goes on. The next slot is {wording.moment(row.next_at)}.",
         is_allowed=lambda schedule: schedule.paused_since is not None,
@@ -135,7 +144,8 @@ VERBS: tuple[ScheduleVerb, ...] = (
     ScheduleVerb(
         name="change",
         label="Change",
-        explanation="Change what it says. The change outlives deploys; what is not given stays.",
+        explanation="Change parameters of the schedule; those that are not given stay. The change "
+        "outlives deploys.",
         call=_change,
         told=_changed,
         parameters=(*PARAMETERS, REVISION),
@@ -149,22 +159,22 @@ VERBS: tuple[ScheduleVerb, ...] = (
         call=lambda schedule, **given: schedules.backfill_schedule(schedule.identifier, **given),
         told=_backfilled,
         parameters=(
-            Parameter(name="start", kind=Past(), help="From this time on.", is_required=True),
-            Parameter(name="end", kind=Past(), help="Up to this time; now, if it is empty."),
+            Parameter(name="start", kind=Past(), help="Slots from this time on.", is_required=True),
+            Parameter(name="end", kind=Past(), help="Slots up to this time; empty means now."),
         ),
     ),
     ScheduleVerb(
         name="leave",
         label="Leave to the code",
-        explanation="Let it be as the code says, in the place of what an operator has set.",
+        explanation="Use the schedule that the code declares, instead of what an operator has set.",
         call=lambda schedule, by: schedules.leave_schedule(schedule.identifier, by=by),
-        told=lambda *_: "It is left to the code.",
+        told=lambda *_: "The schedule is as the code declares it.",
         is_allowed=lambda schedule: schedule.is_set and schedule.declared is not None,
     ),
     ScheduleVerb(
         name="delete",
         label="Delete",
-        explanation="Remove it for good, with the record of its slots. Its Instances stay.",
+        explanation="Remove the schedule and the record of its slots for good. Its Instances stay.",
         call=lambda schedule, by: schedules.delete_schedule(schedule.identifier, by=by),
         told=lambda schedule, _: f"{schedule.identifier} is removed.",
         is_final=True,

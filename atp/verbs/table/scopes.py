@@ -67,12 +67,11 @@ def _of_gate(mode: str, scope: Subject, gate: Any) -> str:
 
 
 _REASON = Parameter(name="reason", kind=Text(), help="Why, for the log and the pages.")
-_UNTIL = Parameter(name="until", kind=Moment(), help="When it opens by itself.")
+_UNTIL = Parameter(name="until", kind=Moment(), help="When the gate opens by itself.")
 _EXPECTED = Parameter(
     name="expected",
     kind=GateState(),
-    help="The state that the gate has to be in, or `since` when it has been as it is. If "
-    "somebody else has set it meanwhile, it stays as it is.",
+    help="Change nothing unless the gate's state, or its `since`, is this.",
     in_forms=False,
 )
 _COUNT: dict[str, Any] = {"least": 1, "most": MOST}
@@ -81,7 +80,7 @@ VERBS = (
     ScopeVerb(
         name="hold",
         label="Hold",
-        explanation="Let what is there wait: nothing of it is started.",
+        explanation="Hold waiting Instances: none is started until the gate opens.",
         call=lambda scope, **given: gates.hold(*scope, **given),
         told=partial(_of_gate, "hold"),
         parameters=(_REASON, _UNTIL, _EXPECTED),
@@ -90,7 +89,8 @@ VERBS = (
     ScopeVerb(
         name="drop",
         label="Drop",
-        explanation="Let what waits there, and what is enqueued from now on, FAIL as DROPPED.",
+        explanation="Let all waiting Instances, and all that are enqueued from now on, FAIL as "
+        "DROPPED.",
         call=lambda scope, **given: gates.drop(*scope, **given),
         told=partial(_of_gate, "drop"),
         parameters=(_REASON, _UNTIL, _EXPECTED),
@@ -100,7 +100,7 @@ VERBS = (
     ScopeVerb(
         name="open",
         label="Open",
-        explanation="Let what is there go again.",
+        explanation="Open the gate: waiting Instances are started again.",
         call=lambda scope, **given: gates.open_gate(*scope, **given),
         told=partial(_of_gate, "open"),
         parameters=(_REASON, _EXPECTED),
@@ -109,7 +109,7 @@ VERBS = (
     ScopeVerb(
         name="limit",
         label="Limit",
-        explanation="Limit a Type or a lane over all daemons. What is not given stays as it is.",
+        explanation="Limit a Type or a lane over all daemons. Limits that are not given stay.",
         call=lambda scope, **given: limits.limit(*scope, **given),
         told=lambda _, limit: f"The limits are set: {sentences.of_limits(limit)}.",
         parameters=(
@@ -117,41 +117,43 @@ VERBS = (
                 name="max_running",
                 label="At a time",
                 kind=WholeNumber(**_COUNT, zero=HOLD),
-                help="Claimed at any time, over all daemons.",
+                help="The most Instances claimed at any time, over all daemons.",
                 can_be_none=True,
             ),
             Parameter(
                 name="max_running_per_collection",
                 label="At a time of each collection",
                 kind=WholeNumber(**_COUNT, zero=HOLD),
-                help="Of each lane of the Type that has no other limit of its own.",
+                help="The same for each lane of the Type, unless the lane has a limit of its own.",
                 can_be_none=True,
             ),
-            Parameter(name="rate", kind=Rate(), help="Started in a time.", can_be_none=True),
+            Parameter(
+                name="rate", kind=Rate(), help="Instances started per period.", can_be_none=True
+            ),
             Parameter(
                 name="burst",
                 kind=WholeNumber(**_COUNT),
-                help="Of the rate at once, after a pause.",
+                help="The most Instances that the rate lets start at once after a pause.",
                 can_be_none=True,
             ),
             Parameter(
                 name="weight",
                 kind=Number(LIGHTEST, HEAVIEST),
-                help="Share of the Type beside others; 1 unless it is set.",
+                help="Share of the Type relative to other Types; 1 by default.",
                 can_be_none=True,
             ),
             Parameter(
                 name="max_waiting",
                 label="Waiting",
                 kind=WholeNumber(**_COUNT, zero=NOTHING_IN),
-                help="Waiting at any time; when so many do, an enqueue is refused.",
+                help="The most Instances that may wait; a further enqueue is refused.",
                 can_be_none=True,
             ),
             Parameter(
                 name="max_wait",
                 label="Waited",
                 kind=Delay(SHORTEST_WAIT),
-                help="An enqueue is refused only if the oldest due one has waited longer.",
+                help="An enqueue is refused only if the oldest due Instance has waited longer.",
                 can_be_none=True,
             ),
         ),
@@ -161,7 +163,7 @@ VERBS = (
     ScopeVerb(
         name="unlimit",
         label="Leave to the code",
-        explanation="Let a Type or a lane be limited as the code says.",
+        explanation="Use the limits that the code declares for a Type or a lane.",
         call=lambda scope, by: limits.unlimit(*scope, by=by),
         told=lambda _, left: sentences.of_unlimit(left),
         levels=frozenset({Level.TYPE, Level.LANE}),
@@ -170,7 +172,7 @@ VERBS = (
     ScopeVerb(
         name="purge",
         label="Purge",
-        explanation="Remove what has ended longer ago than the retention of its Type.",
+        explanation="Remove Instances that ended longer ago than the retention of their Type.",
         call=_purge,
         told=_purged,
         is_final=True,
