@@ -1,7 +1,6 @@
 """The subcommands of ``manage.py atp``, a module for each noun."""
 
 from .check import Check
-from .commanding import Tell
 from .enqueueing import Enqueue
 from .explaining.statistics import Statistics
 from .explaining.why import Why
@@ -9,6 +8,7 @@ from .failures.errors import Error, Errors
 from .graphs import Graph, Graphs
 from .importing.command import ImportBeat
 from .listing import List
+from .orders import Tell
 from .schedules import Schedule, Schedules
 from .scopes import Downstream, Downstreams, Gate, Limit
 from .selections import Cancel, Delete, Redrive

@@ -11,7 +11,7 @@ import pytest
 
 import atp
 from atp.daemon.dispatcher.stopping import DELIVERY_GRACE
-from atp.daemon.pool.endings import STOP_GRACE
+from atp.daemon.pool.ending import STOP_GRACE
 from atp.management.commands.atpd import Command
 from tests.environment import ROOT
 

@@ -12,9 +12,9 @@ from atp.conf import settings
 from atp.models import Task
 from atp.rows.querysets import CLAIMING_ORDER, LANES_ORDER
 from atp.store import get_store
-from atp.store.claim_order import RowOrder, in_sql
 from atp.store.postgresql import claims
 from atp.store.postgresql.driver.statements import statement
+from atp.store.sorting import RowOrder, in_sql
 
 from .world import ONE, World, scope
 

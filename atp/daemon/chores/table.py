@@ -7,7 +7,7 @@ from .looking import Look
 from .missing import Miss
 from .planning import Plan
 from .purging import Purge
-from .reading_requests import ReadRequests
+from .reading_asks import ReadAsks
 from .registering import Register
 from .reporting import Report
 from .scanning import Scan
@@ -20,6 +20,6 @@ ON_THE_LOOP = (SignOfLife, Summarize)
 # The thread that claims does these when there is nothing to claim: the first one that is due.
 CLAIMING = (Plan, Look, Sweep, Miss, Drop, Scan)
 # The thread that records does these after a renewal, and before it records changes.
-RECORDING = (Report, Register, ReadRequests)
+RECORDING = (Report, Register, ReadAsks)
 # These have a thread of their own.
 PURGING = (CountFailures, Graphs, Trim, Count, Purge)

@@ -91,7 +91,7 @@ class Dispatcher:
         self._orders = orders = Orders(core, attempts, self._request)
         self._intake = Intake(self._selector, core.unrecorded, self._reader)
         self._workers = WorkerChanges(core, attempts, self._intake)
-        self._stuck_workers = StuckWorkers(core.pool, core.page, attempts.endings.kill)
+        self._stuck_workers = StuckWorkers(core.pool, core.page, attempts.ending.kill)
 
         def chores(thread, entries):
             return Chores(thread, made(entries))
@@ -144,7 +144,7 @@ class Dispatcher:
         """Return the time until the next turn, in seconds, if no message comes before."""
         longest = LINGER if self._unrecorded.waits and not self._recorder.busy else MAX_TURN
         longest = self._core.downstreams.pause(longest)
-        return self._timers.pause(self._attempts.endings.pause(self._pool.pause(longest)))
+        return self._timers.pause(self._attempts.ending.pause(self._pool.pause(longest)))
 
     def orphan(self, signum, frame):
         """Handle the kernel's signal that the supervisor is dead."""
@@ -190,7 +190,7 @@ class Dispatcher:
         for thread in self._threads:
             thread.cut_if_overdue(settings.STATEMENT_TIMEOUT)
         run_due(self._own_chores)
-        self._attempts.endings.kill_overdue()
+        self._attempts.ending.kill_overdue()
         self._attempts.pausing.turn()
         self._intake.turn()
         self._stuck_workers.turn()

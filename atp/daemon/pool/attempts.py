@@ -10,7 +10,7 @@ from ...store.values import PAUSE, RESUME, Move
 from ...verbs.registry import registry
 from ...words import attempt_messages
 from ..system.processes import uptime
-from .endings import Endings
+from .ending import Ending
 from .limited import PUTS_BACK, LimitedAttempts
 from .pausing import Pausing
 from .times import Times
@@ -33,7 +33,7 @@ class Attempts:
         self._counters = core.counters
         self.times = Times(core.identity)
         self.limited = LimitedAttempts(core.queue)
-        self.endings = Endings(core.pool, core.page, core.tell, self.hand_back)
+        self.ending = Ending(core.pool, core.page, core.tell, self.hand_back)
         self.pausing = Pausing(core.pool, core.page, processes, self._record_pause, core.tell)
         self.stopping = ""
         self.undecided = {}
@@ -52,7 +52,7 @@ class Attempts:
         if asked.request in (PAUSE, RESUME):
             self.pausing.asked((asked.instance, asked.attempt), asked.request)
         else:
-            self.endings.asked(asked)
+            self.ending.asked(asked)
 
     # Changes
 
@@ -151,9 +151,9 @@ class Attempts:
         self._pool.take_unstarted_back(key)
         link, holding = self._pool.drop(key)
         if link is not None:
-            self.endings.forget(key)
+            self.ending.forget(key)
             link.revoked[key] = holding
-            self.endings.kill(link, key, attempt_messages.task_taken_away())
+            self.ending.kill(link, key, attempt_messages.task_taken_away())
         return holding
 
     def reconcile(self, kept, keys=None):

@@ -42,7 +42,7 @@ class Deaths:
 
     def _lose(self, holding, link, why, left, cause):
         attempts = self._attempts
-        attempts.endings.forget(holding.key)
+        attempts.ending.forget(holding.key)
         if not holding.start_known:
             attempts.start(holding, link, holding.started or uptime())
         if holding.concluded:

@@ -57,7 +57,7 @@ class Reader:
         if running is None:
             return
         if running.key in link.revoked:
-            self._attempts.endings.kill(link, running.key, attempt_messages.task_taken_away())
+            self._attempts.ending.kill(link, running.key, attempt_messages.task_taken_away())
         holding = link.assigned.get(running.key)
         if holding is None:
             return  # the attempt has just ended
@@ -81,7 +81,7 @@ class Reader:
                 self._unrecorded.doubt(key)
                 self._record_end(revoked, link, end, who)
             return
-        self._attempts.endings.forget(key)
+        self._attempts.ending.forget(key)
         if holding.pause is not None:
             # The message that it has gone on may come after its end.
             self._attempts.pausing.over(holding, link, ended + self._times.clock)

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from operator import itemgetter
 
 from ...rows.querysets import CLAIMING_ORDER
-from ..claim_order import RowOrder
+from ..sorting import RowOrder
 from ..values import Claimed
 
 # The columns of a row: the place of its lane in the claim, its due time, its Type; and those of

@@ -4,7 +4,7 @@ from datetime import UTC
 
 from ....rows.querysets import CLAIMING_ORDER
 from ....words.options import MAX_PRIORITY
-from ...claim_order import in_sql
+from ...sorting import in_sql
 from ...values import Claimed
 from ..base import as_text
 

@@ -1,8 +1,8 @@
 """Waiting Tasks, seen through the first entries of indexes: ready lanes, and due times."""
 
 from ....rows.querysets import CLAIMING_ORDER
-from ...claim_order import in_sql
 from ...rotation import enough_lanes, most_steps
+from ...sorting import in_sql
 from ..base import SQLiteBase, as_json, as_text
 
 ALL = 2**31

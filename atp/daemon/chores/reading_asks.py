@@ -10,7 +10,7 @@ from .chore import Chore
 AT_LEAST_EVERY = 0.5
 
 
-class ReadRequests(Chore):
+class ReadAsks(Chore):
     """The chore that reads the asks, as long as this daemon holds a Task."""
 
     name, doing = "asked", "reading requests"

@@ -14,7 +14,7 @@ STOP_GRACE = 1.0
 LEAST_GRACE = 0.25
 
 
-class Endings:
+class Ending:
     """The attempts that were asked to end. ``tell(message)`` sends to the supervisor."""
 
     def __init__(self, pool, page, tell, hand_back):
