@@ -103,12 +103,13 @@ def test_of_the_queue(message, expected):
         (attempt_messages.cancelled("ann via shell"), "cancelled by ann via shell"),
         (
             attempt_messages.given_up(4, 3, 4, "it died"),
-            "given up: attempts lost while running: 4, restarts allowed: 3; the last one: it died",
+            "given up after 4 attempts were lost while running (restarts allowed: 3); "
+            "the last attempt: it died",
         ),
         (
             attempt_messages.given_up(0, 1, 12, ""),
-            "given up: attempts lost before they were seen running: 12; "
-            "the last one: reason unknown",
+            "given up after 12 attempts were lost before they were seen running; "
+            "the last attempt: reason unknown",
         ),
         (attempt_messages.left_out(15), "15 messages of this attempt are left out here"),
         (attempt_messages.daemon_lost("lost:1"), "daemon lost:1 was lost"),

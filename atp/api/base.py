@@ -124,10 +124,12 @@ class ViewSet(View, GenericViewSet):
             if self.request.data != {}:
                 given = self.request.data
                 names = ", ".join(map(repr, given)) if isinstance(given, dict) else "a body"
-                raise ParseError(f"This takes no body, or an empty object: {names} is too much.")
+                raise ParseError(
+                    f"This takes no body, or an empty object; {names} cannot be given."
+                )
             return {}
         if purpose and self.request.stream is None:
-            raise ParseError(f"There is no body: it says what is to be {purpose}.")
+            raise ParseError(f"The body is missing; it says what is to be {purpose}.")
         context = {**self.get_serializer_context(), "by": actor(self.request, API)}
         return valid(self.operation.body(data=self.request.data, context=context, **more), BODY)
 

@@ -85,18 +85,18 @@ class EnqueueSerializer(Strict):
     inputs = Value(
         Arguments(),
         "An object of arguments by name, or an array of arguments by position; in an object, "
-        f'what stands under `"*"` is given by position. {TAGGED}',
+        f'the array under `"*"` has those by position. {TAGGED}',
     )
     identifier = Value(
         Identifier(), "Idempotency key, unique within the Type; printable.", allow_null=True
     )
     unique = Value(
-        Identifier(), "Key that one live Instance of the Type may have; printable.", allow_null=True
+        Identifier(), "Key of one live Instance of the Type at most; printable.", allow_null=True
     )
     existing = Value(
         Choice(EXISTING),
-        "If the identifier is taken: refuse, give the existing Instance, or redrive that if it "
-        "FAILED. If the unique key is taken: refuse, give the live Instance, replace its inputs, "
+        "If the identifier is taken: refuse, return the existing Instance, or redrive that if it "
+        "FAILED. If the unique key is taken: refuse, return the live Instance, replace its inputs, "
         "or debounce it: move it to run_after.",
     )
     priority = Value(PRIORITY, "Higher first. The Type may have a default.")
@@ -104,16 +104,16 @@ class EnqueueSerializer(Strict):
         Text(), "Label of a subset of the Type's Instances; printable. The Type may have a default."
     )
     run_after = Value(
-        Moment(), "Not earlier: a time with an offset, or seconds from now.", allow_null=True
+        Moment(), "The earliest start: a time with an offset, or seconds from now.", allow_null=True
     )
     start_before = Value(
         Moment(),
-        "FAILED (MISSED) if not started by then: a time with an offset, or seconds from now.",
+        "The latest start, else FAILED (MISSED): a time with an offset, or seconds from now.",
         allow_null=True,
     )
 
-    timeout = Value(TIMEOUT, "In seconds; without it that of the Type.", allow_null=True)
-    max_retries = Value(RETRIES, "Without it that of the Type.", allow_null=True)
+    timeout = Value(TIMEOUT, "In seconds; by default that of the Type.", allow_null=True)
+    max_retries = Value(RETRIES, "By default that of the Type.", allow_null=True)
 
     max_items = MAX_ITEMS
 
@@ -139,7 +139,7 @@ class EnqueueSerializer(Strict):
     def validate(self, attrs):
         options = {name: attrs[name] for name in _OPTIONS if attrs.get(name) is not None}
         if "existing" in options and not options.keys() & {"identifier", "unique"}:
-            text = "It says what to do if the identifier or the unique key is taken: give one."
+            text = "Give an identifier or a unique key: it says what to do if that is taken."
             raise rest.ValidationError({"existing": [text]})
         try:
             check_existing(Options(**options), options.get("identifier"))

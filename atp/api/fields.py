@@ -8,11 +8,11 @@ from ..words.hints import did_you_mean
 from ..words.kinds import Kind
 
 TAGGED = (
-    "What JSON lacks is an object with one key that starts with a dollar: "
+    "A value that JSON lacks is an object with one key that starts with a dollar: "
     '`{"$date": "2030-01-31"}`, `{"$datetime": "2030-01-31T18:00:00+00:00"}`, '
     '`{"$time": "18:00:00"}`, `{"$timedelta": [days, seconds, microseconds]}`, '
     '`{"$decimal": "0.1"}`, `{"$uuid": "…"}`, `{"$bytes": "base64"}`, `{"$float": "nan"}`. '
-    'An object that has such a key by itself is `{"$object": [["$date", "not a date"]]}`.'
+    'An object of yours with such a key alone is `{"$object": [["$date", "not a date"]]}`.'
 )
 
 
@@ -41,7 +41,7 @@ def flag(help_text, **kwargs):
 
 
 def schema(help_text):
-    more = "JSON Schema (2020-12); null if this server has no contract. Not told in lists."
+    more = "JSON Schema (2020-12); null if this server has none. Not given in lists."
     text = f"{help_text}, {more}"
     return _field(rest.DictField, text, null=True, absent=True, child=rest.JSONField())
 

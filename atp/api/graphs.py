@@ -43,22 +43,22 @@ class GraphsSerializer(rest.ListSerializer):
 
 class GraphSerializer(Document):
     uuid = rest.UUIDField()
-    name = fields.text("Empty if it has none.")
+    name = fields.text("Name of the graph; empty if it has none.")
     state = fields.text(
-        "Waiting (nothing of it is claimed), running, finished, failed, undoing, undone; or "
-        "ended, where it is too large to look whether a node FAILED."
+        "Waiting (no node is claimed), running, finished, failed, undoing or undone. In a list, a "
+        "graph with `is_more` is only running or ended."
     )
-    nodes = fields.count("Of them; in a list no more than are counted.")
-    is_more = fields.flag("It is too large for a list, which has not counted its nodes by state.")
-    counts = StateCountsSerializer(help_text="Its nodes by state.")
-    request = fields.text("What has been asked of all its nodes; otherwise empty.")
-    undone = fields.time("When its undo was begun, after it had failed; otherwise null.", null=True)
+    nodes = fields.count("The number of nodes; in a list, not all nodes of a large graph.")
+    is_more = fields.flag("Whether the graph is too large for a list to count its nodes by state.")
+    counts = StateCountsSerializer(help_text="The number of nodes by state.")
+    request = fields.text("The request to all its nodes, as `cancel`; otherwise empty.")
+    undone = fields.time("When the undo of the failed graph began; otherwise null.", null=True)
     created = fields.time()
     created_by = fields.text("Who has made it, and through which channel.")
-    ended = fields.time("Some time after its last node; null before.", null=True)
+    ended = fields.time("Some time after its last node has ended; null before.", null=True)
     url = rest.URLField(help_text="Its own address.")
     actions = fields.texts(
-        "What its state allows: names of addresses below its own. Not told in lists."
+        "Actions that the state allows: names of addresses below its own. Not given in lists."
     )
 
     class Meta:
@@ -87,10 +87,10 @@ class NodesSerializer(rest.ListSerializer):
 class NodeSerializer(Document):
     name = fields.text("Unique in its graph.")
     type = fields.text("Identifier of its Type.")
-    instance = rest.UUIDField(help_text="Its Instance.")
+    instance = rest.UUIDField(help_text="Uuid of the Instance.")
     state = fields.word(State)
     reason = fields.word(["", *Reason], "Why it FAILED; otherwise empty.")
-    waits = fields.count("Other nodes that it waits for.")
+    waits = fields.count("The number of nodes that it waits for.")
     undoes = fields.text("The name of the node that it undoes; otherwise empty.")
 
     class Meta:
@@ -144,7 +144,7 @@ class GraphViewSet(ViewSet):
         "draw_graph",
         "The picture of a graph, as text for Mermaid",
         VIEW_GRAPH,
-        description="Nodes of one Type and layer stand in one box where they are more than 20.",
+        description="More than 20 nodes of one Type and layer are drawn as one box.",
         answer={(200, TEXT): OpenApiTypes.STR},
     )
     @action(

@@ -32,23 +32,23 @@ class LivenessSerializer(rest.Serializer):
 class HealthSerializer(rest.Serializer):
     status = fields.word(("ok", "failing"))
     time = fields.time("By the database's clock.", absent=True, null=True)
-    database = fields.flag("Whether it answers and has been migrated.", absent=True)
+    database = fields.flag("Whether the database answers and has been migrated.", absent=True)
     daemons = DaemonCountsSerializer(required=False, allow_null=True)
     oldest_due = fields.time(
-        "When the Task was due that has been waiting longest.", absent=True, null=True
+        "The earliest due time of all due Tasks; null if none is due.", absent=True, null=True
     )
     problems = fields.texts("What is wrong, a sentence each.")
-    notes = fields.texts("What is held or limited as somebody wants it, and how much of it is due.")
+    notes = fields.texts("Gates and limits that are set, and the due Tasks that wait for them.")
 
 
 class FindingSerializer(rest.Serializer):
-    kind = fields.word(Kind.values, "What was found, as data.")
+    kind = fields.word(Kind.values, "The kind of finding, as a word for programs.")
     type = fields.text("Identifier of the Type.")
-    schedule = fields.text("Identifier of the schedule that it is about; else empty.")
+    schedule = fields.text("Identifier of the schedule that the finding is about; else empty.")
     count = fields.count("The number of Instances; null if it is about none.", null=True)
     instance = rest.UUIDField(allow_null=True, help_text="One of these Instances.")
     since = fields.time("When the first of them was enqueued.", null=True)
-    fails = fields.flag("Whether it cannot run under this code; else it is a note.")
+    fails = fields.flag("Whether something cannot run under this code; if not, it is a note.")
     what = fields.text("The kind, in words.")
     why = fields.text("What does not fit.")
 
@@ -62,12 +62,12 @@ class DifferenceSerializer(rest.Serializer):
 
 
 class PendingSerializer(rest.Serializer):
-    fits = fields.flag("Whether all that waits can run under this code.")
+    fits = fields.flag("Whether all live Instances and all schedules can run under this code.")
     time = fields.time("By the database's clock.")
     looked_at = fields.count("The number of live Instances.")
     findings = FindingSerializer(many=True)
     differences = DifferenceSerializer(
-        many=True, help_text="Types of which a living daemon has a handler that takes other inputs."
+        many=True, help_text="Types whose handler takes other inputs on a living daemon than here."
     )
 
 
@@ -83,8 +83,8 @@ class LivenessView(View):
     @operation(
         "get_liveness",
         "Whether this web process answers",
-        description="For load balancers. It knows of nothing but the process that answers: "
-        "the database is not asked, and no queue makes it fail.",
+        description="For load balancers. It checks only the process that answers: it does not ask "
+        "the database, and no state of the queue makes it fail.",
         answer=LivenessSerializer,
     )
     def get(self, request):
@@ -112,13 +112,13 @@ class HealthView(View):
         "get_health",
         "Whether the queue is being worked on",
         description="For alerting; a load balancer asks `health/live`. "
-        "It is failing if the database does not answer or has not been migrated, "
-        "or if work is due and no daemon with a live lease serves its Type, or is in the hands "
-        "of a lost one with none alive to take it over, or if something is as it should "
-        "never be: due for long while an idle daemon serves it, or held by who is gone. "
-        "With `type` only the work of one Type is looked at, which takes the permission "
+        "The status is failing if the database does not answer or has not been migrated; if work "
+        "is due and no daemon with a live lease serves its Type; if a lost daemon holds work and "
+        "no living one can take it over; or if the queue is inconsistent: work is due for long "
+        "while an idle daemon serves it, or its holder has no row any more. "
+        "With `type`, only the work of one Type is checked; this needs "
         f"`{permissions.VIEW_TYPE}`. Anybody gets "
-        f"`status`; the rest needs the permission `{permissions.VIEW_DAEMON}`.",
+        f"`status`; the rest needs `{permissions.VIEW_DAEMON}`.",
         query=TypeQuery,
         answer={
             200: OpenApiResponse(HealthSerializer, "All is well."),
@@ -156,15 +156,15 @@ class PendingView(View):
 
     @operation(
         "get_pending",
-        "Whether all that waits fits the code of this process",
+        "Whether all live Instances fit the code of this process",
         permissions.VIEW_DAEMON,
         permissions.OPERATE,
-        description="For a deploy: to be asked of a process that runs the new code, before the "
-        "switch. It reads the inputs of all that is live, which takes some seconds for a "
-        "million, and writes nothing. Pickled inputs are not opened: "
+        description="For a deploy: ask a process that runs the new code, before the switch. It "
+        "reads the inputs of all live Instances, which takes some seconds for a million, and "
+        "writes nothing. Pickled inputs are not opened: "
         "`manage.py atp check --pending --deep` does that.",
         answer={
-            200: OpenApiResponse(PendingSerializer, "All that waits can run."),
+            200: OpenApiResponse(PendingSerializer, "Everything can run under this code."),
             503: OpenApiResponse(PendingSerializer, "Something cannot run under this code."),
         },
     )

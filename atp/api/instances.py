@@ -83,14 +83,14 @@ class InstanceViewSet(Parts, ViewSet):
         "Enqueue one Instance, or many",
         VIEW_INSTANCE,
         OPERATE,
-        description="An object enqueues one Instance, an array one for each of its items, "
-        "all of them or none. The answer is an Instance or an array accordingly.",
+        description="An object enqueues one Instance. An array enqueues one for each item, all or "
+        "none. The answer is an Instance or an array accordingly.",
         body=enqueueing.EnqueueSerializer,
         answer={
-            201: OpenApiResponse(ENQUEUED, "Enqueued; of many, at least one."),
-            200: OpenApiResponse(ENQUEUED, "All of them existed already, by their identifiers."),
+            201: OpenApiResponse(ENQUEUED, "Enqueued; for an array, at least one."),
+            200: OpenApiResponse(ENQUEUED, "No Instance was made: all existed already."),
         },
-        headers=(header("Location", "Address of the Instance; not of many.", 201),),
+        headers=(header("Location", "Address of the Instance; not for an array.", 201),),
         problems=(409, 429),
     )
     def create(self, request):
@@ -123,12 +123,12 @@ class InstanceViewSet(Parts, ViewSet):
 
     def initial(self, request, *args, **kwargs):
         if not self.is_admitted:
-            raise Throttled(turns.take(), "Too many clients ask with `wait` just now.")
+            raise Throttled(turns.take(), "Too many requests with `wait` are open.")
         super().initial(request, *args, **kwargs)
 
     @operation(
         "get_instance",
-        "One Instance, perhaps after its end",
+        "One Instance; with `wait`, as soon as it has ended",
         VIEW_INSTANCE,
         query=WaitQuery,
         headers=(header("Retry-After", "Seconds; only if too many clients wait already.", 200),),
@@ -155,11 +155,11 @@ class InstanceViewSet(Parts, ViewSet):
 
     @operation(
         "change",
-        "Change an Instance that waits",
+        "Change a waiting Instance",
         VIEW_INSTANCE,
         _CHANGE.permission,
-        description="Priority, due time, collection. One that a daemon holds, or that has "
-        "ended, is left as it is. The body may be `application/merge-patch+json` as well.",
+        description="Change the priority, due time or collection. An Instance that a daemon holds "
+        "or that has ended cannot be changed. The body may also be `application/merge-patch+json`.",
         body=body_of(_CHANGE),
         problems=(409,),
     )
@@ -174,12 +174,12 @@ class InstanceViewSet(Parts, ViewSet):
         "Remove an Instance, cancelling it first",
         VIEW_INSTANCE,
         _DELETE.permission,
-        description="What has ended, or waits, is removed at once, with its inputs, response, "
-        "files and log. What a daemon holds is cancelled: delete it again when it has ended. "
-        "For what has not ended, the permission `atp.operate` is needed too.",
+        description="An Instance that has ended or waits is removed at once, with its inputs, "
+        "response, files and log. If a daemon holds it, it is only cancelled: delete it again "
+        "when it has ended. An Instance that has not ended needs `atp.operate` too.",
         answer={
-            200: OpenApiResponse(InstanceSerializer, "It is gone; this is what it was."),
-            202: OpenApiResponse(InstanceSerializer, "It is to be cancelled, and still there."),
+            200: OpenApiResponse(InstanceSerializer, "The Instance as it was; it is removed."),
+            202: OpenApiResponse(InstanceSerializer, "It will be cancelled; it is not removed."),
         },
         problems=(409,),
     )

@@ -30,18 +30,18 @@ from .serializers import Document, FileSerializer, InputsSerializer, LogRecordSe
 
 _NUMBER = re.compile(r"[0-9]{1,9}", re.ASCII)
 _AS_IT_IS = (
-    "As the handler has made it, with its content type. It is never to be run in this site: the "
-    "headers say so to browsers."
+    "The bytes as the handler has made them, with their content type. The headers forbid browsers "
+    "to run them in this site."
 )
 
 
 class StepSerializer(Document):
-    name = fields.text("With the key of its round in brackets, if it has one.")
+    name = fields.text("The name, with the key of its round in brackets if it has one.")
     attempt = fields.count("The last attempt that began it.")
     started = fields.time("When that attempt began it.")
-    finished = fields.time("When its result was kept; null if nothing is known of it.", null=True)
-    until = fields.time("Of a sleep: when it is over.", null=True)
-    is_done = fields.flag("Whether later attempts are given its result, or the sleep is over.")
+    finished = fields.time("When its result was stored; null if it was not.", null=True)
+    until = fields.time("When a sleep is over; null for other steps.", null=True)
+    is_done = fields.flag("Whether its result is stored for later attempts, or the sleep is over.")
     format = fields.text("How its result is stored, `json` or `pickle`.")
     value = rest.JSONField(
         help_text="Its result; null if there is none, and for a pickle, which is never opened. "
@@ -53,41 +53,43 @@ class StepSerializer(Document):
 
 
 class HelpSerializer(rest.Serializer):
-    label = fields.text("What is done, for people.")
-    command = fields.text("A line for a shell that does it.")
-    verb = fields.text("Its name in the table of verbs; empty where no verb does it.")
-    permission = fields.text("What it takes over HTTP; empty where it is done on a host.")
+    label = fields.text("The name of the act, for people.")
+    command = fields.text("A shell command that does it.")
+    verb = fields.text("The name of the verb that does it; empty if no verb does.")
+    permission = fields.text("The permission that it needs over HTTP; empty if done on a host.")
 
 
 class ReasonSerializer(rest.Serializer):
     code = fields.text("The cause, as a word for programs.")
     sentence = fields.text("The cause, in words.")
-    facts = rest.DictField(child=rest.JSONField(), help_text="Numbers and names.")
-    since = fields.time("When it began, if that is known.", null=True)
-    until = fields.time("When it ends by itself, if that is known.", null=True)
-    helps = HelpSerializer(help_text="The act that would end it.", allow_null=True)
+    facts = rest.DictField(child=rest.JSONField(), help_text="Its numbers and names.")
+    since = fields.time("When the cause began; null if unknown.", null=True)
+    until = fields.time("When the cause ends by itself; null if unknown.", null=True)
+    helps = HelpSerializer(
+        help_text="The act that would resolve the cause; null if there is none.", allow_null=True
+    )
 
 
 class StartSerializer(rest.Serializer):
-    low = fields.seconds("Not earlier than this.", null=True)
-    likely = fields.seconds("Null where the end is open.", null=True)
-    high = fields.seconds("Not later than this, most likely.", null=True)
-    why = fields.text("The code of the cause for which nobody can tell.")
+    low = fields.seconds("The shortest time until the start; null if unknown.", null=True)
+    likely = fields.seconds("The likely time until the start; null if unknown.", null=True)
+    high = fields.seconds("The longest likely time until the start; null if unknown.", null=True)
+    why = fields.text("The code of the cause that makes the start unknown; otherwise empty.")
     told = fields.text("The estimate in words.")
 
 
 class ExplanationSerializer(Document):
     subject = fields.text("The Instance's uuid, or the Type's identifier.")
-    state = fields.text("The Instance's state; empty of a Type.")
+    state = fields.text("The Instance's state; empty for a Type.")
     reasons = ReasonSerializer(
-        many=True, help_text="All causes, in the order of what would have to go first."
+        many=True, help_text="All causes; the first has to be resolved first."
     )
     ahead = fields.count(
-        "How many of its lane start before it, up to 1,000; null where it does not wait.",
+        "Instances of its lane that start before it, up to 1,000; null if it does not wait.",
         null=True,
     )
     starts = StartSerializer(
-        help_text="The time until its start; null if it is not to start any more.",
+        help_text="The time until the start; null if it will not start any more.",
         allow_null=True,
     )
     looked_at = fields.time("By the database's clock.")
@@ -106,10 +108,10 @@ class Parts:
 
     @operation(
         "explain_instance",
-        "Why an Instance does not run, who can end that, and when it starts",
+        "Why an Instance does not run, who can change that, and when it starts",
         VIEW_INSTANCE,
-        description="Errors of its handler are told with `atp.view_logrecord` or `atp.operate`, "
-        "names of daemons with `atp.view_daemon`.",
+        description="Errors of the handler need `atp.view_logrecord` or `atp.operate`; names of "
+        "daemons need `atp.view_daemon`.",
     )
     @action(detail=True, serializer_class=ExplanationSerializer)
     def explanation(self, request, uuid):
@@ -152,7 +154,7 @@ class Parts:
 
     @operation(
         "get_response",
-        "What the handler has answered",
+        "The response of an Instance: the output of its handler",
         VIEW_INSTANCE,
         VIEW_RESPONSE,
         description=_AS_IT_IS,

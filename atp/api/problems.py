@@ -31,8 +31,8 @@ MEANINGS = (
     (rest.PermissionDenied, 403, "permission-denied", "You may not do this"),
     (rest.NotFound, 404, "not-found", "There is nothing here"),
     (rest.MethodNotAllowed, 405, "method-not-allowed", "This cannot be done here"),
-    (rest.NotAcceptable, 406, "not-acceptable", "Only JSON can be had"),
-    (rest.UnsupportedMediaType, 415, "unsupported-media-type", "Only JSON can be read"),
+    (rest.NotAcceptable, 406, "not-acceptable", "The API answers in JSON only"),
+    (rest.UnsupportedMediaType, 415, "unsupported-media-type", "The API reads JSON only"),
     (rest.Throttled, 429, "throttled", "There were too many requests"),
     (
         (rest.ParseError, UnreadablePostError, MultiPartParserError),
@@ -94,8 +94,8 @@ def detail_of(errors):
 def without_etag():
     """Return the ProblemError for an If-Match header: the API has no ETags to match."""
     detail = (
-        "Nothing here has an ETag, so no If-Match fits but '*'. A change is refused by itself "
-        "where the state does not allow it; a gate takes `expected`."
+        "The API gives no ETags, so If-Match can only be '*'. A change that the state does not "
+        "allow is refused anyway; for a gate, give `expected`."
     )
     return ProblemError(replace(PRECONDITION, detail=detail))
 
@@ -146,11 +146,11 @@ def _problem(error, context):
 def _detail(error, context):
     view, request = context["view"], context["request"]
     if isinstance(error, rest.NotAuthenticated):
-        return "Nothing is shown or done here without a login."
+        return "A login is needed to see or do anything here."
     if isinstance(error, rest.MethodNotAllowed):
-        return f"{request.method} is not possible here, but {' and '.join(view.allowed_methods)}."
+        return f"{request.method} is not possible here, only {' and '.join(view.allowed_methods)}."
     if isinstance(error, rest.NotAcceptable):
-        return f"What is accepted, {request.headers.get('Accept')!r}, leaves out application/json."
+        return f"The Accept header {request.headers.get('Accept')!r} excludes application/json."
     if isinstance(error, rest.UnsupportedMediaType):
         return f"The body is {request.content_type!r}, not application/json in UTF-8."
     return str(getattr(error, "detail", error))

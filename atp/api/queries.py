@@ -29,7 +29,7 @@ class Plain(Kind):
     def from_text(self, text):
         limit = self.schema.get("maxLength", math.inf)
         if len(text) > limit:
-            raise ValueError(f"It has {len(text)} characters, {limit} are possible.")
+            raise ValueError(f"It has {len(text)} characters; at most {limit} are possible.")
         return text
 
 
@@ -53,31 +53,31 @@ class Query(Strict):
 class PageQuery(Query):
     page = Parameter(
         Plain(minLength=1, maxLength=1000, pattern="^[A-Za-z0-9_-]+$"),
-        "Where the page begins, as `next` or `previous` of another page says.",
+        "Key of the page: `next_page` or `previous_page` of another page.",
     )
     limit = Parameter(WholeNumber(1, LARGEST_LIMIT), "Rows on a page.", default=DEFAULT_LIMIT)
 
 
 class LogQuery(PageQuery):
-    order = Parameter(Choice((OLDEST, NEWEST)), "What comes first.", default=OLDEST)
+    order = Parameter(Choice((OLDEST, NEWEST)), "Which records come first.", default=OLDEST)
 
 
 class WaitQuery(Query):
     wait = Parameter(
         Number(0, LONGEST_WAIT),
-        "Answer when the Instance has ended, or after so many seconds.",
+        "Answer when the Instance has ended, or after this many seconds.",
         default=0,
     )
 
 
 class TypeQuery(Query):
-    type = Parameter(TypeIdentifier(), "Identifier of the Type to look at; without it, all are.")
+    type = Parameter(TypeIdentifier(), "Identifier of the Type to check; without it, all Types.")
 
 
 class LaneQuery(Query):
     collection = Parameter(
         Plain(minLength=0, maxLength=MAX_IDENTIFIER),
-        "This lane of the Type only. Empty for those without.",
+        "Only this lane of the Type; empty for Instances without a collection.",
     )
 
 
@@ -92,7 +92,7 @@ def query_of(filterset):
 
 def _description(filter):
     text = " ".join([filter.label, filter.extra.get("help_text", "")]).strip() + "."
-    return f"{text} Empty for those without." if filter.field_name == COLLECTION else text
+    return f"{text} Empty for rows without one." if filter.field_name == COLLECTION else text
 
 
 def _kind(filter):
@@ -163,10 +163,10 @@ def page_of(serializer):
     """Return the class of serializers for a page, whose rows ``serializer`` renders."""
     name = serializer.__name__.removesuffix("Serializer")
     named = {
-        "next": rest.URLField(help_text="The page after this, if any.", allow_null=True),
-        "previous": rest.URLField(help_text="The page before this, if any.", allow_null=True),
-        "next_page": text("The same as a value of `page`.", null=True),
-        "previous_page": text("The same as a value of `page`.", null=True),
+        "next": rest.URLField(help_text="Address of the next page.", allow_null=True),
+        "previous": rest.URLField(help_text="Address of the page before.", allow_null=True),
+        "next_page": text("The next page, as a value of `page`.", null=True),
+        "previous_page": text("The page before, as a value of `page`.", null=True),
         "results": serializer(many=True),
         "__doc__": None,
     }

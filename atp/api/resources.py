@@ -27,22 +27,24 @@ from .serializers import DaemonSerializer, Document, TaskSerializer
 
 class TypeSerializer(Document):
     identifier = fields.text()
-    handler = fields.text("Where its function is, for display.")
+    handler = fields.text("Where the function of the handler is, for display.")
     timeout = fields.seconds("A running attempt is killed after this; null is never.", null=True)
     max_restarts = fields.count("Attempts that may be lost while running.")
     max_retries = fields.count("Attempts that may raise and try again.")
     backoff = fields.seconds("Delay before the first retry.")
     backoff_max = fields.seconds("Longest delay before a retry.")
-    retention = fields.seconds("Ended Instances are kept so long; null is for ever.", null=True)
-    max_memory = fields.count("More kills an attempt, in bytes; null is no limit.", null=True)
+    retention = fields.seconds("Ended Instances are kept this long; null is for ever.", null=True)
+    max_memory = fields.count(
+        "In bytes; an attempt is killed when its processes take more. Null is no limit.", null=True
+    )
     serializer = fields.text("How inputs are stored.")
-    on_finished = fields.texts("Types of which an Instance is enqueued when one FINISHED.")
-    on_failed = fields.texts("Types of which an Instance is enqueued when one FAILED.")
+    on_finished = fields.texts("Types enqueued when an Instance is FINISHED, some with inputs.")
+    on_failed = fields.texts("Types enqueued when an Instance is FAILED, some with inputs.")
     late_writes = fields.count("Results refused so far, because their Task had been taken away.")
     registered = fields.time("When its parameters were last changed; null if never.", null=True)
     declared = fields.flag("Whether this server can enqueue it.")
-    inputs_schema = fields.schema("What its inputs are")
-    outputs_schema = fields.schema("What its handler returns")
+    inputs_schema = fields.schema("Contract of the inputs")
+    outputs_schema = fields.schema("Contract of what the handler returns")
 
 
 class OutcomeSerializer(Document):
@@ -90,7 +92,7 @@ class TypeViewSet(ViewSet):
 
     @operation(
         "explain_type",
-        "Why a Type does not run, or a lane of it, and when one would start",
+        "Why a Type or a lane does not run, and when an Instance would start",
         VIEW_TYPE,
         query=LaneQuery,
     )
@@ -111,9 +113,9 @@ class TaskViewSet(ViewSet):
 
     @operation(
         "list_tasks",
-        "The queue: what waits, lane by lane in claiming order",
+        "The queue: waiting Tasks, lane by lane in claiming order",
         VIEW_TASK,
-        description="With `claimed=true` what daemons hold instead.",
+        description="With `claimed=true`, the Tasks that daemons hold instead.",
         query=query_of(TaskFilter),
     )
     def list(self, request):
@@ -127,7 +129,7 @@ class TaskViewSet(ViewSet):
     lambda verb: (
         f"{verb.id}_daemon",
         f"Tell a daemon to {verb.order.label}",
-        f"{verb.explanation} It acts within a second or two; its `mode` says when it has.",
+        f"{verb.explanation} The daemon obeys within a second or two, and then changes its `mode`.",
     ),
 )
 class DaemonViewSet(ViewSet):

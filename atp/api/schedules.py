@@ -27,21 +27,21 @@ _CHANGE, _DELETE = (VERBS[SCHEDULE][name] for name in ("change", "delete"))
 
 class RunSerializer(Document):
     at = fields.time("The slot, in UTC.")
-    local = fields.text("The same in the zone of the schedule.")
-    remark = fields.text("On a change of the clock; otherwise empty.")
+    local = fields.text("The slot in the time zone of the schedule.")
+    remark = fields.text("A remark if the clocks change around the slot; otherwise empty.")
 
 
 class SlotSerializer(Document):
-    at = fields.time("As the schedule says it, without jitter.")
-    until = fields.time("The last one, of a row of several; null of one.", null=True)
+    at = fields.time("The time of the slot, or of the first of several, without jitter.")
+    until = fields.time("The time of the last of several slots; null for one.", null=True)
     count = fields.count("Slots that share this outcome.")
-    is_more = fields.flag("There were more than are counted.")
+    is_more = fields.flag("Whether there were more slots than were counted.")
     outcome = fields.word(Outcome.values)
     decided = fields.time()
-    who = fields.text("Who has decided it: a daemon, or an operator.")
+    who = fields.text("Who has decided the outcome: a daemon, or an operator.")
     message = fields.text()
     instance = rest.UUIDField(
-        allow_null=True, help_text="That was enqueued, or in the way; null once it was removed."
+        allow_null=True, help_text="The Instance enqueued, or in the way; null once removed."
     )
 
 
@@ -51,36 +51,40 @@ class ScheduleSerializer(Document):
     state = fields.text("Active, paused, in trouble or retired.")
     words = fields.text("When it runs, in words.")
     cron = fields.text("Five fields or a nickname; empty with `every`.")
-    every = fields.seconds("Aligned to the Unix epoch; null with `cron`.", null=True)
-    timezone = fields.text("Of the cron expression.")
-    inputs = rest.JSONField(help_text="Keyword arguments of the handler; null of a pickle.")
+    every = fields.seconds(
+        "The time between slots, aligned to the Unix epoch; null with `cron`.", null=True
+    )
+    timezone = fields.text("Time zone of the cron expression.")
+    inputs = rest.JSONField(help_text="Keyword arguments of the handler; null for a pickle.")
     collection = fields.text()
     priority = rest.IntegerField()
-    missed = fields.word(Missed.values, "What is done about slots that nobody planned in time.")
-    most = fields.count("Missed slots that are run with `all`; Instances that wait with `queue`.")
+    missed = fields.word(Missed.values, "Which missed slots are run.")
+    most = fields.count("The most missed slots run with `all`, or Instances waiting with `queue`.")
     window = fields.seconds("Missed slots that are older are not run.")
     late_after = fields.seconds("A slot that is later counts as missed.")
-    overlap = fields.word(Overlap.values, "While the last Instance has not ended.")
-    jitter = fields.seconds("Each slot is later by up to this.")
+    overlap = fields.word(Overlap.values, "What a slot does while the last Instance has not ended.")
+    jitter = fields.seconds("The longest delay by which slots are spread.")
     next_at = fields.time("The next slot; null if it is retired.", null=True)
     last_slot = SlotSerializer(allow_null=True)
     paused_since = fields.time(null=True)
-    paused_until = fields.time("When it goes on by itself.", null=True)
+    paused_until = fields.time("When the schedule resumes by itself.", null=True)
     paused_by = fields.text()
     paused_reason = fields.text()
-    is_set = fields.flag("By an operator; otherwise the code declares it.")
+    is_set = fields.flag("Whether an operator has set it; if not, the code declares it.")
     who = fields.text("Who has changed it last, and through which channel.")
     since = fields.time()
-    revision = fields.count("The number of changes: what `expected` is compared with.")
+    revision = fields.count("The number of changes; `expected` is compared with it.")
     retired = fields.time("Since when no code declares it.", null=True)
     trouble = fields.text("Why it cannot be planned; otherwise empty.")
-    actions = fields.texts("What its state allows: names of addresses below its own.")
-    upcoming = RunSerializer(many=True, required=False, help_text="Not told in lists.")
-    enqueued = fields.count("The number of `instances`. After `run` and `backfill`.", absent=True)
+    actions = fields.texts("Actions that the state allows: names of addresses below its own.")
+    upcoming = RunSerializer(many=True, required=False, help_text="Next runs. Not given in lists.")
+    enqueued = fields.count(
+        "The number of `instances`. Given only after `run` and `backfill`.", absent=True
+    )
     instances = rest.ListField(
         child=rest.UUIDField(),
         required=False,
-        help_text="The Instances that were enqueued, by uuid. After `run` and `backfill`.",
+        help_text="Uuids of the enqueued Instances. Given only after `run` and `backfill`.",
     )
 
     @staticmethod
@@ -144,7 +148,7 @@ class ScheduleViewSet(ViewSet):
         "Make a schedule",
         VIEW_SCHEDULE,
         OPERATE,
-        description="Of a Type that is declared. Give either `cron` or `every`.",
+        description="Its Type must be declared. Give either `cron` or `every`.",
         body=CreateScheduleSerializer,
         answer={201: OpenApiResponse(ScheduleSerializer, "The schedule.")},
         problems=(404, 409),
@@ -188,7 +192,7 @@ class ScheduleViewSet(ViewSet):
         "list_slots",
         "The last slots of a schedule, the newest first",
         VIEW_SCHEDULE,
-        description=f"{SLOTS} at most.",
+        description=f"At most {SLOTS} slots.",
         answer=page_of(SlotSerializer),
     )
     @action(detail=True, serializer_class=SlotSerializer)

@@ -21,17 +21,17 @@ _ALWAYS, _WRITING, _NAMED, _BODY = (400, 401, 403, 406, 429, 503), (412, 413, 41
 
 
 class ProblemErrorSerializer(serializers.Serializer):
-    field = fields.text("Where in the body or the query, as `[3].inputs.azimuth`.")
+    field = fields.text("Place in the body or the query, as `[3].inputs.azimuth`.")
     detail = fields.text()
 
 
 class ProblemSerializer(serializers.Serializer):
     """A problem document of RFC 9457."""
 
-    type = fields.text("Which kind of problem, `urn:atp:problem:…`.")
+    type = fields.text("The kind of problem, as a URN: `urn:atp:problem:…`.")
     title = fields.text("The kind in words.")
     status = serializers.IntegerField(min_value=400, max_value=599)
-    detail = fields.text("What is wrong here.")
+    detail = fields.text("What is wrong with this request.")
     instance = fields.text("Path of the request.")
     errors = ProblemErrorSerializer(many=True, required=False)
 

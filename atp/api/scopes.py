@@ -22,13 +22,13 @@ _LIMIT, _UNLIMIT = _VERBS["limit"], _VERBS["unlimit"]
 
 
 class GateSerializer(Document):
-    type = fields.text("Identifier of the Type; null is everything.", null=True)
-    collection = fields.text("Of this lane of the Type; null is all of it.", null=True)
-    mode = fields.word(("hold", "drop"), "What becomes of what waits: it waits on, or it FAILs.")
+    type = fields.text("Identifier of the Type; null means all Types.", null=True)
+    collection = fields.text("The lane of the Type; null means the whole Type.", null=True)
+    mode = fields.word(("hold", "drop"), "Hold: Instances wait. Drop: they become FAILED.")
     reason = fields.text()
     who = fields.text("Who has set it, and through which channel.")
     since = fields.time()
-    until = fields.time("When it opens by itself; null is never.", null=True)
+    until = fields.time("When the gate opens by itself; null is never.", null=True)
 
     render = staticmethod(documents.gate)
 
@@ -36,29 +36,30 @@ class GateSerializer(Document):
 class GatesSetSerializer(page_of(GateSerializer)):
     """All gates that are shut, and the outcome for the gate that was set."""
 
-    told = fields.text("What was done, what it replaced, and what shuts the place besides.")
-    was = GateSerializer(help_text="What was shut there before.", allow_null=True)
+    told = fields.text("What was done, the gate before, and other gates over the scope.")
+    was = GateSerializer(help_text="The gate that was shut before.", allow_null=True)
 
 
 class LimitSerializer(Document):
     type = fields.text("Identifier of the Type.")
-    collection = fields.text("Of this lane of the Type; null is all of it.", null=True)
-    max_running = fields.count("Claimed at any time; null is no limit.", null=True)
+    collection = fields.text("The lane of the Type; null means the whole Type.", null=True)
+    max_running = fields.count("The most Instances claimed at a time; null is no limit.", null=True)
     max_running_per_collection = fields.count(
-        "Claimed at any time of each lane of the Type; null is no limit.",
+        "The most Instances of each lane claimed at a time; null is no limit.",
         null=True,
     )
-    rate = fields.text("Started in a time, as `100/m`; empty is no limit.")
-    burst = fields.count("Of the rate at once, after a pause.")
-    weight = rest.FloatField(min_value=0, help_text="Share of the Type beside others.")
+    rate = fields.text("Instances started per period, as `100/m`; empty is no limit.")
+    burst = fields.count("The most Instances that the rate lets start at once after a pause.")
+    weight = rest.FloatField(min_value=0, help_text="Share of the Type relative to others.")
     max_waiting = fields.count(
-        "Waiting at any time; then an enqueue is refused. Null is no limit.", null=True
+        "The most Instances that may wait; a further enqueue is refused. Null is no limit.",
+        null=True,
     )
     max_wait = fields.seconds(
-        "An enqueue is refused only if the oldest due one has waited longer; null is no limit.",
+        "An enqueue is refused only if the oldest due Instance has waited longer; null: no limit.",
         null=True,
     )
-    is_set = fields.flag("By an operator; otherwise the code declares it.")
+    is_set = fields.flag("Whether an operator has set the limits; if not, the code declares them.")
     who = fields.text("Who has set it, and through which channel.")
     since = fields.time()
 
@@ -68,12 +69,12 @@ class LimitSerializer(Document):
 class LimitsSetSerializer(page_of(LimitSerializer)):
     """All limits, and with `default` a sentence about the limits in force."""
 
-    told = fields.text("What is in force with `default`; otherwise empty.")
+    told = fields.text("With `default`, the limits in force, in words; otherwise empty.")
 
 
 class SetGateSerializer(Body):
-    type = Value(TypeIdentifier(), "Without it, everything.", allow_null=True)
-    collection = Value(Text(), "This lane of the Type only; printable.", allow_null=True)
+    type = Value(TypeIdentifier(), "Without it, the gate is over all Types.", allow_null=True)
+    collection = Value(Text(), "Only this lane of the Type; printable.", allow_null=True)
     mode = Value(Choice(tuple(_GATES)), required=True)
     parameters = _GATES["hold"].parameters
     # A null value counts as not given.
@@ -82,23 +83,23 @@ class SetGateSerializer(Body):
 
 class SetLimitSerializer(Body):
     type = Value(TypeIdentifier(), "Identifier of the Type.", required=True)
-    collection = Value(Text(), "This lane of the Type only; printable.", allow_null=True)
-    default = Value(Flag(), "Leave it to the code again; with nothing beside it.")
+    collection = Value(Text(), "Only this lane of the Type; printable.", allow_null=True)
+    default = Value(Flag(), "Use the limits that the code declares; give no limits beside it.")
     parameters = _LIMIT.parameters
 
 
 class DownstreamSerializer(Document):
     name = fields.text()
     state = fields.text("Closed (healthy), throttled, open or half-open.")
-    per_second = rest.FloatField(help_text="Calls a second, while it is throttled.")
+    per_second = rest.FloatField(help_text="Calls a second, while throttled.")
     ceiling = rest.FloatField(allow_null=True, help_text="The highest rate; null is none.")
     floor = rest.FloatField(allow_null=True, help_text="The lowest rate; null is none.")
-    not_before = fields.time("Nothing calls it before; null is at any time.", null=True)
+    not_before = fields.time("Handlers make no calls before this; null is at any time.", null=True)
     trips = fields.count("Outages in a row.")
     who = fields.text("Who has changed its state: a daemon, or an operator.")
     since = fields.time("When its state changed.")
     types = fields.texts("Identifiers of the Types that call it.")
-    actions = fields.texts("What its state allows: names of addresses below its own.")
+    actions = fields.texts("Actions that the state allows: names of addresses below its own.")
 
     @staticmethod
     def render(row):
@@ -145,12 +146,12 @@ class GateViewSet(ViewSet):
 
     @operation(
         "set_gate",
-        "Hold what waits, drop it, or let it go again",
+        "Hold or drop waiting Instances, or open a gate",
         VIEW_TYPE,
         OPERATE,
-        description="Of a Type, of a lane of it (with `collection`), or of everything "
-        "(without `type`). The answer is all gates that are shut then, and what was "
-        "replaced. With `expected`, nothing that somebody else has set meanwhile is.",
+        description="The gate is that of a Type, of a lane (with `collection`), or of everything "
+        "(without `type`). The answer is all gates that are shut then, and the gate that was shut "
+        "before. With `expected`, a gate that somebody else has set meanwhile stays.",
         body=SetGateSerializer,
         answer=GatesSetSerializer,
         problems=(404, 409),
@@ -172,7 +173,7 @@ class LimitViewSet(ViewSet):
     tag = "limits"
     serializer_class = LimitSerializer
 
-    @operation("list_limits", "What is limited, and weights of Types", VIEW_TYPE)
+    @operation("list_limits", "All limits, and the weights of Types", VIEW_TYPE)
     def list(self, request):
         return self.listed(queue.limits())
 
@@ -181,8 +182,8 @@ class LimitViewSet(ViewSet):
         "Limit a Type or a lane, over all daemons",
         VIEW_TYPE,
         OPERATE,
-        description="What is not given stays as it is; null is none. With `default` the "
-        "limits are left to the code again. The answer is all limits that there are then.",
+        description="A limit that is not given stays; null removes it. With `default`, the limits "
+        "that the code declares apply again. The answer is all limits that are set then.",
         body=SetLimitSerializer,
         answer=LimitsSetSerializer,
         problems=(404,),

@@ -55,62 +55,62 @@ class InstanceSerializer(Document):
     lost = fields.count("Attempts lost in all.")
     progress = rest.FloatField(min_value=0, max_value=1, allow_null=True)
     progress_message = fields.text()
-    start_before = fields.time("FAILED (MISSED) if not started by then.", null=True)
-    timeout = fields.seconds("Its own; null where it has that of its Type.", null=True)
-    max_retries = fields.count("Its own; null where it has that of its Type.", null=True)
+    start_before = fields.time("If not started by this time, it is FAILED (MISSED).", null=True)
+    timeout = fields.seconds("Of this Instance alone; null if its Type's applies.", null=True)
+    max_retries = fields.count("Of this Instance alone; null if its Type's applies.", null=True)
     created_by = fields.text("Who enqueued it, and through which channel.")
     created = fields.time()
     started = fields.time("When the last attempt started.", null=True)
     finished = fields.time("When it ended.", null=True)
     actions = rest.ListField(
         child=fields.word(POSTED),
-        help_text="What its state allows: names of addresses below `url`.",
+        help_text="Actions that the state allows: names of addresses below `url`.",
     )
     is_new = fields.flag(
-        "Whether this enqueue made it, rather than found it by its identifier; told "
-        "where it is enqueued.",
+        "Whether this enqueue made the Instance; false if it existed. Given only in the answer "
+        "to an enqueue.",
         absent=True,
     )
     inputs_differ = fields.flag(
-        "Whether it was found with other inputs than those sent, which are not kept; "
-        "null if that cannot be told, of a pickle. Told where it is enqueued.",
+        "Whether the existing Instance has other inputs than those sent, which are not kept; "
+        "null if unknown, for a pickle. Given only in the answer to an enqueue.",
         absent=True,
         null=True,
     )
     due_at = fields.time(
-        "Not started earlier; null once it has ended, and while it waits for other nodes of its "
-        "graph. Not told in lists.",
+        "The Instance starts no earlier than this; null once it has ended, and while it waits for "
+        "other nodes of its graph. Not given in lists.",
         absent=True,
         null=True,
     )
     daemon = fields.text(
-        "Host and pid of the daemon that holds it. Not told in lists, and only with the "
-        "permission `atp.view_daemon`.",
+        "Host and pid of the daemon that holds the Instance. Not given in lists. Needs "
+        "`atp.view_daemon`.",
         absent=True,
         null=True,
     )
     error = fields.text(
-        "Why it FAILED, the headline of what its log says; null if it has not. Only with the "
-        "permission `atp.view_logrecord` or `atp.operate`.",
+        "Why it FAILED: the headline of the failure in its log; null if it has not FAILED. Needs "
+        "`atp.view_logrecord` or `atp.operate`.",
         absent=True,
         null=True,
     )
     graph = rest.UUIDField(
         required=False,
         allow_null=True,
-        help_text="Its graph; null if none. Not told in lists. It takes `atp.view_graph`.",
+        help_text="Uuid of its graph; null if none. Not given in lists. Needs `atp.view_graph`.",
     )
     waits_for = fields.texts(
-        "Why it does not start, a sentence each: gates, nodes of its graph, its due "
-        "time, limits, who serves its Type. Empty if it does not wait; not told in lists."
+        "The reasons why it does not start, a sentence each: gates, other nodes, its due time, "
+        "limits, no daemon for its Type. Empty if it does not wait. Not given in lists."
     )
     hooks = fields.texts(
-        "The uuids of the hooks that its ends have enqueued, the latest hundred. Not told in lists."
+        "Uuids of the hooks that its ends have enqueued, the latest hundred. Not given in lists."
     )
     hook_of = rest.UUIDField(
         required=False,
         allow_null=True,
-        help_text="The Instance whose end enqueued it; null if it is no hook. Not told in lists.",
+        help_text="The Instance whose end enqueued this hook; null if no hook. Not given in lists.",
     )
     url = rest.URLField(help_text="Its own address.")
 
@@ -164,33 +164,33 @@ def _may_see_daemons(serializer):
 class InputsSerializer(Document):
     format = fields.text("How they are stored, `json` or `pickle`.")
     value = rest.JSONField(
-        help_text="The arguments by name, those by position under `*`, as they are stored; null "
-        f"for a pickle, which is never opened. {fields.TAGGED}"
+        help_text="The stored arguments by name, and those by position under `*`; null for a "
+        f"pickle, which is never opened. {fields.TAGGED}"
     )
-    carried = rest.DictField(child=rest.JSONField(), help_text="Saved by its enqueue, by carrier.")
+    carried = rest.DictField(child=rest.JSONField(), help_text="Values of the carriers, by name.")
 
     render = staticmethod(documents.inputs)
 
 
 class FileSerializer(Document):
-    number = fields.count("Its place among those published.")
+    number = fields.count("Place of the file among the published files, from 0.")
     name = fields.text()
-    path = fields.text("Where it is in Django's storage.")
+    path = fields.text("Path of the file in Django's storage.")
     content_type = fields.text()
-    size = fields.count("Bytes.")
+    size = fields.count("In bytes.")
     attempt = fields.count("The attempt that published it.")
-    url = rest.URLField(help_text="Where its content is.")
+    url = rest.URLField(help_text="Address of the content.")
 
 
 class LogRecordSerializer(Document):
     time = fields.time()
-    kind = fields.word([*Event, *Kind], "The event, or what else the record is.")
-    detail = fields.text("More of it, as data: what was asked, or what was refused.")
-    event = fields.word(["", *Event], "What moved the Instance; empty if nothing did.")
+    kind = fields.word([*Event, *Kind], "The event, or the kind of a record that is no event.")
+    detail = fields.text("Details for programs: what was asked, an exception's class …")
+    event = fields.word(["", *Event], "The event that moved the Instance; empty if none did.")
     state = fields.word(["", *State], "The state after the event.")
     attempt = fields.count(null=True)
     level = fields.count("As in Python's logging: 20 is INFO, 30 WARNING, 40 ERROR.")
-    who = fields.text("A daemon and its worker, or a user and the channel.")
+    who = fields.text("Who did it: a daemon and its worker, or a user and the channel.")
     message = fields.text()
 
     render = staticmethod(documents.log_record)
@@ -201,15 +201,15 @@ class TaskSerializer(Document):
     type = fields.text("Identifier of its Type.")
     collection = fields.text()
     priority = rest.IntegerField(min_value=MIN_PRIORITY, max_value=MAX_PRIORITY)
-    due_at = fields.time("Not started earlier; null while it waits for other nodes.", null=True)
-    start_before = fields.time("FAILED (MISSED) if not started by then.", null=True)
+    due_at = fields.time("It starts no earlier; null while it waits for other nodes.", null=True)
+    start_before = fields.time("If not started by this time, it is FAILED (MISSED).", null=True)
     daemon = fields.text(
-        "Host and pid of the daemon that holds it; only with the permission `atp.view_daemon`.",
+        "Host and pid of the daemon that holds the Task. Needs `atp.view_daemon`.",
         absent=True,
         null=True,
     )
     attempt = fields.count()
-    request = fields.text("What its holder has been asked for; otherwise empty.")
+    request = fields.text("The request to its daemon, as `cancel`; otherwise empty.")
 
     def to_representation(self, instance):
         document = documents.queued_task(instance)
@@ -221,7 +221,7 @@ class TaskSerializer(Document):
 class WorkerSerializer(rest.Serializer):
     worker = fields.count(null=True)
     pid = fields.count(null=True)
-    type = fields.text("What it has in hand.", null=True)
+    type = fields.text("Type of the Instance that the worker runs.", null=True)
     instance = rest.UUIDField(allow_null=True)
     since = fields.time(null=True)
     paused = fields.flag("Whether its attempt is paused.")
@@ -234,13 +234,13 @@ class DaemonSerializer(Document):
     version = fields.text()
     release = fields.text("The release of the project's code that it runs; empty if none is set.")
     types = rest.ListField(child=fields.text(), help_text="The Types that it serves.")
-    signatures = rest.DictField(child=fields.text(), help_text="What each handler takes: a hash.")
-    workers = WorkerSerializer(many=True, help_text="As its last renewal told.")
+    signatures = rest.DictField(child=fields.text(), help_text="Hashes of signatures, by Type.")
+    workers = WorkerSerializer(many=True, help_text="The workers at the last renewal.")
     lock = fields.text("Name of the file lock that is its lease; empty where the lease is a time.")
     lease_until = fields.time()
     idle = rest.BooleanField()
-    mode = fields.word(Mode, "What it does, as it says itself.")
-    request = fields.text("What it has been told: quiet, stop, or empty.")
+    mode = fields.word(Mode, "The mode of the daemon, as it reports itself.")
+    request = fields.text("The order that it has been given: quiet or stop; otherwise empty.")
     started = fields.time()
     seen = fields.time("Its last renewal.")
     condition = fields.word((ALIVE, LATE, LOST), "Late: it has missed a renewal. Lost: no lease.")

@@ -9,7 +9,7 @@ import logging
 from datetime import UTC, datetime
 
 from .sinks import records
-from .sinks.guard import complaints
+from .sinks.guard import FAILED, complaints
 from .sinks.interception import loggers
 from .system.stderr import NonBlockingHandler
 
@@ -107,7 +107,7 @@ FACTS = {
     "purged": (_I, "{count} Instances removed after their retention"),
     "failures_not_counted": (_W, "new failures were not counted in their error groups: {error}"),
     "purge_failed": (_W, "rows past their retention were not removed: {error}"),
-    "handlers_failed": (_E, "the project's log handlers: {what}"),
+    "handlers_failed": (_E, FAILED),
     "lines_dropped": (_W, "log lines dropped, as the project's log handlers were slow: {count}"),
     "receiver_failed": (_E, "a receiver of process_started failed in the {role}: {error!r}"),
     "reloading": (_I, "{file} changed: the daemon restarts"),

@@ -131,9 +131,10 @@ _HEIGHTS = {Outcome.ENQUEUED: 24, Outcome.SKIPPED: 15, Outcome.PAUSED: 7, Outcom
 
 @register.inclusion_tag("atp/parts/strip.html")
 def strip(slots):
-    """Draw slots as coloured bars, the oldest first. ``slots`` are given newest first.
+    """Draw slots as coloured bars, the oldest first. ``slots`` are records, the newest first.
 
-    A row that stands for several slots is a wider bar. Slots beyond MOST_SLOTS are left out.
+    A record that stands for several slots becomes a wider bar. Only the newest MOST_SLOTS slots
+    are drawn.
     """
     bars, left, counts = [], MOST_SLOTS, Counter()
     for slot in slots:

@@ -29,11 +29,11 @@ def missed() -> str:
 
 def given_up(restarts: int, allowed: int, lost: int, last: str) -> str:
     """``last`` is the reason why the last of the attempts was lost."""
+    why = f"{lost} attempts were lost before they were seen running"
     if restarts > allowed:
-        why = f"attempts lost while running: {restarts}, restarts allowed: {allowed}"
-    else:
-        why = f"attempts lost before they were seen running: {lost}"
-    return f"given up: {why}; the last one: {last or 'reason unknown'}"
+        were = "1 attempt was" if restarts == 1 else f"{restarts} attempts were"
+        why = f"{were} lost while running (restarts allowed: {allowed})"
+    return f"given up after {why}; the last attempt: {last or 'reason unknown'}"
 
 
 # The reasons why an attempt was lost, or handed back.
@@ -48,7 +48,7 @@ def daemon_stopping() -> str:
 
 
 def daemon_quiet() -> str:
-    return "the daemon is quiet"
+    return "the daemon was told to go quiet"
 
 
 def daemon_ended() -> str:

@@ -41,7 +41,7 @@ class Kind:
         raise NotImplementedError
 
     def from_json(self, value: Any) -> Any:
-        """Convert a value of JSON and return it. Raises ValueError."""
+        """Convert a JSON value to a value of this kind. Raises ValueError if that is impossible."""
         raise NotImplementedError
 
 

@@ -105,7 +105,7 @@ def orphan_removed(key: int) -> str:
 
 
 def task_removed() -> str:
-    return "its Task was removed"
+    return "ATP deleted this Task"
 
 
 def task_freed() -> str:

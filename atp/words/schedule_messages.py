@@ -22,9 +22,11 @@ def declared(*, is_new: bool, is_set: bool) -> str:
     return f"{said}; the values set by an operator stay" if is_set else said
 
 
-def changed(changes: Mapping[str, tuple[object, object]]) -> str:
+def changed(changes: Mapping[str, tuple[object, object]], *, is_new: bool) -> str:
     """``changes`` are pairs by name: the old value and the new one."""
-    return log_messages.parameters(changes) if changes else "set"
+    if is_new:
+        return "created"
+    return log_messages.parameters(changes) if changes else "set again, with the same values"
 
 
 def left() -> str:

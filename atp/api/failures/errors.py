@@ -24,26 +24,26 @@ class ErrorsSerializer(rest.ListSerializer):
 
 
 class ErrorSerializer(Document):
-    name = fields.text("The first digits of its key.")
-    key = fields.text("All its digits.")
+    name = fields.text("The first digits of the key of the group.")
+    key = fields.text("The whole key of the group.")
     type = fields.text("Identifier of its Type.")
-    fingerprint = fields.text("What its failures have in common, as a hash.")
-    version = fields.count("Of the rules that made the fingerprint.")
+    fingerprint = fields.text("Hash of what the failures of the group have in common.")
+    version = fields.count("The version of the rules that made the fingerprint.")
     exception = fields.text("The class of the exception.")
-    title = fields.text("The line of the first failure that was seen.")
-    line = fields.text("The line of the newest failure, for those who may read why; else empty.")
-    count = fields.count("Failures ever.")
-    left = fields.count("Its dead letters, up to 1,000.")
-    is_more = fields.flag("There are more dead letters than are counted.")
-    collections = fields.count("Collections of the newest 200 of them.")
+    title = fields.text("The error line of the first failure.")
+    line = fields.text("The error line of the newest failure. Needs `atp.view_logrecord`.")
+    count = fields.count("Failures so far.")
+    left = fields.count("Dead letters of the group, counted up to 1,000.")
+    is_more = fields.flag("Whether there are more dead letters than are counted.")
+    collections = fields.count("Number of collections among its newest 200 dead letters.")
     first_seen = fields.time()
     last_seen = fields.time()
-    first_instance = rest.UUIDField(help_text="The first that failed; it may be gone.")
-    last_instance = rest.UUIDField(help_text="The newest that failed; it may be gone.")
-    release = fields.text("The release that ran when it was seen first, if that is known.")
+    first_instance = rest.UUIDField(help_text="The first Instance that failed; it may be removed.")
+    last_instance = rest.UUIDField(help_text="The newest Instance that failed; it may be removed.")
+    release = fields.text("The release that ran when the group was first seen; empty if unknown.")
     muted_by = fields.text("Who has muted it; empty if nobody has.")
-    muted_until = fields.time("The next failure after that unmutes it.", null=True)
-    note = fields.text("What somebody has noted.")
+    muted_until = fields.time("The first failure after this time unmutes the group.", null=True)
+    note = fields.text("What is known of the error.")
     url = rest.URLField(help_text="Its own address.")
 
     class Meta:
@@ -74,7 +74,7 @@ class ErrorViewSet(ViewSet):
     pagination_class = Pages
     filter_backends = (Filters,)
     filterset_class = ErrorFilter
-    named = (named("name", "Its name: four digits of its key or more.", type="string"),)
+    named = (named("name", "The group's name: four digits of its key or more.", type="string"),)
 
     def get_object(self):
         """Return the error group of the URL. Raises UnknownErrorGroup."""
@@ -85,7 +85,7 @@ class ErrorViewSet(ViewSet):
 
     @operation(
         "list_errors",
-        "Error groups, those that failed last first",
+        "Error groups, the latest failure first",
         VIEW_ERROR,
         query=query_of(ErrorFilter),
     )

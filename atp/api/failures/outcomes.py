@@ -10,22 +10,24 @@ from ..serializers import Document
 
 
 class PlanSerializer(Document):
-    count = fields.count("What it would be done to.")
-    by_error = rest.DictField(child=fields.count(), help_text="By the names of error groups.")
-    by_type = rest.DictField(child=fields.count(), help_text="By Type.")
-    by_collection = rest.DictField(child=fields.count(), help_text="By collection.")
+    count = fields.count("Instances that the verb would be applied to.")
+    by_error = rest.DictField(child=fields.count(), help_text="Their number by error group.")
+    by_type = rest.DictField(child=fields.count(), help_text="Their number by Type.")
+    by_collection = rest.DictField(child=fields.count(), help_text="Their number by collection.")
     cannot = rest.DictField(
-        child=fields.count(), help_text="What would be left as it is, by the reason for it."
+        child=fields.count(), help_text="Number of Instances that are left out, by reason."
     )
-    takes = rest.FloatField(allow_null=True, help_text="The seconds at that rate, if one is given.")
-    told = fields.text("The same in words.")
+    takes = rest.FloatField(
+        allow_null=True, help_text="The duration in seconds at the given rate; null without a rate."
+    )
+    told = fields.text("The plan in words.")
 
 
 class DoneSerializer(Document):
     told = fields.text("The outcome in words.")
-    plan = PlanSerializer(allow_null=True, help_text="With dry_run; otherwise null.")
+    plan = PlanSerializer(allow_null=True, help_text="The plan, with `dry_run`; otherwise null.")
     instance = rest.UUIDField(
-        allow_null=True, help_text="The Instance that does it; null where nothing is to be done."
+        allow_null=True, help_text="The Instance that carries the verb out; null if none does."
     )
     url = rest.URLField(allow_null=True, help_text="The address of that Instance.")
 

@@ -63,7 +63,7 @@ class Statistics:
         return self._sent
 
     def answered(self, is_added):
-        """Forget the counts that were sent if they were added; else keep them for the next time."""
+        """Forget the counts that were sent if the database has added them; else send them again."""
         if self._sent is not None and not is_added:
             self._counts.merge(self._sent)
         self._sent = None

@@ -52,7 +52,9 @@ class Bounded:
             return
         if self._skipped:
             skipped, self._skipped = self._skipped, 0
-            complaints.tell(f"lines of ATP that they were not given: {skipped}")
+            complaints.tell(
+                f"lines of ATP that they were not given, as they were too slow: {skipped}"
+            )
         with self._time_out(LONGEST + 1):
             self._call(call)
 

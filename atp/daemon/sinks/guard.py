@@ -12,15 +12,17 @@ from ..system import stderr
 
 # Exceptions of handlers are reported on standard error once in this many seconds at most.
 TELL_EVERY = 10.0
-RAISED = "one raised, or a filter or formatter"
+# The words of each complaint, and what it says if one of them raised.
+FAILED = "the project's log handlers failed: {what}"
+RAISED = "a handler, filter or formatter raised"
 
 _thread = threading.local()
 
 
 def is_inside():
-    """Tell whether this thread is in a call of the project's handlers.
+    """Tell whether this thread is inside a log handler of the project.
 
-    Lines that are logged there go to the loggers unchanged, as in any process.
+    Lines that are logged inside one go to the loggers unchanged, as outside of a daemon.
     """
     return getattr(_thread, "is_inside", False)
 
@@ -74,9 +76,10 @@ class Complaints:
         self._due, self._more = now + TELL_EVERY, 0
         with contextlib.suppress(Exception):
             exc_info = error and (type(error), error, error.__traceback__)
-            words = f"the project's log handlers: {what}"
+            values = {"what": what}
+            words = FAILED.format_map(values)
             record = logging.LogRecord("atp.daemon", logging.ERROR, "", 0, words, (), exc_info)
-            record.fact, record.values = "handlers_failed", {"what": what}
+            record.fact, record.values = "handlers_failed", values
             line = self.formatter.format(record) + "\n"
             self._writer()(line.encode("utf-8", "backslashreplace"))
 

@@ -52,7 +52,7 @@ class LogProcess:
         if len(self._waiting) >= MOST_WAITING:
             self._dropped += 1
             if self._dropped == 1:
-                complaints.tell(f"they stand: {MOST_WAITING} lines wait, further ones are dropped")
+                complaints.tell(f"they block: {MOST_WAITING} lines wait, further ones are dropped")
             return
         try:
             self._waiting.append(records.packed(record))

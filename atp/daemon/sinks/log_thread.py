@@ -41,7 +41,7 @@ class LogThread:
             return
         self._dropped += 1
         if self._dropped == 1:
-            complaints.tell(f"they stand: {MOST_WAITING} lines wait, further ones are dropped")
+            complaints.tell(f"they block: {MOST_WAITING} lines wait, further ones are dropped")
 
     def _run(self):
         while (call := self._calls.get()) is not None:

@@ -65,7 +65,7 @@ def signatures(alive: Iterable[Document]) -> dict[str, set[str]]:
 
 
 def claims(daemon: Document) -> bool:
-    """Whether a daemon claims Tasks, now or after its pending order."""
+    """Whether a daemon claims Tasks, or will once it has obeyed its pending order, if any."""
     return orders.aim(daemon["mode"], daemon["request"]) is Mode.RUNNING
 
 

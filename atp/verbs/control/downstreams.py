@@ -101,6 +101,6 @@ def _expected(expected: object) -> datetime | str | None:
     if isinstance(expected, datetime) and timezone.is_aware(expected):
         return expected
     raise InvalidLimit(
-        f"expected={expected!r}: must be one of {', '.join(State)}, or since when it has been so, "
-        "with an offset."
+        f"expected={expected!r}: must be one of {', '.join(State)}, or the time with an offset "
+        "at which the state began."
     )

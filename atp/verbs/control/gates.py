@@ -104,8 +104,8 @@ def _expected(expected: object) -> datetime | str | None:
     if isinstance(expected, datetime) and timezone.is_aware(expected):
         return expected
     raise InvalidGate(
-        f"expected={expected!r}: must be 'open', 'hold' or 'drop', or since when the gate has been "
-        "as it is, with an offset."
+        f"expected={expected!r}: must be 'open', 'hold' or 'drop', or the time with an offset at "
+        "which the gate was last set."
     )
 
 

@@ -45,10 +45,10 @@ def _is_closed(node, graph):
 
 
 class Upstreams:
-    """Nodes that may be redriven: their graphs, their edges, and the states of upstream nodes.
+    """Facts for a redrive of nodes: their graphs, their edges, and the states of upstream nodes.
 
-    Nodes in ``closed`` may not be redriven. Several nodes are redriven together in graph order:
-    see :meth:`in_order`.
+    The nodes in ``closed`` cannot be redriven. Nodes that are redriven together have to be redriven
+    in graph order: see :meth:`in_order`.
     """
 
     def __init__(self, rows, graphs, edges, states, closed):

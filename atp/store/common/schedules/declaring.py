@@ -65,8 +65,8 @@ class Schedules(Planning):
             _check_expected(row, expected, spec.identifier)
             row = row or Schedule(identifier=spec.identifier)
             row.is_set, row.retired = True, None
-            now = self._store.now()
-            message = schedule_messages.changed(self._take(row, spec, now))
+            is_new, now = row.pk is None, self._store.now()
+            message = schedule_messages.changed(self._take(row, spec, now), is_new=is_new)
             return self._save(row, now, who, "set", message)
 
     def leave(self, identifier, *, who=""):
