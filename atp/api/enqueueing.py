@@ -139,7 +139,7 @@ class EnqueueSerializer(Strict):
     def validate(self, attrs):
         options = {name: attrs[name] for name in _OPTIONS if attrs.get(name) is not None}
         if "existing" in options and not options.keys() & {"identifier", "unique"}:
-            text = "Give an identifier or a unique key: it says what to do if that is taken."
+            text = "Give an identifier or a unique key: `existing` is about one that is taken."
             raise rest.ValidationError({"existing": [text]})
         try:
             check_existing(Options(**options), options.get("identifier"))

@@ -184,7 +184,7 @@ BAD = [
     (echoing(collection="a\0b"), ["collection"], "printable"),
     (echoing(identifier="a", existing="retrun"), ["existing"], "Did you mean 'return'"),
     (echoing(identifier="a", existing=["return"]), ["existing"], "is none of"),
-    (echoing(existing="return"), ["existing"], "give one"),
+    (echoing(existing="return"), ["existing"], "Give an identifier"),
     (echoing(run_after="soon"), ["run_after"], "no time with an offset"),
     (echoing(run_after="2030-01-31T18:00:00"), ["run_after"], "no time with an offset"),
     (echoing(run_after="2030-02-31T18:00:00Z"), ["run_after"], "no time with an offset"),

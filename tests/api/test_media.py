@@ -14,7 +14,7 @@ from .client import problem
 JSON = "application/json"
 
 BAD = [
-    (b"", JSON, 400, "no body"),
+    (b"", JSON, 400, "body is missing"),
     (b"{", JSON, 400, "not JSON"),
     (b"{} {}", JSON, 400, "not JSON"),
     (b"'type'", JSON, 400, "not JSON"),
