@@ -1,0 +1,111 @@
+"""The README's blocks of Python below "In your project", executed as they are printed."""
+
+from types import SimpleNamespace
+
+import pytest
+from django.db import transaction
+
+from atp import Fatal, Graph, Retry, schedule, task_type
+from atp.models import Instance, Node
+from atp.verbs import schedule_specs
+from atp.verbs.registry import registry
+from tests.environment import ROOT
+
+from .readme import blocks
+
+OPTIONS, HANDLER, ENQUEUE, OTHERS = (
+    each.text
+    for each in blocks((ROOT / "README.md").read_text(), "In your project")
+    if each.language == "python"
+)
+
+
+class Order:
+    """A model of the project, as far as the README uses it."""
+
+    class DoesNotExist(Exception):
+        pass
+
+    pk = 7
+    objects = SimpleNamespace(create=lambda **values: Order(), get=lambda pk: Order())
+
+
+class Busy(Exception):
+    seconds = 30
+
+
+@pytest.fixture
+def names(monkeypatch):
+    """What the project has when it comes to the blocks; the Types are forgotten afterwards."""
+    monkeypatch.setattr(registry, "_types", dict(registry._types))
+    monkeypatch.setattr(schedule_specs.declared, "_specs", dict(schedule_specs.declared._specs))
+    keys = []
+
+    def book(order, *, key):
+        keys.append(key)
+        return SimpleNamespace(number=f"parcel of {order.pk}")
+
+    def pay(context, *, order):
+        return None
+
+    def report(context):
+        return None
+
+    yield {
+        "Fatal": Fatal,
+        "Graph": Graph,
+        "Retry": Retry,
+        "schedule": schedule,
+        "Busy": Busy,
+        "Order": Order,
+        "book": book,
+        "customer": "Ann",
+        "keys": keys,
+        "task_type": task_type,
+        "transaction": transaction,
+        "pay": task_type("shop.pay")(pay),
+        "report": task_type("shop.report")(report),
+    }
+    registry._kept.clear()
+
+
+def run(text, names):
+    exec(compile(text, "README.md", "exec"), names)
+
+
+def test_the_option_of_postgresql():
+    found = {"DATABASES": {"default": {}}}
+    run(OPTIONS, found)
+    assert "client_connection_check_interval" in str(found["DATABASES"]["default"]["OPTIONS"])
+
+
+@pytest.mark.django_db
+def test_the_handler_and_its_enqueue(names, atp):
+    run(HANDLER, names)
+    run(ENQUEUE, names)
+    instance = Instance.objects.get(identifier="order-7")
+    atp.drain()
+    instance.refresh_from_db()
+    assert instance.response.value == {"parcel": "parcel of 7"}
+    assert names["keys"] == [str(instance.uuid)]
+
+
+@pytest.mark.django_db
+def test_the_handler_when_the_carrier_is_busy_or_there_is_no_order(names, atp):
+    run(HANDLER, names)
+    names["book"] = lambda order, *, key: (_ for _ in ()).throw(Busy)
+    waits = names["ship"].enqueue(order=7)
+    atp.drain()
+    assert waits.log.last().message.startswith("the carrier is busy")
+    names["book"] = lambda order, *, key: (_ for _ in ()).throw(Order.DoesNotExist)
+    names["ship"].enqueue(order=8)
+    with pytest.raises(Fatal, match="there is no order 8"):
+        atp.drain()
+
+
+@pytest.mark.django_db
+def test_the_schedule_and_the_graph(names):
+    run(HANDLER, names)
+    run(OTHERS, names)
+    assert {node.name for node in Node.objects.all()} == {"pay", "ship"}
+    assert "nightly-report" in schedule_specs.declared._specs
