@@ -2,6 +2,7 @@
 
 import importlib
 import re
+from argparse import ArgumentParser
 from dataclasses import replace
 
 import pytest
@@ -14,6 +15,7 @@ from atp import queue
 from atp.api import instances, serializers
 from atp.api import urls as api_urls
 from atp.models import Daemon, Downstream, Gate, Graph, Instance, Limit, LogRecord, Schedule, Task
+from atp.shell.verbs import add_parameters
 from atp.states import State
 from atp.verbs.table import (
     DAEMON,
@@ -350,3 +352,19 @@ def test_a_verb_is_not_for_every_level(full, surface):
     for name in ("shell", "page"):
         assert not surface(name).use(SCOPE, VERBS[SCOPE]["purge"], lane, {}).is_done
     assert add.enqueue(1, 2).state == State.ACCEPTED
+
+
+@pytest.mark.parametrize(
+    ("help", "kind", "shown"),
+    [
+        ("Only those that wait.", kinds.Text(), "only those that wait"),
+        ("FAILED for this reason.", kinds.Text(), "FAILED for this reason"),
+        ("A time.", kinds.Delay(), f"a time ({kinds.Delay.hint})"),
+    ],
+)
+def test_the_help_of_a_parameter_in_the_shell(help, kind, shown):
+    """A name in capitals stays as it is, and the form stands in parentheses."""
+    parser = ArgumentParser()
+    add_parameters(parser, [Parameter(name="value", kind=kind, help=help)])
+    [*_, action] = parser._actions
+    assert action.help == shown

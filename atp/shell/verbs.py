@@ -41,16 +41,23 @@ def add_word(words, name, told):
 def add_parameters(parser, parameters):
     """Add an option for each parameter of a verb."""
     for parameter in parameters:
-        told = ", ".join(filter(None, [parameter.help.rstrip("."), parameter.kind.hint]))
-        if parameter.can_be_none:
-            told += "; or none"
         parser.add_argument(
             arguments.option(parameter),
             type=arguments.of(parameter.kind, can_be_none=parameter.can_be_none),
             required=parameter.is_required,
             metavar=_METAVARS.get(type(parameter.kind)),
-            help=told[:1].lower() + told[1:],
+            help=_help(parameter),
         )
+
+
+def _help(parameter):
+    """Return the help of a parameter as the shell has it: with its form, and no full stop."""
+    first, _, rest = parameter.help.rstrip(".").partition(" ")
+    # A word in capitals, as FAILED, is a name.
+    first = first if first.isupper() and len(first) > 1 else first[:1].lower() + first[1:]
+    form = f"({parameter.kind.hint})" if parameter.kind.hint else ""
+    told = " ".join(filter(None, [first, rest, form]))
+    return f"{told}; or none" if parameter.can_be_none else told
 
 
 def given(parameters, options):
