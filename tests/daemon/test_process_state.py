@@ -114,6 +114,32 @@ def test_a_timer_whose_handler_is_put_back(state):
     assert signal.getitimer(signal.ITIMER_PROF) == (0, 0)
 
 
+class _Incomparable:
+    __hash__ = None
+
+    def __eq__(self, other):
+        raise RuntimeError("no")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda: delattr(sys, "displayhook"),
+        lambda: setattr(sys, "displayhook", _Incomparable()),
+    ],
+    ids=["removed", "incomparable"],
+)
+@pytest.mark.parametrize("is_soon", [True, False])
+def test_what_cannot_be_read_or_compared_is_put_back(state, change, is_soon):
+    """It would end the worker, with the attempts that it has yet to run."""
+    before = sys.displayhook
+    if is_soon:  # after all was compared: then only a part is
+        state.restore()
+    change()
+    assert state.restore() == ""
+    assert sys.displayhook is before
+
+
 @pytest.mark.parametrize("zone", ["Asia/Tokyo", None])
 def test_local_time(monkeypatch, zone):
     """The effect of TZ is put back with the variable, even one that was not there."""

@@ -3,6 +3,7 @@
 import os
 import sys
 import time
+from contextlib import suppress
 from functools import cache
 from operator import call
 
@@ -28,7 +29,7 @@ class Told:
 
 @cache
 def _told():
-    """Return the one that hears for this process: an audit hook stays for good."""
+    """Return the :class:`Told` of this process. There is one, as an audit hook stays for good."""
     return Told(name for each in ENTRIES for name in each.told)
 
 
@@ -60,16 +61,27 @@ class ProcessState:
         now = time.monotonic()
         if self._told.heard or now - self._compared >= EVERY:
             self._compared, self._told.heard = now, False
-        elif [*map(call, self._parts)] == self._values:
+        elif self._is_as_it_was():
             return ""
         names = [name for place in range(len(self._found)) if (name := self._put_back(place))]
         return f"a handler changed for good: {', '.join(names)}" if names else ""
 
+    def _is_as_it_was(self):
+        """Tell whether the entries that cannot wait are unchanged.
+
+        A handler may have removed what is read, or put an object there that cannot be compared.
+        """
+        try:
+            return [*map(call, self._parts)] == self._values
+        except Exception:
+            return False
+
     def _put_back(self, place):
         """Put an entry back if it has changed; returns its name if that was in vain."""
         entry, before = self._found[place]
-        if entry.take() == before:
-            return ""
+        with suppress(Exception):
+            if entry.take() == before:
+                return ""
         try:
             entry.put_back(*before)
             now = entry.take()
