@@ -19,7 +19,7 @@ class Trouble(TextChoices):
     MISMATCHED = "mismatched", "Instance and Task disagree on whether a daemon holds it"
     OWNERLESS = "ownerless", "held by a daemon that has no row"
     UNSWEPT = "unswept", "lost long ago, and no other daemon has taken its Tasks away"
-    MISCOUNTED = "miscounted", "a node of a graph, with a wrong count of the nodes it waited for"
+    MISCOUNTED = "miscounted", "a Task that waited for other Tasks, with a wrong count of them"
     UNPLANNED = "unplanned", "a schedule with a slot long due that no daemon has planned"
 
 

@@ -146,7 +146,10 @@ VERBS = (
                 name="max_waiting",
                 label="Waiting",
                 kind=WholeNumber(**_COUNT, zero=NOTHING_IN),
-                help="The most Instances that may wait; a further enqueue is refused.",
+                help=(
+                    "The most Instances that may wait; a further enqueue is refused. With max_wait it "
+                    "is refused only if both are exceeded."
+                ),
                 can_be_none=True,
             ),
             Parameter(

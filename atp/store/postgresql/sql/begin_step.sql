@@ -1,6 +1,6 @@
--- Write that the attempt which holds a Task begins a step of which there is nothing yet: most
--- steps. What is there already, or may not be written, is left to the portable store, and
--- so is a Task that somebody has locked.
+-- Write that the attempt which holds a Task begins a step that has no row yet: most steps.
+-- The portable store does the rest: a step that has a row, a step that may not be written, and a
+-- Task that somebody has locked.
 WITH held AS (
     SELECT instance_id FROM atp_task
     WHERE instance_id = %(instance)s::bigint AND attempt = %(attempt)s::int AND daemon_id IS NOT NULL

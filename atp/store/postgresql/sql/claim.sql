@@ -1,24 +1,29 @@
--- Claim due Tasks, in three parts: walk finds what is due, lane by lane; share divides the
--- limit between Types and lanes; take locks the Tasks, in CLAIMING_ORDER of
--- atp/rows/querysets.py. Around them: who claims, what it may claim, and what is written.
+-- Claim due Tasks, in three parts: walk finds due Tasks, lane by lane; share divides the limit of
+-- the claim between Types and lanes; take locks the Tasks, in CLAIMING_ORDER of
+-- atp/rows/querysets.py. The rest of this file says who claims, which Types and lanes may be
+-- claimed, and what is written.
 --
--- What is limited is claimed apart: "limited" says that limits have been looked at. Then
--- "lanes" are those that have limits of their own and room, and "caps" how much; where
--- the whole Type is limited all its lanes are walked, otherwise only those.
+-- Limited Types and lanes are claimed apart, after the daemon has looked at the limits: it says
+-- that by "limited". Then "lanes" are the lanes that have limits of their own and room for more
+-- Tasks, and "caps" say how many. If the whole Type is limited, all of its lanes are walked
+-- ("walks"), otherwise only "lanes".
 --
--- About the planner. Where a look is a scalar subquery, it is so that the planner cannot make
--- one join over all of them. Each step hands on what the next ones need: two steps are never
--- joined with each other, which a plan that expects few rows would do in quadratic time. And
--- where rows are looked up, an index serves "= ANY (ARRAY[key])", and no hash or merge join
--- can: whatever the planner believes of a table, it is never read from end to end. Instances
--- are looked up by their Type too. While there are few, the index that begins with the Type
--- looks as good as that of the key, and without the Type it would be walked from end to end
--- for each. The Type is said twice for the planner up to PostgreSQL 16, which might look it up
--- there without the key: two look-ups look worse than one by the key.
+-- About the planner:
+-- - A look at the index is often a scalar subquery, so that the planner cannot make one join over
+--   all looks.
+-- - Each step passes on all that the later steps need. Steps that have a row for each Task are
+--   never joined with each other: a plan that expects few rows would do that in quadratic time.
+-- - Rows are looked up by "= ANY (ARRAY[key])". An index can serve that, a hash join or a merge
+--   join cannot. So a table is never read from end to end, whatever the planner believes of it.
+-- - Instances are looked up by their Type too. While there are few Instances, the index that
+--   begins with the Type looks as good to the planner as the index on the key. Without the Type,
+--   it would walk that index from end to end for each Instance.
+-- - The Type is said twice for the planner up to PostgreSQL 16, which might look up the Type
+--   there without the key: two look-ups seem to cost more than one by the key.
 --
--- "careful" claims wait for no lock that another session holds: they step over Instances that
--- are locked, and lock the daemon's row or its spare lease, whichever is free. Lines that are
--- "only with careful" are left out of the others.
+-- A "careful" claim waits for no lock of another session: it steps over locked Instances, and it
+-- locks the daemon's row or its spare lease, whichever is free. Other claims leave out the lines
+-- that are "only with careful".
 WITH RECURSIVE
 own_row AS MATERIALIZED ( -- only with careful
     SELECT id FROM atp_daemon WHERE uuid = %(daemon)s::uuid -- only with careful
@@ -30,7 +35,7 @@ spare_lease AS MATERIALIZED ( -- only with careful
     FOR KEY SHARE SKIP LOCKED -- only with careful
 ), -- only with careful
 daemon AS MATERIALIZED (
-    -- Whoever ends this identity locks its row: afterwards this finds none.
+    -- A session that ends this daemon's identity locks its row; afterwards this finds no row.
     SELECT id, host || ':' || pid AS name, clock_timestamp() AS now
     FROM atp_daemon
     WHERE uuid = %(daemon)s::uuid
@@ -42,7 +47,7 @@ daemon AS MATERIALIZED (
       )) > clock_timestamp()) -- only with careful
 ),
 closed AS MATERIALIZED (
-    -- What is held or dropped; and what is limited, which is claimed apart.
+    -- Types and lanes with a gate (hold or drop), and limited ones, which are claimed apart.
     SELECT type_id, collection, false AS is_limit FROM atp_gate CROSS JOIN daemon
     WHERE until IS NULL OR until > daemon.now
   UNION ALL
@@ -50,7 +55,7 @@ closed AS MATERIALIZED (
     WHERE max_running IS NOT NULL OR per_second IS NOT NULL
       OR max_running_per_collection IS NOT NULL
   UNION ALL
-    -- What calls a downstream that refuses calls, or fails.
+    -- Types with a downstream whose breaker is not closed: it refuses calls, or fails.
     SELECT atp_type.id, NULL, true
     FROM atp_downstream JOIN atp_type ON atp_type.downstream = atp_downstream.name
     WHERE atp_downstream.state <> 'closed'
@@ -84,8 +89,9 @@ known AS MATERIALIZED (
 -- include share
 -- include take
 taken AS (
-    -- What is locked stays where it is, so it is found there. What has come there after this
-    -- statement began, as it was handed back just then, is not seen, and waits for the next.
+    -- A locked row stays at its ctid, and this UPDATE finds it there. A row that came to its ctid
+    -- after this statement began, since its Task was handed back just then, is invisible to this
+    -- UPDATE: the Task is "missed", and the next look may claim it.
     UPDATE atp_task task
     SET daemon_id = daemon.id, attempt = task.attempt + 1, request = ''
     FROM daemon, (
@@ -97,9 +103,9 @@ taken AS (
     RETURNING task.instance_id, task.type_id, task.attempt, task.due_at, picked.place
 ),
 moved AS (
-    -- A Task that waits is that of an ACCEPTED Instance. Its state is not asked
-    -- here: the version of the row that this statement sees may be an older one
-    -- than that of the Task, which was looked at again when it was locked.
+    -- The Instance of a waiting Task is ACCEPTED. This does not check the state: this statement
+    -- may see a version of the Instance's row that is older than that of the Task's row, which
+    -- was read again when it was locked.
     UPDATE atp_instance instance
     SET state = 'SCHEDULED', attempt = taken.attempt
     FROM taken
@@ -115,8 +121,8 @@ logged AS (
     SELECT moved.id, '', daemon.now, 'claim', 'SCHEDULED', moved.attempt, 20, daemon.name, ''
     FROM moved, daemon
 )
--- The first row is of the claim itself: when it was, and, in place of inputs, what else
--- there is to say of it. Its place is before all others.
+-- The first row is about the claim itself: its time in place of the due time, and its other facts
+-- in place of the inputs. Its place is before all others.
 SELECT
     0 AS place, date_part('epoch', daemon.now) AS due, NULL::bigint AS type,
     NULL::bigint AS id, NULL::text AS uuid, NULL::int AS attempt, NULL::text AS format,
@@ -128,13 +134,13 @@ SELECT
             ORDER BY start_before LIMIT 1
         ),
         'types', coalesce((SELECT json_object_agg(type_id, parameters) FROM entitled), '{}'),
-        -- How long it took to find what is due.
+        -- The time in seconds that it took to find the due Tasks.
         'looked', (SELECT max(looked) FROM entitled),
-        -- How far it looked, where it looked at everything.
+        -- The length of the walk; 0 if it may have stopped because it had found enough.
         'steps', CASE WHEN (SELECT count(*) FROM found) < %(limit)s::int
             THEN (SELECT count(*) FROM level) ELSE 0
         END,
-        -- Where it ended, if that was before it had looked at everything.
+        -- The lanes where the walk was broken off after "most" steps, without enough finds.
         'cut', CASE WHEN (SELECT count(*) FROM found) < %(limit)s::int THEN (
             SELECT json_agg(json_build_array(identifier, collection))
             FROM level JOIN served ON served.id = level.type_id
@@ -144,7 +150,7 @@ SELECT
             SELECT json_agg(identifier) FROM atp_type
             WHERE id = ANY (ARRAY(SELECT DISTINCT type_id FROM closed WHERE is_limit))
         ),
-        -- What was locked and has not been claimed after all.
+        -- The number of Tasks that were locked, but not claimed after all.
         'missed', (SELECT count(*) FROM shared) + (SELECT count(*) FROM own)
             + (SELECT count(*) FROM further) - (SELECT count(*) FROM taken)
     )::text AS data,

@@ -1,13 +1,14 @@
--- Claim one: what claim.sql would claim first, where that takes no more than one look.
+-- Claim one Task: the Task that claim.sql would claim first, if one look finds it.
 --
--- The Type whose turn it is and of which something waits; the lane behind the one where
--- the last claim ended; and in it what is first of all (LANES_ORDER of atp/rows/querysets.py). Nothing is claimed where that is
--- not due, or somebody else has it, or where the Type has gates or limits: then claim.sql
--- finds out what else there is. For an idle daemon, which has just been told that
--- something came, as there is so much less to be executed.
+-- This looks at the first Type in turn that has waiting Tasks; at its next lane behind the one
+-- where the last claim ended, or else its first lane; and at the first Task of that lane
+-- (LANES_ORDER of atp/rows/querysets.py). Nothing is claimed if that Task is not due, is too late
+-- to start, or is locked or claimed by somebody else; or if the Type has gates or limits, or a
+-- downstream whose breaker is not closed. Then claim.sql finds other Tasks. An idle daemon that
+-- has just been told of a new Task uses this, since the server has so much less to execute.
 WITH
 daemon AS MATERIALIZED (
-    -- Whoever ends this identity locks its row: afterwards this finds none.
+    -- A session that ends this daemon's identity locks its row; afterwards this finds no row.
     SELECT id, host || ':' || pid AS name, clock_timestamp() AS now
     FROM atp_daemon
     WHERE uuid = %(daemon)s::uuid AND (lock <> '' OR lease_until > clock_timestamp())
@@ -66,7 +67,7 @@ taken AS (
     RETURNING task.instance_id, task.type_id, task.attempt, task.due_at
 ),
 moved AS (
-    -- A Task that waits is that of an ACCEPTED Instance: see claim.sql.
+    -- The Instance of a waiting Task is ACCEPTED: see claim.sql.
     UPDATE atp_instance instance
     SET state = 'SCHEDULED', attempt = taken.attempt
     FROM taken

@@ -1,6 +1,6 @@
--- The lanes of which something has been due for some time, each with the highest such
--- priority: walks atp_task_claim (LANES_ORDER of atp/rows/querysets.py) from lane to lane, like
--- a claim, and takes nothing.
+-- Return the lanes in which a Task has been due since "time" or longer, each with the highest
+-- priority of such Tasks: walk atp_task_claim (LANES_ORDER of atp/rows/querysets.py) from lane to
+-- lane, like a claim, but take nothing.
 WITH RECURSIVE
 level (type_id, collection, priority, due_at, steps) AS (
     SELECT type_id, NULL::text, NULL::int, NULL::timestamptz, 0

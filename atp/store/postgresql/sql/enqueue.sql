@@ -1,20 +1,21 @@
--- Enqueue: Instances, Inputs, LogRecords and Tasks in one statement.
+-- Enqueue: write Instances, Inputs, LogRecords and Tasks in one statement.
 --
--- Keys are taken first, so that the four tables can be written beside each other, in
--- the order of the requests. There are none if the Type is not registered. What has an
--- identifier that is taken is not made, so there are fewer; whoever called has to take
--- back then what was written for it. Nodes of graphs say for how many edges they wait. Hooks
--- are enqueued without a lock on their Type: those whose hooks they are keep it registered.
+-- The keys of the Instances are drawn first. So the four tables can be written independently of
+-- each other, in the order of the submissions. If the Type is not registered, no key is drawn.
+-- An Instance is not inserted if its identifier is taken. Then fewer keys are returned than were
+-- asked for, and the caller has to roll back the other rows. For nodes of graphs, "waits" is the
+-- number of edges that they wait for. Hooks are enqueued without a lock on their Type: the
+-- Instances that have these hooks keep the Type registered.
 --
--- Whoever has nothing to do is woken when this commits, if it is a transaction of
--- its own; else see notify.sql.
+-- If the statement is a transaction of its own ("tell"), it wakes the idle daemons at its commit;
+-- otherwise notify.sql does that.
 WITH
 type AS MATERIALIZED (
     SELECT
         id, pg_get_serial_sequence('atp_instance', 'id')::regclass AS keys,
         clock_timestamp() AS now
     FROM atp_type WHERE identifier = %(type)s::text
-    FOR KEY SHARE -- nobody unregisters it until this commits: only with locking
+    FOR KEY SHARE -- nobody can unregister the Type until this commits: only with locking
 ),
 source AS MATERIALIZED (
     SELECT

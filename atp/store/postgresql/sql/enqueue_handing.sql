@@ -1,21 +1,23 @@
--- Enqueue one, and hand it to a daemon that has nothing to do: like enqueue_one.sql and
--- claim_first.sql in one statement and one commit, for what is due.
+-- Enqueue one Instance, and hand it over to an idle daemon: this does the work of enqueue_one.sql
+-- and claim_first.sql in one statement and one commit, for an Instance that is due.
 --
--- Only what the daemon would claim first itself: nothing waits in the lane, and the Type
--- has no gates and no limits. Only to one that says that it is idle, is to go on running,
--- serves the Type, and whose session listens now: what a session that ended was told,
--- nobody has heard. As long as it lives it has the lock that its channel names, so that
--- nobody else can get it. The daemon's row is locked, so it is not renewed or ended
--- meanwhile; where somebody else has locked it, it is left alone. From here on it is not
--- idle, until it says so again: a daemon is handed one at a time.
+-- The Task is handed over only if the daemon would claim it first itself: no Task waits in its
+-- lane, its Type has no gates and no limits, and the breaker of its downstream, if it has one, is
+-- closed. The daemon must say that it is idle, must run and have no new order, and must serve the
+-- Type. Its session must listen now: nobody hears a notice to a session that has ended. As long as
+-- a session lives, it holds the advisory lock that its channel names, and nobody else can get that
+-- lock. The daemon's row is locked, so that nobody renews or ends the daemon meanwhile. A daemon
+-- whose row somebody else has locked is passed over. From here on the daemon is not idle until it
+-- says so again: it is handed one Task at a time.
 --
--- Its channel is told all that it has to know. Where there is no such daemon, it is as in
--- enqueue_one.sql. A transaction that is not READ COMMITTED could fail for the row of a
--- daemon that has changed since it began.
+-- The notice on the daemon's channel contains all that the daemon has to know. Without such a
+-- daemon, this statement does the same as enqueue_one.sql. In a transaction that is not READ
+-- COMMITTED, it could fail at the row of a daemon that has changed since the transaction began;
+-- so it hands nothing over there.
 WITH
 type AS MATERIALIZED (
     SELECT id, clock_timestamp() AS now FROM atp_type WHERE identifier = %(type)s::text
-    FOR KEY SHARE -- nobody unregisters it until this commits
+    FOR KEY SHARE -- nobody can unregister the Type until this commits
 ),
 taker AS MATERIALIZED (
     SELECT daemon.id, daemon.uuid, daemon.channel, daemon.host || ':' || daemon.pid AS name
@@ -64,7 +66,7 @@ taken AS (
     UPDATE atp_daemon SET idle = false
     WHERE id = (
         SELECT taker.id FROM taker
-        , made -- nothing is, if its identifier is taken: only with identifier
+        , made -- empty if the identifier is taken: only with identifier
     )
 ),
 given AS (

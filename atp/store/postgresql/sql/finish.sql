@@ -1,14 +1,15 @@
--- Record that attempts FINISHED, fenced by holder and attempt: what most batches
--- are made of, in fewer steps than record.sql takes. Tasks are locked in the order in which
--- they are given, which is that of their keys.
+-- Record that attempts FINISHED, fenced by holder and attempt. Most batches consist of these, and
+-- this takes fewer steps than record.sql. Tasks are locked in the order in which they are given:
+-- the order of their keys.
 --
--- Where "began" is given, the start of the attempt is recorded with it; where
--- "size" is, it has a Response. The Task says who holds it, so that it is removed
--- first; its Instance then is in the state that a held Task goes with, or the
--- whole statement fails, by a division by zero. The answer are the keys of those
--- that were written, if they are not all. Lines that are "only with sizes" are left out
--- where there is no Response at all. Nodes of graphs are left alone unless the caller has
--- locked their nodes, and settles; so is what has hooks, unless it settles. For "= ANY (ARRAY[key])" see claim.sql.
+-- If "began" is given, the start of the attempt is recorded too; if "size" is given, the attempt
+-- has a Response. The Task says who holds it, so the Task is deleted first. Its Instance must be
+-- in the state that belongs to a held Task; if not, a division by zero makes the whole statement
+-- fail. The statement returns the keys of the Instances that it wrote, unless it wrote all that
+-- were given. Lines that are "only with sizes" are left out if there is no Response at all. Nodes
+-- of graphs are left alone unless the caller has locked the nodes and settles their ends; Instances
+-- with hooks are left alone unless the caller settles their ends. For "= ANY (ARRAY[key])" see
+-- claim.sql.
 WITH
 deleted AS (
     DELETE FROM atp_task task
@@ -24,7 +25,8 @@ deleted AS (
     )
     WHERE task.instance_id = ANY (ARRAY[source.id])
       AND task.attempt = ANY (ARRAY[source.number])
-      -- By its key alone: the index of what a daemon holds is long in what it held.
+      -- Find the Task by its key alone: atp_task_held still has many entries of Tasks that the
+      -- daemon no longer holds. The coalesce() keeps the planner from that index.
       AND coalesce(task.daemon_id, 0) = (SELECT id FROM atp_daemon WHERE uuid = %(daemon)s::uuid)
       AND task.waits IS NULL -- only without nodes
       AND task.waits < 0 -- only with hooked

@@ -1,7 +1,7 @@
--- Record that attempts FINISHED of which nothing is kept: the Instance and all that belongs
--- to it go with the Task. Fenced as finish.sql is, and it locks and fails as that does. What has
--- stored files is not in the answer, nor touched: it is recorded like any other, since files
--- go first. For "= ANY (ARRAY[key])" see claim.sql.
+-- Record that attempts FINISHED whose Instances are not kept: delete the Task, the Instance and
+-- all rows that belong to it. This is fenced like finish.sql, takes the same locks, and fails in
+-- the same case. An Instance with stored files is neither touched nor returned: it is recorded
+-- like any other, since files must be deleted first. For "= ANY (ARRAY[key])" see claim.sql.
 WITH
 deleted AS (
     DELETE FROM atp_task task

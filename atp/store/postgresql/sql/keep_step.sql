@@ -1,4 +1,4 @@
--- Keep the result of a step that has been begun. The portable store does what this does not.
+-- Keep the result of a step that has begun. If this writes no row, the portable store does it.
 WITH held AS (
     SELECT instance_id FROM atp_task
     WHERE instance_id = %(instance)s::bigint AND attempt = %(attempt)s::int AND daemon_id IS NOT NULL

@@ -1,6 +1,7 @@
--- What the limits of these Types are, what is held of each, of that by who asks, how many
--- daemons there are, and the time. By daemon, of which there are few, what is held stands in
--- atp_task_held (daemon, type, collection).
+-- Return the limits of these Types; for each limit the number of held Tasks, and how many of them
+-- the asking daemon holds; the number of daemons; and the time. Held Tasks are counted only for
+-- "max_running", daemon by daemon, since there are few daemons: the index atp_task_held (daemon,
+-- type, collection) serves that.
 SELECT
     own.id, type.identifier, own.collection, own.weight, own.max_running, own.per_second,
     own.burst, own.max_running_per_collection, own.tokens, extract(epoch FROM own.refilled)::float8,

@@ -1,6 +1,6 @@
--- Let daemons take turns at what is limited: what is counted by a statement after this sees
--- what whoever had the lock before has claimed. Whoever has it is not waited for; tells
--- whether all rows are locked now.
+-- Lock the limits of a Type, so that daemons take turns at its limited Tasks: a later statement
+-- that counts held Tasks sees the claims of the session that had the lock before. This does not
+-- wait for a lock of another session; it returns whether all rows are locked now.
 SELECT count(locked.id) = count(own.id)
 FROM atp_limit own LEFT JOIN (
     SELECT id FROM atp_limit

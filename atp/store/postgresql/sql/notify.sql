@@ -1,4 +1,4 @@
--- Wake whoever listens; costs the server one lock for all that notify, so it is
--- done only where a live daemon has said that it has nothing to do.
+-- Wake the daemons that listen. A NOTIFY takes a lock that all notifying sessions of the server
+-- share; so this notifies only if a live daemon has said that it is idle.
 SELECT pg_notify('atp_wake', '')
 WHERE EXISTS (SELECT FROM atp_daemon WHERE idle AND lease_until > clock_timestamp())

@@ -1,6 +1,7 @@
--- Lanes of a Type in which something is due, but for some: walks atp_task_claim (LANES_ORDER of
--- atp/rows/querysets.py) from lane to lane, from the one behind "after" on and round to it, and
--- in a lane from priority to priority, and takes nothing.
+-- Return the lanes of a Type in which a Task is due, except the lanes in "closed": walk
+-- atp_task_claim (LANES_ORDER of atp/rows/querysets.py) from lane to lane, from the one behind
+-- "after" and round to it, and in a lane from priority to priority, but take nothing. If the walk
+-- is broken off, the lane where it stopped is returned too.
 WITH RECURSIVE
 type AS MATERIALIZED (
     SELECT id, clock_timestamp() AS now FROM atp_type WHERE identifier = %(type)s::text

@@ -1,6 +1,7 @@
--- What there is to do, and when: walks atp_task_claim (LANES_ORDER of atp/rows/querysets.py)
--- from lane to lane and from priority to priority, like a claim, and takes nothing. What is limited is told apart, by Type, and
--- by lane where that has a limit of its own.
+-- Return when there is work to do, and which: walk atp_task_claim (LANES_ORDER of
+-- atp/rows/querysets.py) from lane to lane and from priority to priority, like a claim, but take
+-- nothing. Limited Tasks are returned apart: by Type, and by lane if the lane has a limit of its
+-- own.
 WITH RECURSIVE
 clock AS MATERIALIZED (
     SELECT clock_timestamp() AS now
@@ -53,7 +54,7 @@ level (type_id, collection, priority, due_at, steps) AS (
     WHERE steps < %(most)s::int
 ),
 lane AS MATERIALIZED (
-    -- By what limits it: the lane, its Type, or nothing.
+    -- The earliest due time, by the scope of the limit: the lane, its Type, or no limit.
     SELECT type_id, CASE WHEN own.is_limited THEN collection END AS collection,
         own.is_limited OR type_id IN (
             SELECT type_id FROM limited WHERE collection IS NULL
@@ -84,22 +85,22 @@ SELECT
           )
     ),
     (SELECT request FROM atp_daemon WHERE uuid = %(daemon)s::uuid),
-    -- What is limited and waits, and when it is due but for that.
+    -- The limited Types and lanes with waiting Tasks, and when these are due, limits aside.
     (
         SELECT json_agg(json_build_array(identifier, collection, due))::text
         FROM lane JOIN atp_type type ON type.id = lane.type_id
         WHERE is_limited
     ),
-    -- When the first gate opens by itself, and whether something is dropped.
+    -- When the first gate opens by itself, and whether a gate drops Tasks.
     (SELECT extract(epoch FROM min(until) - now)::float8 FROM gate),
     EXISTS (SELECT FROM gate WHERE mode = 'drop'),
-    -- Whether there are more lanes than it has looked at.
+    -- Whether the walk was broken off: then there may be more lanes.
     EXISTS (SELECT FROM level WHERE steps = %(most)s::int),
     -- When the first slot of a schedule is due.
     (
         SELECT extract(epoch FROM due_at - now)::float8 FROM atp_schedule
         WHERE due_at IS NOT NULL ORDER BY due_at LIMIT 1
     ),
-    -- Whether graphs are to be kept up.
+    -- Whether graphs need upkeep: one has not ended, or nodes are to fail.
     EXISTS (SELECT FROM atp_graph WHERE ended IS NULL) OR EXISTS (SELECT FROM atp_failing)
 FROM clock

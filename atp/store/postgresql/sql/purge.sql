@@ -1,10 +1,12 @@
--- Remove what is over of a Type, the oldest first, with all that belongs to it. What
--- somebody else removes, or redrives, is left to him; what has stored files is left where
--- it is, and told: files go first. An Instance that has ended has no Task.
+-- Remove ended Instances of a Type, the oldest first, with all rows that belong to them. An
+-- Instance that somebody else is removing or redriving is left to that session. An Instance with
+-- stored files is not removed but returned, as its files must be deleted first. An ended Instance
+-- has no Task.
 --
--- Waits for no Instance, but for a lock on what belongs to one: see removal.py. It goes
--- along the index of what has ended, from where the last one came to. For
--- "= ANY (ARRAY[key])" see claim.sql. A node goes with its whole graph.
+-- This waits for no lock on an Instance, but it does wait for locks on the rows that belong to
+-- one: see removal.py. It walks along the index of ended Instances, from the end time that the
+-- last purge came to ("since"). For "= ANY (ARRAY[key])" see claim.sql. A node of a graph is left
+-- alone: it is removed with its whole graph.
 WITH
 over AS MATERIALIZED (
     SELECT id, finished

@@ -1,14 +1,17 @@
--- Record what happened to Instances that the daemon holds, fenced by holder and
--- attempt: whose Task it no longer has under this attempt is not in the answer.
+-- Record moves of Instances that the daemon holds, fenced by holder and attempt. The statement
+-- returns the keys of the Instances that it wrote; an Instance whose Task the daemon no longer
+-- holds under this attempt is not among them.
 --
--- Each Instance comes once, with what all of its events amount to; each event
--- comes once more for the log. Tasks are found by their key, and locked in the
--- order of their keys. What goes back to the queue and is to be cancelled is not
--- in the answer either: the portable store does that. Whatever else was asked of the holder
--- was about this attempt. Nor is the end of a node of a graph, unless the caller has locked
--- the node, and settles; or of what has hooks, unless it settles. Of dead letters it keeps a
--- row each, to be counted in their error groups: an INSERT that collides with no other.
--- For "= ANY (ARRAY[key])" see claim.sql.
+-- Each Instance comes once, with the sum of its events; each event comes once more for the log.
+-- Tasks are found by their key, and locked in the order of their keys. These Instances are neither
+-- written nor returned either:
+-- - an Instance that goes back to the queue and is asked to be cancelled: the portable store does
+--   that. All other asks to the holder were about this attempt, and end with it.
+-- - an Instance that ends and is a node of a graph, unless the caller has locked the node and
+--   settles its end.
+-- - an Instance that ends and has hooks, unless the caller settles its end.
+-- For each dead letter this inserts a row that is counted in its error group later: such an INSERT
+-- collides with no other. For "= ANY (ARRAY[key])" see claim.sql.
 WITH
 source AS MATERIALIZED (
     SELECT * FROM unnest(
@@ -30,7 +33,7 @@ held AS MATERIALIZED (
       AND NOT (source.effect = 'freed' AND task.request = 'cancel')
       AND (task.waits IS NULL OR source.effect <> 'deleted') -- only without nodes
       AND (task.waits < 0 OR source.effect <> 'deleted') -- only with hooked
-    -- By this and not by the Task's own key: the index of that looks like a way to sort.
+    -- Not by the Task's own key: the planner would use the index on that key to sort.
     ORDER BY source.id
     FOR UPDATE OF task
 ),

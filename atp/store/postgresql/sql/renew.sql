@@ -1,4 +1,4 @@
--- Extend a daemon's lease. No answer: its row is gone.
+-- Extend a daemon's lease. If this returns no row, the daemon's row is gone.
 UPDATE atp_daemon
 SET lease_until = now + %(lease)s::float8 * interval '1 second',
     seen = now, workers = %(workers)s::jsonb, misfits = %(misfits)s::jsonb, idle = %(idle)s::bool,

@@ -1,5 +1,5 @@
--- Extend a daemon's lease in its second place, as somebody else has locked the daemon's row.
--- No answer: the daemon's row is gone.
+-- Extend a daemon's lease in its spare lease, while somebody else has locked the daemon's row.
+-- If this returns no row, the daemon's row is gone.
 UPDATE atp_sparelease spare
 SET until = now + %(lease)s::float8 * interval '1 second'
 FROM (SELECT clock_timestamp() AS now) clock, atp_daemon daemon

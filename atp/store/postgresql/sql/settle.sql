@@ -1,13 +1,15 @@
--- Settle the ends of nodes: what waits for them waits for so many edges less, and is due when
--- it waits for none. A statement of its own, after the nodes were locked and their ends
--- recorded: it sees every edge that there will be behind them.
+-- Settle the ends of nodes: subtract the satisfied edges from the edges that each downstream Task
+-- waits for. A Task that waits for no edge any more becomes due, but not before its node's
+-- "not_before". This is a statement of its own, executed after the nodes were locked and their
+-- ends recorded: it sees every edge that will ever lead from these nodes.
 --
--- The Tasks are locked in the order of their keys. Two ends that are recorded at once count
--- down one after the other: who has waited for the lock finds the row as the other left it.
--- The answer is how many were freed, and those of the ended nodes of which something has to
--- fail; and what is to be known of those that have hooks, of their Type or of their own. A
--- hook has none. What ended in the line of a schedule is forgotten, with its edges. For
--- "= ANY (ARRAY[key])" see claim.sql.
+-- The Tasks are locked in the order of their keys. If two sessions record ends at once, they count
+-- down one after the other: the one that waited for the lock finds the row as the other left it.
+-- The statement returns three values: the number of freed Tasks; the ended nodes that have a
+-- downstream node which must fail ("doomed"); and the facts about the ended Instances that have
+-- hooks, of their own or of their Type. A hook has no hooks itself. The nodes of Instances that
+-- ended in the line of a schedule are deleted, with their edges. For "= ANY (ARRAY[key])" see
+-- claim.sql.
 WITH
 edge AS MATERIALIZED (
     SELECT ended.id AS upstream, edge.downstream_id AS id,
@@ -47,7 +49,7 @@ logged AS (
     FROM counted WHERE waits = 0
     ORDER BY id
 ),
--- Few Instances have hooks. The Types of those alone are looked up.
+-- Few Instances have hooks. The Types of these Instances alone are looked up.
 hooked AS MATERIALIZED (
     SELECT instance.*
     FROM unnest(%(instances)s::bigint[]) AS ended (id)

@@ -1,6 +1,7 @@
--- The shapes of the inputs of live Instances, from a key on: by Type, and by the names of the
--- arguments. The lateral joins walk the primary keys of the inputs and the Instances of these
--- Tasks, whatever the planner believes of the tables. What is no object of JSON is an error.
+-- Return the shapes of the inputs of live Instances with a key above "after", grouped by Type and
+-- by the names of the arguments. The lateral joins walk the primary keys of Inputs and Instances
+-- for these Tasks, whatever the planner believes of the tables. Inputs in the format json that are
+-- no JSON object cause an error.
 SELECT type_id, format, placed, names, has_results,
     array_agg(instance_id ORDER BY instance_id), min(created)
 FROM (

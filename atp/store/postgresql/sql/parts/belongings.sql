@@ -1,4 +1,5 @@
--- Remove what belongs to the Instances that are "gone". Part of what removes Instances.
+-- Remove the rows that belong to the Instances in "gone". Part of the statements that remove
+-- Instances.
 inputs AS (
     DELETE FROM atp_inputs inputs USING gone WHERE inputs.instance_id = ANY (ARRAY[gone.id])
 ),

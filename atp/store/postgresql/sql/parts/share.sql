@@ -1,8 +1,8 @@
--- Share: of each Type a share by its weight, of that an even share of each of its lanes. Part
--- of claim.sql. "cap" is the room that a lane has by its own limit. It relies on LANES_ORDER of
--- atp/rows/querysets.py: priority first, then due time.
+-- Share: give each Type a share of the limit by its weight, and each lane of the Type an even part
+-- of that share. Part of claim.sql. "cap" is the room that a lane has under its own limit. This
+-- relies on LANES_ORDER of atp/rows/querysets.py: priority first, then due time.
 found AS MATERIALIZED (
-    -- The first of each Type, then the second, …
+    -- The first find of the walk in each Type, then the second one of each, …
     SELECT type_id, turn, collection, priority,
         CASE WHEN %(limited)s THEN (
             SELECT cap FROM known

@@ -1,7 +1,8 @@
--- Take: lock the shares, then what fits of what is left, in CLAIMING_ORDER of
--- atp/rows/querysets.py. Part of claim.sql. Each lane gives its share ("shared"); then lanes
--- give what others of their Type have left of theirs ("own"); then what is left after that
--- ("further"). "candidates" are the Tasks of a lane, at one priority, that may be taken.
+-- Take: lock the Tasks of the shares, then other Tasks until the limit is reached, in
+-- CLAIMING_ORDER of atp/rows/querysets.py. Part of claim.sql. First each lane gives its share
+-- ("shared"). If a lane has too few Tasks for its share, other lanes of its Type make up for it
+-- ("own"). Lanes of any Type give the Tasks that are still missing ("further"). "candidates" are
+-- the Tasks of a lane, at one priority, that may be taken.
 shared AS MATERIALIZED (
     SELECT found.*
     FROM (SELECT * FROM lane WHERE share > 0 ORDER BY place) lane CROSS JOIN LATERAL (
@@ -17,7 +18,7 @@ shared AS MATERIALIZED (
     ) found
     LIMIT %(limit)s::int
 ),
--- A lane that gave all of its share may have more.
+-- A lane that gave all of its share may have more Tasks. Lanes with a cap give no more.
 lacking AS MATERIALIZED (
     SELECT %(limit)s::int - count(*) AS number FROM shared
 ),

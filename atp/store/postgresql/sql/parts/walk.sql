@@ -1,26 +1,27 @@
--- Walk: find what is due, lane by lane. Part of claim.sql.
+-- Walk: find due Tasks, lane by lane. Part of claim.sql.
 --
--- "level" walks atp_task_claim (LANES_ORDER of atp/rows/querysets.py; only what waits) from
--- lane to lane and from priority to priority. A step is one look at the index, at the first
--- row of the next lane, or of the next lower priority. So neither Tasks that are dated in the
--- future nor a lane that is held lie in front of what is due, however many they are. All
--- Types step together. Each begins behind the lane where the last claim ended ("after") and
--- comes round to it, until it has found "enough", or has taken too many steps ("most").
+-- "level" walks the index atp_task_claim (LANES_ORDER of atp/rows/querysets.py; waiting Tasks
+-- only) from lane to lane and from priority to priority. A step is one look at the index: at the
+-- first row of the next lane, or of the next lower priority. So the walk need not pass through
+-- Tasks that are due in the future, or through the Tasks of a held lane, however many there are.
+-- All Types step together. Each Type begins behind the lane where the last claim ended ("after")
+-- and comes round to it, until it has found "enough", or has taken the most steps ("most").
 --
--- The shortcut: rows that are gone cannot be forgotten while another session might still see
--- them. They lie in front of what is due, and each look has to step over them. Then the lanes
--- are those that are known, and "floors" and "dues" say at which priority and due time the
--- last claim from them ended. What comes before that in this priority is left for a later
--- look. "gaps" says whether other lanes are looked for between those that are known. Lines
--- that are "only with ends" serve this shortcut alone: the walk can be read without them.
+-- The shortcut: the server must keep deleted rows while another session might still see them.
+-- They lie in front of the due Tasks, and each look has to step over them. With the shortcut, the
+-- walk goes to known lanes, and "floors" and "dues" say at which priority and due time the last
+-- claim from each lane ended. Tasks of that priority with an earlier due time are left for a later
+-- look. "gaps" says whether the walk also looks for other lanes between the known ones. Lines that
+-- are "only with ends" serve this shortcut alone: the walk can be read without them.
 level (
     type_id, turn, number, way, bound, collection, priority, due_at,
     floor, due, -- only with ends
     steps, is_ready, ready
 ) AS (
-    -- Ways: "all" goes on after the last lane and comes round to "bound"; "one" is a lane that
-    -- is known; "gap" goes from a known lane up to the next, "bound", if there is one. A way
-    -- begins where there is no priority. "ready" is the number that it has found before.
+    -- Ways: "all" begins behind the last lane and comes round to it, "bound"; "one" walks a known
+    -- lane; "gap" goes from a known lane to the next one, "bound", or to the end if there is none.
+    -- "all" and "gap" begin without a priority, "one" above all priorities. "ready" is the number
+    -- of finds before this step.
     (
         SELECT id AS type_id, turn, 0::bigint AS number, 'all' AS way, after AS bound,
             after AS collection, NULL::int AS priority, NULL::timestamptz AS due_at,
@@ -55,7 +56,8 @@ level (
                 SELECT type_id, collection FROM known
             )) AS is_ready
         FROM (
-        -- The next lower priority: above the one where the last claim ended, that one, below it.
+        -- The next lower priority: first above the one where the last claim ended, then there, then
+        -- below.
         ( -- only with ends
             SELECT collection::text, priority::int, due_at FROM atp_task -- only with ends
             WHERE type_id = level.type_id AND daemon_id IS NULL -- only with ends
