@@ -23,7 +23,8 @@ from ..words.wording import read_memory, read_size
 from . import retrying
 
 
-@dataclass(frozen=True)
+# Compared and hashed by identity, which is quick: each enqueue looks its Registration up by these.
+@dataclass(frozen=True, eq=False)
 class Setting:
     """A default that is read from ``settings.ATP`` when it is used."""
 
