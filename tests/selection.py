@@ -32,8 +32,9 @@ SURFACES = (
 )
 # Modules that take long: on the other database only what is marked for it.
 WITHOUT_SMOKE = (
-    *("tests/api/test_generated_client", "tests/api/test_schemathesis", "tests/browser"),
-    *("tests/chaos", "tests/deploys", "tests/packaging", "tests/test_benchmarks"),
+    *("tests/api/test_generated_client", "tests/api/test_schemathesis"),
+    *("tests/api/test_typescript_client", "tests/browser", "tests/chaos", "tests/deploys"),
+    *("tests/packaging", "tests/test_benchmarks"),
 )
 # Where the database matters: the contract of the store; locks, hand-over, busy writers, exactly
 # once and kills of the daemon; migrations, the order of lists, and the tests' own emptying.

@@ -51,7 +51,12 @@ class Identifier(Kind):
 
 
 class Arguments(Kind):
-    schema = {"oneOf": [{"type": "object"}, {"type": "array", "items": {}}]}
+    schema = {
+        "oneOf": [
+            {"type": "object", "additionalProperties": {}},
+            {"type": "array", "items": {}},
+        ]
+    }
 
     def from_json(self, value):
         return binding.arguments(tagged_json.from_plain(value))

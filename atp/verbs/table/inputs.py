@@ -12,7 +12,7 @@ from ...words.kinds import Kind
 class Inputs(Kind):
     """Keyword arguments of a handler: a JSON object, with tags for types that JSON lacks."""
 
-    schema = {"type": "object"}
+    schema = {"type": "object", "additionalProperties": {}}
     hint = 'a JSON object, as {"region": "alps"}'
 
     def from_text(self, text: str) -> dict[str, Any]:

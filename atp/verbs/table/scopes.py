@@ -147,8 +147,8 @@ VERBS = (
                 label="Waiting",
                 kind=WholeNumber(**_COUNT, zero=NOTHING_IN),
                 help=(
-                    "The most Instances that may wait; a further enqueue is refused. With max_wait it "
-                    "is refused only if both are exceeded."
+                    "The most Instances that may wait; a further enqueue is refused. With max_wait "
+                    "it is refused only if both are exceeded."
                 ),
                 can_be_none=True,
             ),
