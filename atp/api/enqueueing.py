@@ -18,9 +18,10 @@ from ..exceptions import (
     UniqueTaken,
 )
 from ..models import Inputs
-from ..payload import binding, codec, tagged_json
+from ..payload import codec
 from ..reports import overview
 from ..verbs.enqueueing import check_existing, payload_of
+from ..verbs.table.inputs import Arguments
 from ..web.problems import problem_of
 from ..words.kinds import PRIORITY, RETRIES, TIMEOUT, Choice, Kind, Moment, Text
 from ..words.options import EXISTING, OF_UNIQUE, Options, check_text
@@ -48,18 +49,6 @@ class Identifier(Kind):
     def from_json(self, value):
         check_text("identifier", value, empty=False)
         return value
-
-
-class Arguments(Kind):
-    schema = {
-        "oneOf": [
-            {"type": "object", "additionalProperties": {}},
-            {"type": "array", "items": {}},
-        ]
-    }
-
-    def from_json(self, value):
-        return binding.arguments(tagged_json.from_plain(value))
 
 
 class Items(rest.ListSerializer):

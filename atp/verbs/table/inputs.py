@@ -1,11 +1,11 @@
-"""The kind of a parameter that takes the inputs of a handler."""
+"""The kinds of parameters that take the inputs of a handler."""
 
 import json
 from collections.abc import Mapping
 from typing import Any
 
 from ...exceptions import NotSerializable
-from ...payload import tagged_json
+from ...payload import binding, tagged_json
 from ...words.kinds import Kind
 
 
@@ -31,3 +31,12 @@ class Inputs(Kind):
     def text_of(value: Mapping[str, Any]) -> str:
         """Return a value as text that :meth:`from_text` reads."""
         return json.dumps(json.loads(tagged_json.to_json(value)), ensure_ascii=False)
+
+
+class Arguments(Kind):
+    """Arguments of a handler: a JSON object as in :class:`Inputs`, or a JSON array by position."""
+
+    schema = {"oneOf": [Inputs.schema, {"type": "array", "items": {}}]}
+
+    def from_json(self, value: Any) -> binding.Arguments:
+        return binding.arguments(tagged_json.from_plain(value))
