@@ -100,7 +100,7 @@ class NodeSerializer(Document):
 @with_verbs(
     GRAPH,
     VIEW_GRAPH,
-    lambda verb: (f"{verb.id}_graph", f"{verb.label} a graph", verb.explanation),
+    lambda verb: (f"{verb.id}_graph", verb.said_of("a graph"), verb.explanation),
 )
 class GraphViewSet(ViewSet):
     tag = "graphs"

@@ -31,7 +31,7 @@ ENQUEUED = one_or_many({"$ref": "#/components/schemas/Instance"})
 
 
 @with_verbs(
-    INSTANCE, VIEW_INSTANCE, lambda verb: (verb.id, f"{verb.label} an Instance", verb.explanation)
+    INSTANCE, VIEW_INSTANCE, lambda verb: (verb.id, verb.said_of("an Instance"), verb.explanation)
 )
 class InstanceViewSet(Parts, ViewSet):
     tag = "instances"

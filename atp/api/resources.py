@@ -58,7 +58,7 @@ class OutcomeSerializer(Document):
 @with_verbs(
     SCOPE,
     VIEW_TYPE,
-    lambda verb: (verb.id, f"{verb.label}: a Type", verb.explanation),
+    lambda verb: (verb.id, verb.said_of("a Type"), verb.explanation),
     fits=lambda verb: not verb.of and Level.TYPE in verb.levels,
     answer=OutcomeSerializer,
 )

@@ -112,7 +112,7 @@ class CreateScheduleSerializer(Body):
 @with_verbs(
     SCHEDULE,
     VIEW_SCHEDULE,
-    lambda verb: (f"{verb.id}_schedule", f"{verb.label}: a schedule", verb.explanation),
+    lambda verb: (f"{verb.id}_schedule", verb.said_of("a schedule"), verb.explanation),
 )
 class ScheduleViewSet(ViewSet):
     """The schedules, by identifier."""

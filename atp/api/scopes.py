@@ -111,7 +111,7 @@ class DownstreamSerializer(Document):
 @with_verbs(
     DOWNSTREAM,
     VIEW_DOWNSTREAM,
-    lambda verb: (f"{verb.id}_downstream", f"{verb.label}: a downstream", verb.explanation),
+    lambda verb: (f"{verb.id}_downstream", verb.said_of("a downstream"), verb.explanation),
 )
 class DownstreamViewSet(ViewSet):
     """The services that handlers call, by name."""

@@ -64,7 +64,7 @@ class EnqueueForm(forms.Form):
     priority = KindField(PRIORITY)
     collection = KindField(Text(), help_text="label of a subset of the Type")
     run_after = KindField(Moment(), label="Not before")
-    start_before = KindField(Moment(), label="Start before", help_text="else it is FAILED, MISSED")
+    start_before = KindField(Moment(), label="Start before", help_text="otherwise FAILED (MISSED)")
     timeout = KindField(TIMEOUT, label="Time-out", help_text="empty: that of the Type")
     max_retries = KindField(RETRIES, label="Retries", help_text="empty: those of the Type")
 

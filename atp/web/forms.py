@@ -13,7 +13,7 @@ class KindField(forms.CharField):
 
     def __init__(self, kind, *, required=False, help_text="", **kwargs):
         self._kind = kind
-        told = ", ".join(filter(None, [help_text.rstrip("."), kind.hint]))
+        told = "; ".join(filter(None, [help_text.rstrip("."), kind.hint]))
         kwargs.setdefault("widget", _widget(kind))
         super().__init__(required=required, strip=False, help_text=told, **kwargs)
 

@@ -64,7 +64,7 @@ def _document(view, group):
 @with_verbs(
     ERROR,
     VIEW_ERROR,
-    lambda verb: (f"{verb.id}_error", f"{verb.label}: an error group", verb.explanation),
+    lambda verb: (f"{verb.id}_error", verb.said_of("an error group"), verb.explanation),
     answer=DoneSerializer,
 )
 class ErrorViewSet(ViewSet):

@@ -72,6 +72,7 @@ VERBS = (
     DownstreamVerb(
         name="bound",
         label="Set bounds",
+        phrase="Set the bounds of {}",
         explanation="Set the highest and lowest rate of calls. A bound that is not given stays.",
         call=_bound,
         told=_bounds,

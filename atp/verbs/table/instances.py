@@ -161,6 +161,7 @@ VERBS = (
     InstanceVerb(
         name="run-now",
         label="Run now",
+        phrase="Run {} now",
         explanation="Make the waiting Instance due at once.",
         told=lambda *_: "It is due now.",
         states=frozenset({State.ACCEPTED}),

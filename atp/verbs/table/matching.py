@@ -164,6 +164,7 @@ OF_ERROR = (
     ErrorVerb(
         name="annotate",
         label="Note",
+        phrase="Set the note of {}",
         explanation="Set the note of the error group.",
         call=lambda group, by, note="": errors.annotate(group, note, by=by),
         told=lambda _, group: f"The note of {group.name} is set.",

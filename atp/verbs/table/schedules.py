@@ -115,6 +115,7 @@ VERBS: tuple[ScheduleVerb, ...] = (
     ScheduleVerb(
         name="run",
         label="Run now",
+        phrase="Run {} now",
         explanation="Enqueue an Instance now, beside the slots. With overlap=queue it waits for "
         "the schedule's live Instances; with overlap=cancel they are cancelled.",
         call=lambda schedule, by: schedules.run_schedule(schedule.identifier, by=by),
@@ -166,6 +167,7 @@ VERBS: tuple[ScheduleVerb, ...] = (
     ScheduleVerb(
         name="leave",
         label="Leave to the code",
+        phrase="Leave {} to the code",
         explanation="Use the schedule that the code declares, instead of what an operator has set.",
         call=lambda schedule, by: schedules.leave_schedule(schedule.identifier, by=by),
         told=lambda *_: "The schedule is as the code declares it.",

@@ -61,6 +61,7 @@ class Verb:
     the value that ``call`` returned. ``current(subject)`` returns the initial values of a form.
     ``asks_first(subject)`` tells whether a person has to confirm first; a verb that ``is_final``
     cannot be undone, and always has to be confirmed.
+    ``phrase`` is the label with a place for the subject, where that does not just follow it.
     ``permission`` is needed beside the permission to see the subject. ``method`` is its HTTP
     method: a POST goes to an address below the subject's, any other to the address of the subject.
     """
@@ -74,6 +75,7 @@ class Verb:
     current: Callable[[Any], dict[str, Any]] = _nothing
     asks_first: Callable[[Any], bool] = _never
     is_final: bool = False
+    phrase: str = ""
     permission: str = OPERATE
     method: str = "POST"
 
@@ -81,6 +83,10 @@ class Verb:
     def id(self) -> str:
         """The name as an identifier in code."""
         return self.name.replace("-", "_")
+
+    def said_of(self, subject: str) -> str:
+        """Return the label with a subject, as "Run an Instance now"."""
+        return (self.phrase or f"{self.label} {{}}").format(subject)
 
     @property
     def has_page(self) -> bool:
