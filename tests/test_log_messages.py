@@ -119,7 +119,7 @@ def test_of_the_queue(message, expected):
             "the handler left a transaction open, which was rolled back",
         ),
         (attempt_messages.daemon_stopping(), "the daemon is stopping"),
-        (attempt_messages.resumed_to_end("why"), "resumed in order to end: why"),
+        (attempt_messages.resumed_to_end("why"), "resumed so that it can end: why"),
         (
             attempt_messages.killed_after_grace(0.5),
             "it did not end in its grace of 0.5 s, and was killed",

@@ -42,7 +42,7 @@ class Hook:
         }
 
     def payload(self, **facts: str) -> Payload:
-        """Return the hook's own inputs together with these facts of an end."""
+        """Return the inputs of the hook: its own, and ``facts`` about the Instance that ended."""
         inputs = json.loads(self.inputs or "{}")
         return Payload(JSON, json.dumps(inputs | facts, ensure_ascii=False, separators=(",", ":")))
 

@@ -12,7 +12,7 @@ LONGEST = 3600.0
 
 
 class Asked(NamedTuple):
-    """The requested delay in seconds; ``told`` says how ATP has corrected it, "" if it has not."""
+    """The delay that a downstream asks for, in seconds; ``told`` says how ATP has corrected it."""
 
     after: float | None
     told: str = ""

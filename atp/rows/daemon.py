@@ -70,7 +70,7 @@ class Daemon(models.Model):
 
     @property
     def aim(self) -> Mode:
-        """The Mode to which its request brings the daemon; a STOPPING daemon stays STOPPING."""
+        """The Mode after the daemon obeys its order; a STOPPING daemon stays STOPPING."""
         return aim(self.mode, self.request)
 
 

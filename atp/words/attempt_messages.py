@@ -123,7 +123,7 @@ def with_processes(count: int) -> str:
 
 
 def resumed_to_end(why: str) -> str:
-    return f"resumed in order to end: {why}"
+    return f"resumed so that it can end: {why}"
 
 
 # How a handler ended.

@@ -93,7 +93,7 @@ def test_cancelled_while_paused(atpd, record, kind):
     assert (instance.state, instance.reason) == (State.FAILED, Reason.CANCELLED)
     assert story(instance)[-2:] == ["resume→RUNNING 1", "fail→FAILED 1"]
     told = instance.log.get(kind=Event.RESUME).message
-    words = f"resumed in order to end: cancelled by {JANE}"
+    words = f"resumed so that it can end: cancelled by {JANE}"
     assert is_made_by(told, attempt_messages.resumed_to_end, words)
     assert tasks_daemon.noop.enqueue().wait(DEADLINE).state == State.FINISHED
 
@@ -120,7 +120,7 @@ def test_its_daemon_stops(atpd, record, kind):
     assert (instance.state, instance.lost, instance.restarts) == (State.ACCEPTED, 0, 0)
     assert queue.task(instance).request == ""
     # That it has gone on nobody had asked for, and the log says what for.
-    words = "resumed in order to end: the daemon is stopping"
+    words = "resumed so that it can end: the daemon is stopping"
     for row in instance.log.filter(kind=Event.RESUME):
         assert is_made_by(row.message, attempt_messages.resumed_to_end, words)
     with pytest.raises(IllegalTransition, match=r"cannot be paused: it is ACCEPTED\.$"):

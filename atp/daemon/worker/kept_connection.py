@@ -40,7 +40,7 @@ class KeptConnection:
 
     @property
     def rests(self):
-        """Whether a driver's connection is kept unused."""
+        """Whether the database driver's connection stays open while Django has none."""
         return self._driver is not None
 
     def rested(self):

@@ -16,10 +16,10 @@ _SLOT = "slot"
 
 
 def schedules(wants: Callable[[str], bool]) -> Iterator[Finding]:
-    """Yield a Finding for each schedule that this code could not run.
+    """Yield a Finding for each schedule in the database that the code of this process cannot run.
 
-    Schedules that the code declares were checked at their declaration. Those that it declares no
-    more are retired by ``migrate``.
+    A schedule that this code declares was checked at its declaration. A schedule that earlier code
+    declared, and this code does not, is retired by ``migrate``.
     """
     rows = Schedule.objects.using(settings.DATABASE).filter(retired__isnull=True)
     for row in rows.select_related("type").order_by("identifier"):

@@ -15,7 +15,7 @@ class Leftovers:
         self.keep()
 
     def keep(self):
-        """Spare, from now on, the processes that run now."""
+        """Remember the processes that run now: end() does not kill them."""
         self._kept = frozenset(self._found()) if has_children() else frozenset()
 
     def end(self):
