@@ -82,8 +82,8 @@ class ATPBackend(BaseTaskBackend):
         return results.find(result_id, self.alias)
 
     def check(self, **kwargs: Any) -> Iterator[CheckMessage]:
-        """Yield the problems with this backend's entry in TASKS."""
-        return checks.messages(self.alias, self.queues, self.given)
+        """Yield an error if ATP is not installed; ATP's own checks look at OPTIONS and QUEUES."""
+        return checks.of_installation(self.alias)
 
     def _refuse_wrong_options(self) -> None:
         if self.given.problems:

@@ -15,11 +15,14 @@ if TYPE_CHECKING:
     from .options import BackendOptions
 
 
-def messages(alias: str, queues: Any, given: BackendOptions) -> Iterator[checks.CheckMessage]:
-    """Yield the messages about an entry: its OPTIONS, its QUEUES, and ATP itself."""
+def of_installation(alias: str) -> Iterator[checks.CheckMessage]:
+    """Yield an error if ATP is not installed: then none of its own checks is run."""
     if not apps.is_installed("atp"):
         yield checks.Error(f"TASKS[{alias!r}]: {declared.NOT_INSTALLED}", id="atp.E011")
-        return
+
+
+def messages(alias: str, queues: Any, given: BackendOptions) -> Iterator[checks.CheckMessage]:
+    """Yield the messages about the OPTIONS and the QUEUES of an entry."""
     for problem in given.problems:
         yield checks.Error(problem, id="atp.E010")
     for problem in queue_problems(f"TASKS[{alias!r}]['QUEUES']", queues):

@@ -1,10 +1,13 @@
 """OPTIONS of the setting TASKS, and the system checks of it."""
 
 import pytest
+from django.core.checks import run_checks
 from django.test import override_settings
 
 from atp.backend import ATPBackend
 from atp.backend.options import BackendOptions
+from atp.checks import check_tasks
+from atp.management.commands.atpd import Command as Atpd
 
 from . import tasks
 
@@ -17,8 +20,15 @@ def backend(queues=(), **given):
     return ATPBackend("default", {"QUEUES": queues, "OPTIONS": given})
 
 
-def messages(made):
-    return [(message.id, message.msg) for message in made.check()]
+def entry(queues=(), **given):
+    """The settings with this entry of TASKS."""
+    made = {"BACKEND": "atp.backend.ATPBackend", "QUEUES": list(queues), "OPTIONS": given}
+    return override_settings(TASKS={"default": made})
+
+
+def messages(queues=(), **given):
+    with entry(queues, **given):
+        return [(message.id, message.msg) for message in check_tasks(None)]
 
 
 def test_parameters_for_all_and_by_pattern():
@@ -81,37 +91,57 @@ def test_options_that_are_no_dictionary():
 
 
 def test_what_is_wrong_is_a_system_check():
-    [(id, message)] = messages(backend(timout=5))
+    [(id, message)] = messages(timout=5)
     assert (id, message) == (
         "atp.E010",
         "TASKS['default']['OPTIONS'] has no key 'timout'. Did you mean 'timeout'?",
     )
 
 
+def test_a_daemon_does_not_start_with_it():
+    """atpd runs some of the checks only, and those of ``django.tasks`` are not among them."""
+    with entry(timout=5):
+        found = run_checks(tags=Atpd.requires_system_checks)
+    assert "atp.E010" in [message.id for message in found]
+
+
+def test_it_is_told_once():
+    with entry(timout=5):
+        found = [message.id for message in run_checks()]
+    assert found.count("atp.E010") == 1
+
+
+@pytest.mark.parametrize(
+    "tasks", [None, {}, {"a": {}}, {"a": {"BACKEND": "no.such.Backend"}}, ["a"]]
+)
+def test_entries_of_others_are_theirs(settings, tasks):
+    settings.TASKS = tasks
+    assert check_tasks(None) == []
+
+
 def test_nothing_is_wrong():
-    assert messages(backend(queues=["default", "letters"], timeout=5)) == []
+    assert messages(["default", "letters"], timeout=5) == []
 
 
 def test_a_queue_that_is_no_collection():
-    [(id, message)] = messages(backend(queues=["default", "two\nlines"]))
+    [(id, message)] = messages(["default", "two\nlines"])
     assert id == "atp.E012"
     assert "TASKS['default']['QUEUES']: a queue='two\\nlines'" in message
 
 
 def test_a_pattern_without_a_task():
-    [(id, message)] = messages(backend(types={"tests.backend.task.*": {}, "tests.backend.*": {}}))
+    [(id, message)] = messages(types={"tests.backend.task.*": {}, "tests.backend.*": {}})
     assert id == "atp.W013"
     assert "is the path of no task. Did you mean 'tests.backend.tasks'?" in message
 
 
 def test_atp_is_not_installed(settings):
     settings.INSTALLED_APPS = [app for app in settings.INSTALLED_APPS if app != "atp"]
-    assert messages(backend()) == [
-        (
-            "atp.E011",
-            "TASKS['default']: ATPBackend needs ATP's tables: add 'atp' to INSTALLED_APPS.",
-        )
-    ]
+    [message] = backend().check()
+    assert (message.id, message.msg) == (
+        "atp.E011",
+        "TASKS['default']: ATPBackend needs ATP's tables: add 'atp' to INSTALLED_APPS.",
+    )
 
 
 @pytest.mark.django_db
