@@ -494,6 +494,14 @@ def test_wait_gives_up_in_time(world):
     assert caught.value.returncode == 3
 
 
+@pytest.mark.django_db(transaction=True)
+def test_wait_tells_at_once_that_nobody_serves_it(world):
+    err = io.StringIO()
+    with pytest.raises(CommandError):
+        call_command("atp", "enqueue", "tests.echo", "--wait", "0.01", stderr=err)
+    assert err.getvalue() == f"{latest().uuid} waits. No daemon is alive.\n"
+
+
 def test_an_interrupted_wait_leaves_the_instance_in_the_queue(world, monkeypatch):
     def interrupted(instance, timeout):
         raise KeyboardInterrupt

@@ -227,6 +227,7 @@ BAD = [
     ({"every": HOUR, "jitter": float("nan")}, "from 0 s"),
     ({"every": HOUR, "priority": 101}, "from -100 to 100"),
     ({"every": HOUR, "collection": "a\nb"}, "printable"),
+    ({"crn": "@daily"}, "no parameter 'crn'. Did you mean 'cron'"),
 ]
 NAIVE = datetime(2026, 1, 1)
 

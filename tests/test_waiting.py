@@ -86,9 +86,12 @@ class TestWhy:
     def test_nobody_serves_it(self, world, host):
         one = echo.enqueue()
         host.lose_lease()
-        assert told(one) == ("No daemon is alive. The last that did was host:1.",)
+        assert told(one) == ("No daemon is alive. The last that served it was host:1.",)
         world.host("tests.add")
-        assert told(one) == ("No daemon serves it. The last that did was host:1.",)
+        assert told(one) == (
+            "No daemon serves it. The last that served it was host:1. "
+            "A daemon knows the Types of the code with which it started.",
+        )
 
     def test_all_at_once(self, host):
         one = echo.using(run_after=timedelta(hours=1)).enqueue()

@@ -12,6 +12,7 @@ from ..exceptions import CorruptData, InvalidInputs, InvalidOption, NotSerializa
 from ..models import LogRecord
 from ..payload import binding, tagged_json
 from ..reports import documents, overview
+from ..reports.explaining.causes.table import OPEN
 from ..reports.timeline import took
 from ..states import State
 from ..words import wording
@@ -89,10 +90,18 @@ class Enqueue(Subcommand):
         contracts.require(task_type, args, kwargs)
         instance = task_type.using(created_by=actor(), **given).enqueue(*args, **kwargs)
         if options["wait"] is not None:
+            self._tell_obstacle(instance)
             _wait(instance, options["wait"])
         instance = queue.get(instance.uuid)
         document = documents.instance(instance)
         return document | {"response": documents.response(queue.response(instance))}
+
+    def _tell_obstacle(self, instance):
+        """Tell the person who waits if somebody has to do something first."""
+        for reason in queue.explain(instance).reasons:
+            if reason.code in OPEN:
+                self.say(f"{instance.uuid} waits. {reason.sentence}")
+                return
 
     def text(self, document):
         told = f"{document['uuid']}  {state_of(document)}"

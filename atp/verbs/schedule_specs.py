@@ -85,11 +85,15 @@ def spec_of(
     jitter: timedelta | float = timedelta(0),
     priority: int | None = None,
     collection: str | None = None,
+    **unknown: Any,
 ) -> ScheduleSpec:
     """Check the parameters of a schedule; return a ScheduleSpec.
 
-    Raises InvalidSchedule, or InvalidInputs.
+    Raises InvalidSchedule, also for an unknown parameter, or InvalidInputs.
     """
+    for name in unknown:
+        hint = did_you_mean(name, spec_of.__kwdefaults__)
+        raise InvalidSchedule(f"A schedule has no parameter {name!r}.{hint}")
     _check_identifier(identifier)
     _ = timing(cron, every, timezone)  # raises InvalidSchedule
     lengths = {"window": window, "late_after": late_after, "jitter": jitter}

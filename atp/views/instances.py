@@ -20,6 +20,8 @@ from ..words import wording
 from .base import Page
 from .bodies import shown_inputs, shown_response
 
+# How often a page reads an Instance that moves meanwhile.
+READS = 3
 PAGE_SIZE = 50
 # Log records on an Instance's own page, and on a page of its log.
 LOG_SHOWN = 50
@@ -85,9 +87,8 @@ class InstancePage(Page):
     template_name = "atp/instance.html"
 
     def get(self, request, uuid):
-        instance = queue.get(uuid)
+        instance, task, explanation = self._read(uuid)
         user = request.user
-        task = queue.task(instance)
         context = {}
         if user.has_perm(permissions.VIEW_RESPONSE):
             context["response"] = shown_response(queue.response(instance))
@@ -107,7 +108,7 @@ class InstancePage(Page):
             instance=instance,
             task=task,
             asked=documents.asked(instance.state, task.request) if task is not None else "",
-            **self._explanation(instance),
+            **explanation,
             verbs=[verb for verb in allowed(instance, task) if self._may_use(verb, instance)],
             holder=holder,
             may_enqueue_again=self._may_enqueue_again(instance),
@@ -116,6 +117,18 @@ class InstancePage(Page):
             node=node_of(instance.pk) if self.may(permissions.VIEW_GRAPH) else None,
             **context,
         )
+
+    def _read(self, uuid):
+        """Return an Instance, its Task, and its explanation, which agree on its state.
+
+        An Instance that moves between the looks is read again, a few times at most.
+        """
+        for _ in range(READS):
+            instance = queue.get(uuid)
+            task, explanation = queue.task(instance), self._explanation(instance)
+            if not explanation or explanation["explanation"].state == instance.state:
+                break
+        return instance, task, explanation
 
     def _explanation(self, instance):
         """Return the explanation and the start of a live Instance; {} if it has ended."""

@@ -20,7 +20,7 @@ _UNITS |= {"h": "hours", "d": "days", "w": "weeks"}
 _DELAY = re.compile(r"(?:\d+(?:min|[smhdw]))+")
 _TRACEBACK = "Traceback (most recent call last):"
 # The rooms of ATP that a handler's traceback can lead through.
-_ROOMS = "authoring|daemon|payload|rows|store|verbs|words"
+_ROOMS = "authoring|backend|daemon|graphs|middleware|payload|protection|rows|store|verbs|words"
 # A frame: the line with the file, and those below it that are indented further.
 _OWN_FRAMES = re.compile(
     rf'^  File "[^"\n]*/atp/(?:(?:{_ROOMS})/(?:\w+/)*)?\w+\.py", line .*\n(?:    .*\n)*', re.M

@@ -282,7 +282,10 @@ class TestServing:
         world.host("tests.add", name="other")
         found = queue.explain(one)
         assert found.codes == ("unserved",)
-        assert found.reasons[0].sentence == ("No daemon serves it. The last that did was host:1.")
+        assert found.reasons[0].sentence == (
+            "No daemon serves it. The last that served it was host:1. "
+            "A daemon knows the Types of the code with which it started."
+        )
         assert found.starts.why == "unserved"
         assert scene.starts(one, world.host("tests.echo", name="new"))
 

@@ -3,9 +3,8 @@
 from types import SimpleNamespace
 
 import pytest
-from django.db import transaction
 
-from atp import Fatal, Graph, Retry, schedule, task_type
+from atp import Fatal, task_type
 from atp.models import Instance, Node
 from atp.verbs import schedule_specs
 from atp.verbs.registry import registry
@@ -52,17 +51,11 @@ def names(monkeypatch):
         return None
 
     yield {
-        "Fatal": Fatal,
-        "Graph": Graph,
-        "Retry": Retry,
-        "schedule": schedule,
         "Busy": Busy,
         "Order": Order,
         "book": book,
         "customer": "Ann",
         "keys": keys,
-        "task_type": task_type,
-        "transaction": transaction,
         "pay": task_type("shop.pay")(pay),
         "report": task_type("shop.report")(report),
     }

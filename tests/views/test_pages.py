@@ -8,8 +8,10 @@ from django.test.utils import CaptureQueriesContext
 
 from atp import queue
 from atp.models import Instance
+from atp.reports.explaining.explain import explain
 from atp.states import Event, Reason, State
 from atp.store.values import Move
+from atp.views import instances
 from atp.views.instances import LOG_PAGE_SIZE, LOG_SHOWN, PAGE_SIZE
 from tests.app.tasks import add, echo, keyword
 
@@ -310,3 +312,20 @@ def test_what_has_failed_of_late_is_told_beside_all(full, operator):
 def test_progress_of_a_lost_attempt_is_not_shown(full, operator):
     Instance.objects.filter(pk=full[State.ACCEPTED].pk).update(progress=0.14)
     assert "<progress" not in text(operator.get(f"/atp/instances/{full[State.ACCEPTED].uuid}/"))
+
+
+def test_state_and_explanation_agree(world, operator, monkeypatch):
+    """An Instance that ends while its page is made is shown as it has ended, in all parts."""
+    instance = echo.enqueue()
+    host = world.host("tests.echo")
+
+    def explained(*args, **options):
+        monkeypatch.undo()
+        [claimed] = host.claim()
+        host.move(claimed, Event.START, Event.FINISH)
+        return explain(*args, **options)
+
+    monkeypatch.setattr(instances, "explain", explained)
+    shown = text(operator.get(f"/atp/instances/{instance.uuid}/"))
+    assert '<span class="state finished">FINISHED</span>' in shown
+    assert "It ended as" not in shown

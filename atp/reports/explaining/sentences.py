@@ -179,10 +179,11 @@ def deferred(at: datetime, now: datetime) -> str:
 
 def unserved(alive: int, last: Document | None, record: Mapping[str, Any] | None) -> str:
     told = "No daemon serves it" if alive else "No daemon is alive"
-    if last is not None and last["host"]:
-        return f"{told}. The last that did was {name(last)}."
-    if record is not None and record["who"]:
-        return f"{told}. The last that did was {record['who']}."
+    who = name(last) if last is not None and last["host"] else (record or {}).get("who")
+    if who:
+        told += f". The last that served it was {who}"
+    if alive:
+        told += ". A daemon knows the Types of the code with which it started"
     return f"{told}."
 
 

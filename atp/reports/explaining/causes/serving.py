@@ -14,6 +14,7 @@ from ..values import Reason
 
 # The maximum number of Types that are named as keeping workers busy.
 MOST_TYPES = 3
+RESTART = "Start a daemon that serves it, or restart one: with --reload it does so by itself"
 
 
 def unserved(facts: Facts) -> Iterator[Reason]:
@@ -33,7 +34,7 @@ def unserved(facts: Facts) -> Iterator[Reason]:
             "releases": sorted({each["release"] for each in facts.living if each["release"]}),
         },
         since=last["seen"] if last else None,
-        helps=helps.daemon(),
+        helps=helps.daemon(RESTART) if facts.living else helps.daemon(),
     )
 
 
