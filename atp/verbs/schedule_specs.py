@@ -92,7 +92,7 @@ def spec_of(
     Raises InvalidSchedule, also for an unknown parameter, or InvalidInputs.
     """
     for name in unknown:
-        hint = did_you_mean(name, spec_of.__kwdefaults__)
+        hint = did_you_mean(name, spec_of.__kwdefaults__ or ())
         raise InvalidSchedule(f"A schedule has no parameter {name!r}.{hint}")
     _check_identifier(identifier)
     _ = timing(cron, every, timezone)  # raises InvalidSchedule
