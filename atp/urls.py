@@ -6,8 +6,7 @@ from django.urls import path
 
 if not apps.is_installed("django_htmx"):
     raise ImproperlyConfigured(
-        "The pages of ATP need 'django_htmx' in INSTALLED_APPS, from "
-        "pip install '/path/to/clone[web]'."
+        "The pages of ATP need 'django_htmx' in INSTALLED_APPS: install ATP with its extra [web]."
     )
 
 from .views.daemons import DaemonPage, DaemonsPage

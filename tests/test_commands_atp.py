@@ -370,7 +370,7 @@ def test_show_survives_damaged_rows(full):
     type(instance.inputs).objects.filter(pk=instance.pk).update(data='{"a": {"$date": "x"}, "')
     assert "inputs" in run("show", str(instance.uuid))
     type(instance.inputs).objects.filter(pk=instance.pk).update(data='{"a": {"$date": "x"}}')
-    assert "'$date'" in run("show", str(instance.uuid))
+    assert '"$date"' in run("show", str(instance.uuid))
 
 
 def test_the_raw_response_to_stdout(full):

@@ -5,8 +5,7 @@ Each view parses the request, calls one verb, and renders the outcome.
 
 from importlib import import_module
 
-# ATP is not published: it is installed from a clone.
-INSTALL = "pip install '/path/to/clone[web]'"
+INSTALL = "install ATP with its extra [web]"
 PACKAGES = {
     "rest_framework": "djangorestframework",
     "drf_spectacular": "drf-spectacular",

@@ -34,6 +34,9 @@ class Graph(Adding):
         self.uuid: UUID = uuid7()
         self.row: GraphRow | None = None
 
+    def __repr__(self) -> str:
+        return f"<Graph {self.name!r} {self.uuid}>"
+
     def __enter__(self) -> Self:
         return self
 

@@ -7,9 +7,8 @@ from django.core.management.base import CommandError
 
 from .. import queue
 from ..conf import settings
-from ..exceptions import CorruptData
 from ..models import LogRecord
-from ..payload import codec, tagged_json
+from ..payload import codec
 from ..reports import documents, hooks, overview, steps
 from ..reports.explaining.explain import why
 from ..reports.timeline import ran, timeline, took
@@ -158,12 +157,8 @@ def _named(values):
 
 
 def _value(stored):
-    """Return the shortened ``repr`` of a stored value."""
-    try:
-        decoded = tagged_json.from_json(json.dumps(stored))
-    except CorruptData:
-        decoded = stored
-    return wording.shorten(repr(decoded), SHOWN)
+    """Return a stored value as JSON, which ``atp enqueue`` takes; a long one is shortened."""
+    return wording.shorten(present.printable(json.dumps(stored, ensure_ascii=False)), SHOWN)
 
 
 def _response(document):

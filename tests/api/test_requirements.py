@@ -35,7 +35,7 @@ def test_what_is_missing_is_named(module):
     last = run.stderr.strip().splitlines()[-1]
     assert last.startswith("django.core.exceptions.ImproperlyConfigured: The API of ATP needs ")
     assert api.PACKAGES[module] in last
-    assert last.endswith("pip install '/path/to/clone[web]'.")
+    assert last.endswith("install ATP with its extra [web].")
 
 
 def test_nothing_is_missing_here():

@@ -25,6 +25,7 @@ def told(low, likely, high):
 class TestWords:
     def test_one_unit(self):
         assert told(60, 120, 360) == "Starts in about 2 min (1 to 6)."
+        assert told(7190, 7200, 7210) == "Starts in about 2 h."
 
     def test_several_units(self):
         assert told(30, 120, 7200) == "Starts in about 2 min (30 s to 2 h)."

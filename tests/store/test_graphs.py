@@ -12,8 +12,10 @@ from atp.states import Event, Reason, State
 from atp.store.common.graphs import failing
 from atp.store.findings import Trouble
 from atp.store.values import Move
+from atp.words import graph_messages
 
 from .. import environment
+from ..nonsense import tells
 from .broken import age
 from .graphs import chain, submit
 from .world import ONE, TWO, registration, scope
@@ -208,8 +210,7 @@ def test_every_failure_fails_what_waits_for_a_result(world, other, way):
     for key, before, why in zip(keys[1:], "abc", [reason, *["UPSTREAM"] * 2], strict=True):
         instance = world.get(key)
         assert (instance.state, instance.reason) == (State.FAILED, Reason.UPSTREAM)
-        assert before in world.log(key)[-1].message
-        assert why in world.log(key)[-1].message
+        assert tells(world.log(key)[-1].message, graph_messages.upstream_failed(before, why))
 
 
 @pytest.mark.parametrize("way", FINISHING, ids=lambda way: way.__name__)

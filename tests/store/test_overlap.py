@@ -11,8 +11,10 @@ from atp.payload.codec import Payload
 from atp.rows.schedule import Outcome
 from atp.states import Event, Reason, State
 from atp.store.values import Move, ScheduleSpec
+from atp.words import schedule_messages
 
 from ..helpers import at_once, open_transaction
+from ..nonsense import is_made_by, tells
 from .world import ONE, registration
 
 pytestmark = pytest.mark.django_db
@@ -163,21 +165,16 @@ def test_no_more_wait_than_most(line):
     line.create(most=2)
     assert len(line.plan(5)) == 3
     skipped = Slot.objects.filter(outcome=Outcome.SKIPPED)
-    assert {slot.message for slot in skipped} == {
-        "2 Instances of the schedule waited already, and no more may wait"
-    }
-    assert skipped.count() == 2
+    told = schedule_messages.slot_full(2)
+    assert [tells(slot.message, told) for slot in skipped] == [True, True]
     assert line.plan() == []
 
 
 def test_a_slot_tells_behind_how_many_it_waits(line):
     line.create()
     line.plan(3)
-    assert [slot.message for slot in Slot.objects.order_by("at")] == [
-        "",
-        "waits behind 1",
-        "waits behind 2",
-    ]
+    for behind, slot in enumerate(Slot.objects.order_by("at")[1:], 1):
+        assert tells(slot.message, schedule_messages.slot_in_line(behind, 0))
 
 
 def test_an_instance_from_before_the_policy_is_waited_for(line):
@@ -245,7 +242,8 @@ def test_a_backfill_stands_in_the_line(line):
     slots = [row.next_at - number * HOUR for number in (4, 3, 2)]
     assert line.store.schedules.backfill(NAME, slots, who="ann").enqueued == 3
     assert sorted(Task.objects.values_list("waits", flat=True)) == [0, 1, 2]
-    assert Slot.objects.order_by("at").last().message == "backfilled, waits behind 2"
+    told = Slot.objects.order_by("at").last().message
+    assert is_made_by(told, schedule_messages.slot_backfilled, "backfilled, waits behind 2")
 
 
 def test_a_backfill_of_what_is_cancelled_by_the_next_runs_beside(line):

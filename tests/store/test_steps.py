@@ -11,7 +11,9 @@ from atp.payload import codec
 from atp.rows.log import Kind
 from atp.states import Event, State
 from atp.store.values import Move
+from atp.words import attempt_messages
 
+from ..nonsense import tells
 from .world import World
 
 RESULT = codec.Payload(codec.JSON, "5")
@@ -89,7 +91,8 @@ def test_a_detail_fits_its_column(world, steps, host, case):
     steps.begin(case.instance, case.attempt, name)
     steps.begin(case.instance, again(world, host, case), name)
     assert repeated(case) == [(2, "a" * 64)]
-    assert name in Instance.objects.get().log.get(kind=Kind.STEP).message
+    told = Instance.objects.get().log.get(kind=Kind.STEP).message
+    assert tells(told, attempt_messages.step_repeated(name, 1))
 
 
 class TestFence:

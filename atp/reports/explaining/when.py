@@ -16,6 +16,8 @@ def starts(estimate: Estimate | None) -> str:
         return _OPEN.get(estimate.why, "Nobody knows when it starts: something has to be done.")
     low, likely, high = map(_rounded, (estimate.low, estimate.likely, estimate.high))
     unit = likely.split()[-1]
+    if low == high:
+        return f"Starts in about {likely}."
     if unit == low.split()[-1] == high.split()[-1]:
         return f"Starts in about {likely} ({low.split()[0]} to {high.split()[0]})."
     return f"Starts in about {likely} ({low} to {high})."
