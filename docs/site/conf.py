@@ -26,7 +26,7 @@ project = "ATP"
 release = __version__
 extensions = ["myst_parser", "sphinx.ext.autodoc"]
 root_doc = "README"
-include_patterns = ["README.md", "docs/**"]
+include_patterns = ["README.md", "SECURITY.md", "docs/**"]
 exclude_patterns = [".*", "build", "docs/site"]
 
 # Pages are Markdown as repositories show it, so what MyST adds to that is text here.

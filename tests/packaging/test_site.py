@@ -16,6 +16,7 @@ PAGES = [
     path.relative_to(ROOT).with_suffix(".html")
     for path in (
         ROOT / "README.md",
+        ROOT / "SECURITY.md",
         *(ROOT / "docs").rglob("*.md"),
         *(ROOT / "docs").rglob("*.rst"),
     )
