@@ -115,7 +115,7 @@ def test_the_shell_shows_them(finished, capsys):
     call_command("atp", "show", str(finished.uuid))
     told = capsys.readouterr().out.partition("\nsteps\n")[2].splitlines()
     assert told[0].startswith(f"  {MARKUP}")
-    assert "{'said': " in told[0]
+    assert '{"said": ' in told[0]
     assert "a sleep until" in told[1]
     assert "result not known" in told[2]
 
