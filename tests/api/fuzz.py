@@ -58,10 +58,12 @@ def main(argv=None):
         "--password-file", type=Path, default=ROOT / ".demo" / "password", metavar="FILE"
     )
     parser.add_argument("--examples", default="500", help="requests per operation and phase")
-    parser.add_argument("--seconds", help="stop after so long")
+    parser.add_argument("--seconds", help="stop after so many seconds")
     parser.add_argument("--seed", help="repeat a run")
     options, more = parser.parse_known_args(argv)
-    chosen = ["--max-examples", options.examples, "--continue-on-failure", *more]
+    # To stop the daemon would end the demo.
+    chosen = ["--exclude-operation-id", "stop_daemon"]
+    chosen += ["--max-examples", options.examples, "--continue-on-failure", *more]
     if options.seconds:
         chosen += ["--max-time", options.seconds]
     if options.seed:

@@ -1,6 +1,5 @@
 """The store contract: inputs that do not fit a daemon's handler are left to another daemon."""
 
-import math
 from datetime import timedelta
 
 import pytest
@@ -53,23 +52,22 @@ def run(host, event, *, start=True, **details):
 def put_off(host, key, **details):
     """Let an attempt misfit, then be due again; returns for how long it was deferred, in seconds.
 
-    It is measured from the database's now, so a little is missing.
+    All delays are whole multiples of 5 s, so what the statements take until it is measured, on
+    a slow machine a second or two, is rounded off.
     """
+    before = host.world.store.now()
     run(host, Event.DEFER, **MISFIT, **details)
     task = host.world.task(key)
-    waits = 0 if task is None else (task.due_at - host.world.store.now()).total_seconds()
-    waits = max(0, waits)
+    waits = 0 if task is None else (task.due_at - before).total_seconds()
     if task is not None:
         make_due(key)
-    return waits
+    return max(0, 5 * (waits // 5))
 
 
 def test_the_delays_double_and_nothing_is_spent(world, host):
     """G2: no attempt of a handler was made."""
     [key] = world.enqueue()
-    delays = [put_off(host, key) for _ in range(6)]
-    for delay, wanted in zip(delays, [5, 10, 20, 40, 60, 60], strict=True):
-        assert wanted / 2 < delay <= wanted
+    assert [put_off(host, key) for _ in range(6)] == [5, 10, 20, 40, 60, 60]
     instance = world.get(key)
     assert (instance.retries, instance.restarts, instance.lost) == (0, 0, 0)
     assert {r.message for r in world.log(key) if r.event == Event.DEFER} == {MISFIT["message"]}
@@ -80,7 +78,7 @@ def test_as_long_as_a_daemon_lives_that_may_take_it_it_is_not_failed(world):
     host, other, [key] = world.host(), world.host(TWO), world.enqueue()
     signed(host, "1a2b3c4d")
     signed(other, "bbbb1111", ONE)
-    assert [math.ceil(put_off(host, key)) for _ in range(8)] == [0, 5, 0, 10, 0, 15, 0, 15]
+    assert [put_off(host, key) for _ in range(8)] == [0, 5, 0, 10, 0, 15, 0, 15]
     age(key)
     put_off(host, key)
     assert world.state(key) == State.ACCEPTED
@@ -95,7 +93,7 @@ def test_each_daemon_that_refuses_it_lets_others_go_first(world):
     for each, signature in ((host, "1a2b3c4d"), (refusing, "1a2b3c4d"), (other, "bbbb1111")):
         signed(each, signature)
     [key] = world.enqueue()
-    assert [math.ceil(put_off(host, key)) for _ in range(6)] == [0, 0, 5, 0, 0, 10]
+    assert [put_off(host, key) for _ in range(6)] == [0, 0, 5, 0, 0, 10]
 
 
 def test_a_daemon_that_has_refused_it_or_does_not_serve_it_is_none_that_may(world):
