@@ -20,7 +20,7 @@ def check_tasks(app_configs, **kwargs):
     return [
         message
         for alias, entry in _entries()
-        for message in _messages(alias, entry.get("QUEUES", ()), entry.get("OPTIONS", {}))
+        for message in _messages(alias, entry.get("QUEUES") or (), entry.get("OPTIONS", {}))
     ]
 
 
@@ -30,7 +30,7 @@ def _entries():
     for alias, entry in tasks.items() if isinstance(tasks, dict) else ():
         try:
             found = import_string(entry["BACKEND"])
-        except (ImportError, KeyError, TypeError):
+        except (AttributeError, ImportError, KeyError, TypeError):
             continue  # django.tasks reports it
         own = sys.modules.get("atp.backend")
         if own is not None and isinstance(found, type) and issubclass(found, own.ATPBackend):

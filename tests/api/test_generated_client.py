@@ -15,6 +15,15 @@ from .client import openapi
 
 SCRIPT = Path(__file__).with_name("generated_client.py")
 PASSWORD = "of the tests only"
+# What each program prints that does its work with a generated client.
+SEEN = {
+    "new": [True, True, True],
+    "state": "FINISHED",
+    "bytes": [0, 1] * 3,
+    "priority": 7,
+    "removed": True,
+    "pages": True,
+}
 
 
 def run(*command):
@@ -59,11 +68,4 @@ def test_it_enqueues_follows_and_reads(generated, live_server, atpd, media, monk
     User.objects.create_superuser("program", password=PASSWORD)
     atpd("--type", "tests.*", "--type", "daemon.*").ready()
     printed = run(SCRIPT, generated, live_server.url, "program", PASSWORD)
-    assert json.loads(printed) == {
-        "new": [True, True, True],
-        "state": "FINISHED",
-        "bytes": [0, 1] * 3,
-        "priority": 7,
-        "removed": True,
-        "pages": True,
-    }
+    assert json.loads(printed) == SEEN

@@ -112,7 +112,8 @@ def test_it_is_told_once():
 
 
 @pytest.mark.parametrize(
-    "tasks", [None, {}, {"a": {}}, {"a": {"BACKEND": "no.such.Backend"}}, ["a"]]
+    "tasks",
+    [None, {}, {"a": {}}, {"a": {"BACKEND": "no.such.Backend"}}, {"a": {"BACKEND": 5}}, ["a"]],
 )
 def test_entries_of_others_are_theirs(settings, tasks):
     settings.TASKS = tasks

@@ -20,6 +20,7 @@ from tests.app.tasks_graphs import (
     split_at_once,
 )
 from tests.helpers import DEADLINE, wait_for
+from tests.nonsense import tells
 
 from .harness import Lines
 
@@ -134,7 +135,8 @@ def test_who_keeps_the_graph_locked_is_told_of(atpd, tmp_path, type, added):
     with transaction.atomic():
         assert GraphRow.objects.select_for_update().get()
         atpd(processes=1)
-        wait_for(lambda: g.instance("split").log.filter(message=graph_messages.addition_waits()))
+        told = graph_messages.addition_waits()
+        wait_for(lambda: any(tells(each.message, told) for each in g.instance("split").log))
         assert not parts().exists()
     g.wait(DEADLINE)
     assert ran(path) == added

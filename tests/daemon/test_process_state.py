@@ -117,17 +117,21 @@ def test_a_timer_whose_handler_is_put_back(state):
 class _Incomparable:
     __hash__ = None
 
+    def __init__(self, error):
+        self._error = error
+
     def __eq__(self, other):
-        raise RuntimeError("no")
+        raise self._error
 
 
 @pytest.mark.parametrize(
     "change",
     [
         lambda: delattr(sys, "displayhook"),
-        lambda: setattr(sys, "displayhook", _Incomparable()),
+        lambda: setattr(sys, "displayhook", _Incomparable(RuntimeError("no"))),
+        lambda: setattr(sys, "displayhook", _Incomparable(SystemExit(3))),
     ],
-    ids=["removed", "incomparable"],
+    ids=["removed", "incomparable", "exits"],
 )
 @pytest.mark.parametrize("is_soon", [True, False])
 def test_what_cannot_be_read_or_compared_is_put_back(state, change, is_soon):

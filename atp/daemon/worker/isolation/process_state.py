@@ -73,13 +73,13 @@ class ProcessState:
         """
         try:
             return [*map(call, self._parts)] == self._values
-        except Exception:
+        except BaseException:  # even SystemExit does not end the worker
             return False
 
     def _put_back(self, place):
         """Put an entry back if it has changed; returns its name if that was in vain."""
         entry, before = self._found[place]
-        with suppress(Exception):
+        with suppress(BaseException):
             if entry.take() == before:
                 return ""
         try:
