@@ -17,7 +17,7 @@ from atp.exceptions import (
     UnknownType,
     UnregisteredHandler,
 )
-from atp.verbs.registry import Registry, registry
+from atp.verbs.registry import OWN, Registry, registry
 from atp.words.options import Options, OptionValues
 
 from .app.tasks import add, keyword
@@ -230,6 +230,10 @@ class TestRegistry:
         """G13, and G14: only what this process declares is ever run."""
         with pytest.raises(UnregisteredHandler, match=r"no handler for Type 'os\.system'"):
             registry.handler_of("os.system")
+
+    def test_types_of_atp_itself_before_their_module_is_imported(self):
+        """Or the report of what waits for a deploy names them as served by nobody."""
+        assert set(OWN) == {name for name in OWN if name in Registry()}
 
     def test_remove(self):
         own = Registry()

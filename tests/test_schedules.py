@@ -278,6 +278,8 @@ def test_types_and_schedules_that_are_not_there(nightly):
     """G13."""
     with pytest.raises(NoSuchType, match=r"Did you mean 'tests\.echo'"):
         queue.create_schedule("other", "tests.ecko", every=HOUR)
+    with pytest.raises(NoSuchType, match="belongs to ATP"):
+        queue.create_schedule("other", "atp.delete", every=HOUR)
     with pytest.raises(UnknownSchedule, match="Did you mean 'nightly'"):
         queue.run_schedule("nigthly")
 

@@ -67,7 +67,7 @@ def _row(document, now):
     return [
         document["uuid"],
         wording.shorten(document["type"], 40),
-        wording.shorten(document["identifier"] or "", 30),
+        wording.shorten(document["identifier"] or "", 60),
         state_of(document),
         document["retries"] + document["restarts"],
         wording.percent(document["progress"]),

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 # The Types of ATP itself, each with the module that declares it: imported on first use.
 OWN = dict.fromkeys(("atp.redrive", "atp.cancel", "atp.delete"), "atp.deadletters.task")
+# Only verbs and hooks enqueue these: whoever may enqueue may not also delete, or tell a target.
+_INTERNAL = {*OWN, "atp.webhook"}
 # The pattern of identifiers of Types.
 IDENTIFIER = r"[A-Za-z0-9_][A-Za-z0-9_.:\-]{0,199}"
 
@@ -46,7 +48,7 @@ class Registry:
         return iter(list(self._types.values()))
 
     def __contains__(self, identifier: object) -> bool:
-        return identifier in self._types or identifier in self._former
+        return identifier in self._types or identifier in self._former or identifier in OWN
 
     def is_former(self, identifier: str) -> bool:
         """Whether this is a former identifier of a Type."""
@@ -167,6 +169,11 @@ def _refuse_another(task_type: TaskType, other: TaskType) -> None:
             f"Type {task_type.identifier!r} is declared twice by {task_type.handler_path}: "
             f"in line {first[1]} and in line {second[1]} of {second[0]}."
         )
+
+
+def is_internal(identifier: str) -> bool:
+    """Whether the Type belongs to ATP, which alone enqueues Instances of it."""
+    return identifier in _INTERNAL
 
 
 def is_identifier(text: object) -> bool:

@@ -8,7 +8,7 @@ from ..conf import settings
 from ..exceptions import UnknownType
 from ..models import Type
 from ..words.hints import did_you_mean
-from .registry import is_identifier, registry
+from .registry import is_identifier, is_internal, registry
 
 if TYPE_CHECKING:
     from ..authoring.task_type import TaskType
@@ -29,10 +29,13 @@ def get_type(identifier: str) -> Type:
 
 
 def declared(identifier: str) -> TaskType:
-    """Return the Type as this process declares it, with its handler.
+    """Return the Type as this process declares it, with its handler, to enqueue Instances of it.
 
-    Raises UnregisteredHandler if only the database has the Type, UnknownType if nothing has it.
+    Raises UnregisteredHandler if only the database has the Type, UnknownType if nothing has it, or
+    if it belongs to ATP, which alone enqueues Instances of it.
     """
+    if is_internal(identifier):
+        raise UnknownType(f"Type {identifier!r} belongs to ATP, which alone enqueues Instances.")
     if identifier in registry or not is_identifier(identifier):
         return registry.get(identifier)
     types = Type.objects.using(settings.DATABASE)

@@ -1,5 +1,6 @@
 """The pages of schedules: their next runs, and the outcomes of their slots."""
 
+import itertools
 from datetime import UTC, datetime
 
 from .. import queue
@@ -7,7 +8,7 @@ from ..conf import settings
 from ..models import Instance, LogRecord, Slot
 from ..reports import overview
 from ..reports import schedules as reports
-from ..verbs.registry import registry
+from ..verbs.registry import is_internal, registry
 from ..verbs.table import SCHEDULE, VERBS
 from ..web import permissions
 from .base import Page
@@ -23,10 +24,11 @@ class SchedulesPage(Page):
 
     def get(self, request):
         may_make = self.may(permissions.VIEW_TYPE, permissions.OPERATE)
+        declared = (type.identifier for type in registry)
         return self.show(
             now=overview.now(),
             schedules=reports.documents(),
-            types=sorted(type.identifier for type in registry) if may_make else [],
+            types=sorted(itertools.filterfalse(is_internal, declared)) if may_make else [],
         )
 
 

@@ -11,7 +11,7 @@ from atp.models import Instance
 from atp.states import State
 
 from ..populated import MARKUP
-from .client import ROOT, fields, problem
+from .client import ROOT, Api, fields, problem
 
 WHO = "user operator via API"
 
@@ -229,6 +229,16 @@ def test_a_bad_body_is_an_error_and_nothing_is_written(full, elsewhere, api, bod
     assert told in answer.json()["detail"]
     assert fields(answer) == named
     assert full.world.snapshot() == before
+
+
+@pytest.mark.parametrize("name", ["atp.redrive", "atp.cancel", "atp.delete", "atp.webhook"])
+def test_types_that_belong_to_atp(world, user_with, name):
+    """G14: whoever may enqueue may not, by that, delete all that match, or tell a target."""
+    api = Api(user_with("view_type", "view_instance", "operate"))
+    answer = api.post("instances", {"type": name, "inputs": {"selection": {}, "count": 1}})
+    assert (answer.status_code, fields(answer)) == (422, ["type"])
+    assert "belongs to ATP" in answer.json()["detail"]
+    assert not Instance.objects.exists()
 
 
 def test_not_everything_is_told_of_a_body_that_is_all_wrong(full, api):

@@ -29,6 +29,8 @@ ABSENT = "01a1f91a-b88b-777b-9eec-f82e434b47a3"
         ("/atp/types/tests.ecko/", 404, "Did you mean &#x27;tests.echo&#x27;"),
         ("/atp/types/%00/", 404, "No Type"),
         ("/atp/types/tests.ecko/enqueue/", 404, "Did you mean"),
+        ("/atp/types/atp.delete/enqueue/", 404, "belongs to ATP"),
+        ("/atp/types/atp.cancel/schedule/", 404, "belongs to ATP"),
         ("/atp/types/tests.echo/enqueue/?like=zz", 404, "There is no Instance zz"),
         ("/atp/types/tests.echo/enqueue/?lke=zz", 400, "Did you mean &#x27;like&#x27;"),
         ("/atp/daemons/zz/", 404, "There is no daemon zz"),
