@@ -313,6 +313,27 @@ def test_a_line_that_somebody_has_locked_is_planned_later(line, overlap):
     assert Task.objects.get().waits == 0
 
 
+@LOCKS
+@pytest.mark.django_db(transaction=True)
+def test_an_edge_that_somebody_has_locked_delays_that_end_alone(line):
+    """G11: the end deletes it."""
+    line.create()
+    [first, second] = line.plan(2)
+    [plain] = line.world.enqueue()
+    cases = line.cases()
+    assert {case.instance for case in cases} == {first, plain}
+    now = line.store.now()
+    moves = [Move(Event.FINISH, case.instance, case.attempt, now, now) for case in cases]
+    line.store.limit_waiting(0.1)
+    with open_transaction(lambda: list(Edge.objects.select_for_update())):
+        assert line.store.deliver(moves, daemon=line.host.uuid).locked == {first}
+        assert line.world.state(plain) == State.FINISHED
+    line.store.limit_waiting(0)
+    again = [move for move in moves if move.instance == first]
+    assert line.store.deliver(again, daemon=line.host.uuid).locked == frozenset()
+    assert line.claim() == [second]
+
+
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.parametrize("overlap", ["queue", "cancel"])
 def test_a_slot_is_planned_while_the_last_one_ends(line, overlap):

@@ -41,7 +41,11 @@ class Mending(ORMBase):
                 for task in tasks
                 if task.pk in free or task.pk not in there
             ]
-            done = {task.pk: remedy.of_task(task, own, spare) for task, own in pairs}
+            done = {}
+            for task, instance in pairs:
+                # Its node, and what waits for its end, may be locked too.
+                with self.unless_locked():
+                    done[task.pk] = remedy.of_task(task, instance, spare)
         return {key: words for key, words in done.items() if words}
 
     def mend_instances(self, keys, now, who, *, spare=frozenset()):
@@ -55,8 +59,12 @@ class Mending(ORMBase):
             held = self.rows(Task).filter(pk__in=[instance.pk for instance in instances])
             apart = spare | set(held.values_list("pk", flat=True))
             remedy = _Remedy(self, now, who)
-            lacking = [instance for instance in instances if instance.pk not in apart]
-            return {instance.pk: remedy.of_instance(instance) for instance in lacking}
+            done = {}
+            for instance in instances:
+                if instance.pk not in apart:
+                    with self.unless_locked():
+                        done[instance.pk] = remedy.of_instance(instance)
+            return done
 
 
 class _Remedy:

@@ -8,6 +8,7 @@ goes on. The other settings of a daemon's session are set here too.
 from contextlib import contextmanager
 
 from django.db import DatabaseError, DataError
+from django.db.models import Q
 
 from ....models import Edge, Instance, Node, Response, Task, Type
 from ...common.base import ORMBase
@@ -71,8 +72,9 @@ class Locks(ORMBase):
     def _locked_by_others(self, entries, daemon):
         """Lock the rows that these entries write to; returns the Instances locked by others.
 
-        The rows are the Task, the Instance, the Response if the entry has one, the Type if a
-        refusal would be counted, and in graphs the node and the Tasks that wait for it.
+        The rows are the Task, the Instance, the Response if the entry has one, the log if some of
+        it is deleted, the Type if a refusal would be counted, the node and the Tasks that wait for
+        it, and in the line of a schedule its edges.
         """
         keys = {entry.instance for entry in entries}
         locked = self._not_free(Task, keys) | self._not_free(Instance, keys, no_key=True)
@@ -81,6 +83,13 @@ class Locks(ORMBase):
         behind = list(behind)
         waiting = self._not_free(Task, {key for _, key in behind})
         locked |= {upstream for upstream, key in behind if key in waiting}
+        of_lines = self.rows(Node).filter(pk__in=keys, graph=None).values("pk")
+        edges = self.rows(Edge).filter(Q(upstream__in=of_lines) | Q(downstream__in=of_lines))
+        for ends in self._locked(edges.values_list("upstream_id", "downstream_id")):
+            locked |= keys.intersection(ends)
+        for entry in entries:
+            if _shortens(entry) and self._locked(self._own_messages(entry).values_list("pk")):
+                locked.add(entry.instance)
         locked |= self._not_free(Response, {e.instance for e in entries if _answers(e)})
         held = self.rows(Task).held_by(daemon).filter(pk__in=keys)
         attempts = dict(held.values_list("pk", "attempt"))
@@ -91,11 +100,17 @@ class Locks(ORMBase):
 
     def _not_free(self, model, keys, *, no_key=False):
         """Lock the rows of these keys; returns the keys that other sessions have locked."""
-        if not keys:
-            return set()
-        rows = self.rows(model).filter(pk__in=keys).order_by("pk").values_list("pk", flat=True)
-        there = set(rows)
-        return there - set(rows.select_for_update(skip_locked=True, no_key=no_key))
+        rows = self.rows(model).filter(pk__in=keys).values_list("pk", flat=True)
+        return self._locked(rows, no_key=no_key) if keys else set()
+
+    def _locked(self, rows, *, no_key=False):
+        """Lock these rows; returns the values of those that other sessions have locked."""
+        rows = rows.order_by("pk")
+        return set(rows) - set(rows.select_for_update(skip_locked=True, no_key=no_key))
+
+
+def _shortens(entry):
+    return isinstance(entry, Note) and bool(entry.left_out)
 
 
 def _answers(entry):
