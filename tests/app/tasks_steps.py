@@ -137,12 +137,12 @@ def dying(context, *, path):
     return context.step("charge", once)
 
 
-@task_type("steps.stopped", stoppable=True, timeout=120)
-def stopped(context, *, path, until, count=100_000):
+@task_type("steps.stopped", stoppable=True, timeout=600)
+def stopped(context, *, until):
     """One step after another, until a file is there."""
-    for number in range(count):
-        context.step("tick", int, number % 900, key=number % 900 if number < 900 else number)
-        if os.path.exists(until):
-            return number
+    number = 0
+    while not os.path.exists(until):
+        context.step("tick", int, number, key=number)
+        number += 1
         time.sleep(0.001)
-    return count
+    return number
