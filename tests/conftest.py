@@ -1,8 +1,11 @@
 """Fixtures of all tests."""
 
 import math
+import os
 import shutil
+import tempfile
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from django.conf import settings
@@ -143,6 +146,14 @@ def record(tmp_path):
 def flag(tmp_path):
     """A file that handlers wait for; ``flag.touch()`` lets them go on."""
     return tmp_path / "flag"
+
+
+@pytest.fixture
+def common():
+    """A folder that everybody can reach and write to, unlike pytest's."""
+    with tempfile.TemporaryDirectory(prefix="atp-common-") as name:
+        os.chmod(name, 0o777)
+        yield Path(name)
 
 
 def pytest_addoption(parser):

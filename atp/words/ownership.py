@@ -28,10 +28,12 @@ def whose(path: str | Path) -> str:
 def refusal(path: str | Path) -> str:
     """Return why this process cannot create files in a folder; "" if it can.
 
-    For a missing folder, which would be created, the nearest existing parent is checked.
+    For a missing folder, which would be created, the nearest existing parent is checked; for one
+    that cannot be looked at, the nearest parent that can.
     """
     folder = Path(path)
-    while not folder.exists() and folder != folder.parent:
+    # Path.exists() raises PermissionError.
+    while not os.path.exists(folder) and folder != folder.parent:
         folder = folder.parent
     if os.access(folder, os.W_OK | os.X_OK, effective_ids=os.access in os.supports_effective_ids):
         return ""

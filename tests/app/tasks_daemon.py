@@ -93,6 +93,12 @@ def unkept(context, *, fails=False):
     return "x" * 100_000
 
 
+@task_type("daemon.once", timeout=120, max_restarts=0)
+def once(context, *, path, until):
+    """Wait, and fail if the attempt is lost."""
+    wait(context, path=path, until=until)
+
+
 @task_type("daemon.unkept.together", retention=0, transactional=True)
 def unkept_together(context, *, fails=False):
     """The same, committed with its end."""

@@ -15,11 +15,14 @@ from django.db import connection
 from django.utils import timezone
 
 from atp import Graph, queue
-from atp.models import Instance, Schedule, Slot, Type
+from atp.models import Downstream, Instance, LogRecord, Schedule, Slot, Task, Type
+from atp.rows.log import Kind
 from atp.states import Reason, State
 from tests import patience
 from tests.app import tasks_daemon as types
+from tests.app import tasks_downstream
 from tests.helpers import DEADLINE, wait_for
+from tests.store.broken import age
 
 pytestmark = pytest.mark.skipif(
     "connection.vendor == 'sqlite'", reason="SQLite has no locks of rows: see guarantees.md"
@@ -58,6 +61,11 @@ ROWS = {
     "daemon": "SELECT FROM atp_daemon WHERE %s > 0 FOR UPDATE",
     "spare lease": "SELECT FROM atp_sparelease WHERE %s > 0 FOR UPDATE",
 }
+# The same of one that waits: nobody holds its Task, and it has no Response.
+WAITING = {name: statement for name, statement in ROWS.items() if name != "response"} | {
+    "task": "SELECT FROM atp_task WHERE daemon_id IS NULL AND instance_id = %s FOR UPDATE"
+}
+ENDED_UNSTARTED = ("task", "instance", "log", "inputs")
 
 
 def two_run():
@@ -72,7 +80,7 @@ def locked(statement, key):
     try:
         with other.cursor() as cursor:
             # Should the test itself come to wait for it, it ends.
-            cursor.execute("SET idle_in_transaction_session_timeout = '90s'")
+            cursor.execute("SET idle_in_transaction_session_timeout = '300s'")
             cursor.execute(statement, [key])
             assert cursor.rowcount > 0, "nothing was locked"
         yield
@@ -82,13 +90,18 @@ def locked(statement, key):
 
 
 def neighbours_come_and_go(begun, type=types.noop, count=5, **inputs):
-    """One neighbour after another is enqueued and ends, until the lock is old enough."""
-    done = 0
-    while done < count or time.monotonic() - begun < LONGER_THAN_KILL_AFTER:
-        type.enqueue(**inputs).wait(DEADLINE)
-        done += 1
-        if done > count:
+    """One neighbour after another is enqueued and ends, until the lock is old enough.
+
+    They are started far sooner than the lock lasts.
+    """
+    took = []
+    while len(took) < count or time.monotonic() - begun < LONGER_THAN_KILL_AFTER:
+        neighbour = type.enqueue(**inputs)
+        neighbour.wait(DEADLINE)
+        took.append((neighbour.started - neighbour.created).total_seconds())
+        if len(took) > count:
             time.sleep(NEXT_NEIGHBOUR)
+    assert median(took) < PROMPTLY
 
 
 def nobody_is_charged(*instances):
@@ -106,10 +119,14 @@ def troubles(daemon, but=()):
 @pytest.fixture
 def running(atpd, record, tmp_path):
     """A daemon with a victim, which ends when its flag is set, and a long neighbour."""
+    return run_two(atpd, record, tmp_path)
+
+
+def run_two(atpd, record, tmp_path, **settings):
     flags = tmp_path / "victim", tmp_path / "neighbour"
     victim = types.talkative.enqueue(path=str(record), until=str(flags[0]))
     neighbour = types.wait.enqueue(path=str(record), until=str(flags[1]))
-    daemon = atpd(processes=3, settings=SETTINGS)
+    daemon = atpd(processes=3, settings=SETTINGS | settings)
     record.wait_for("start", 2, timeout=DEADLINE)
     wait_for(two_run, DEADLINE)
     # It has published a file, so that there is a Response to be locked.
@@ -132,14 +149,43 @@ def test_a_row_of_what_runs_or_of_the_daemon(running, record, name):
     assert troubles(daemon) == []
 
 
-@pytest.mark.parametrize("name", [name for name in ROWS if name not in ("task", "response")])
+def test_a_log_that_is_shortened(atpd, record, tmp_path):
+    """G9, G11: the worker has told more than is kept, and goes on telling."""
+    daemon, victim, neighbour, flags = run_two(atpd, record, tmp_path, MAX_LOG_RECORDS=5)
+    wait_for(LogRecord.objects.filter(kind=Kind.LEFT_OUT).exists, DEADLINE)
+    with locked(ROWS["log"], victim.pk):
+        neighbours_come_and_go(time.monotonic())
+        assert troubles(daemon) == []
+    for flag in flags:
+        flag.touch()
+    nobody_is_charged(victim, neighbour)
+    assert troubles(daemon) == []
+
+
+@pytest.mark.parametrize("name", ["inputs", "log"])
+def test_a_row_of_what_is_not_kept(atpd, name):
+    """G9, G12: its end is recorded; the Instance is removed when the lock is gone."""
+    victim = types.unkept.enqueue()
+    queue.hold("daemon.unkept", by="tests")
+    daemon = atpd(processes=2, settings=SETTINGS | {"PURGE_EVERY": 0.2}).ready()
+    with locked(WAITING[name], victim.pk):
+        begun = time.monotonic()
+        queue.open_gate("daemon.unkept", by="tests")
+        wait_for(Instance.objects.filter(pk=victim.pk, state=State.FINISHED).exists, DEADLINE)
+        neighbours_come_and_go(begun)
+        assert troubles(daemon) == []
+    wait_for(lambda: not Instance.objects.filter(pk=victim.pk).exists(), DEADLINE)
+    assert troubles(daemon) == []
+
+
+@pytest.mark.parametrize("name", WAITING)
 def test_a_row_of_what_waits(atpd, record, name):
     """G9: the first of its lane is locked; what comes behind it is claimed."""
     victim = types.note.using(priority=100).enqueue(path=str(record), number=100)
     gate = queue.hold("daemon.note", by="tests")
     assert gate is not None
     daemon = atpd(processes=2, settings=SETTINGS).ready()
-    with locked(ROWS[name], victim.pk):
+    with locked(WAITING[name], victim.pk):
         begun = time.monotonic()
         queue.open_gate("daemon.note", by="tests")
         if name == "type":  # who enqueues locks its Type, too
@@ -183,7 +229,7 @@ def cut(daemon):
     daemon.wait_for_fact("rejoined", timeout=DEADLINE)
 
 
-@pytest.mark.parametrize("name", ["instance", "log", "inputs"])
+@pytest.mark.parametrize("name", ENDED_UNSTARTED)
 def test_a_row_of_what_is_missed(atpd, record, name):
     """G9: what was not started in time, and is locked, keeps nothing else from being failed."""
     queue.hold("daemon.wait", by="tests")
@@ -191,7 +237,7 @@ def test_a_row_of_what_is_missed(atpd, record, name):
     late = types.wait.using(start_before=soon)
     victim, other = (late.enqueue(path=str(record), until="never") for _ in range(2))
     daemon = atpd(processes=1, settings=SETTINGS).ready()
-    with locked(ROWS[name], victim.pk):
+    with locked(WAITING[name], victim.pk):
         begun = time.monotonic()
         assert other.wait(DEADLINE).reason == Reason.MISSED
         neighbours_come_and_go(begun)
@@ -199,13 +245,13 @@ def test_a_row_of_what_is_missed(atpd, record, name):
     assert victim.wait(DEADLINE).reason == Reason.MISSED
 
 
-@pytest.mark.parametrize("name", ["instance", "log", "inputs"])
+@pytest.mark.parametrize("name", ENDED_UNSTARTED)
 def test_a_row_of_what_is_dropped(atpd, record, name):
     """G9: what a gate drops, and is locked, keeps nothing else from being dropped."""
     victim, other = (types.wait.enqueue(path=str(record), until="never") for _ in range(2))
     queue.hold("daemon.wait", by="tests")
     daemon = atpd(processes=1, settings=SETTINGS).ready()
-    with locked(ROWS[name], victim.pk):
+    with locked(WAITING[name], victim.pk):
         begun = time.monotonic()
         queue.drop("daemon.wait", by="tests")
         assert other.wait(DEADLINE).reason == Reason.DROPPED
@@ -250,6 +296,65 @@ def test_a_row_of_a_lost_daemon(atpd, record, tmp_path, name):
     for instance in (victim, other):
         instance.wait(DEADLINE)
         assert (instance.state, instance.attempt) == (State.FINISHED, 2)
+
+
+def test_what_waits_for_a_node_of_a_lost_daemon(atpd, record, tmp_path):
+    """G2, G9, G17: a sweep fails the other one; and that node when the lock is gone."""
+    flag = tmp_path / "flag"
+    with Graph("locked") as g:
+        first = g.add(types.once, path=str(record), until=str(flag), name="first")
+        g.add(types.note, path=str(record), number=7, after=first, on_failure="run", name="second")
+    other = types.once.enqueue(path=str(record), until=str(flag))
+    lost = atpd(processes=2, settings=SETTINGS)
+    record.wait_for("start", 2, timeout=DEADLINE)
+    wait_for(two_run, DEADLINE)
+    with locked(OF_NODES["waiting task"], g.instance("first").pk):
+        lost.destroy()
+        daemon = atpd(processes=2, settings=SETTINGS).ready()
+        begun = time.monotonic()
+        assert other.wait(DEADLINE).reason == Reason.STALE
+        neighbours_come_and_go(begun)
+        assert troubles(daemon, but=["expired"]) == []
+    assert g.instance("first").wait(DEADLINE).reason == Reason.STALE
+    assert g.instance("second").wait(DEADLINE).state == State.FINISHED
+
+
+@pytest.mark.parametrize("name", ["task", "instance"])
+def test_a_row_of_what_is_mended(atpd, record, name):
+    """G9: a scan steps over it, and mends the other."""
+    victim, other = (types.note.enqueue(path=str(record), number=n) for n in (1, 2))
+    queue.hold("daemon.note", by="tests")
+    age(victim.pk, other.pk)
+    if name == "task":
+        # Of a higher attempt than its Instance.
+        Task.objects.update(attempt=7)
+    else:
+        Task.objects.all().delete()
+    with locked(WAITING[name], victim.pk):
+        daemon = atpd(processes=2, settings=SETTINGS | {"SCAN_EVERY": 0.2}).ready()
+        begun = time.monotonic()
+        wait_for(other.log.filter(kind=Kind.MENDED).exists, DEADLINE)
+        neighbours_come_and_go(begun)
+        assert not victim.log.filter(kind=Kind.MENDED).exists()
+        assert troubles(daemon) == []
+    wait_for(victim.log.filter(kind=Kind.MENDED).exists, DEADLINE)
+
+
+def test_a_downstream(atpd, record, tmp_path):
+    """G9: Types without it are served; those with it when the lock is gone."""
+    answers = tmp_path / "answers"
+    answers.write_text("ok")
+    victim = tasks_downstream.call.enqueue(path=str(record), answers=str(answers))
+    gate = queue.hold("downstream.call", by="tests")
+    assert gate is not None
+    daemon = atpd(processes=2, settings=SETTINGS).ready()
+    wait_for(Downstream.objects.exists, DEADLINE)
+    with locked("SELECT FROM atp_downstream WHERE %s > 0 FOR UPDATE", victim.pk):
+        begun = time.monotonic()
+        queue.open_gate("downstream.call", by="tests")
+        neighbours_come_and_go(begun)
+        assert troubles(daemon) == []
+    nobody_is_charged(victim)
 
 
 def test_a_type_whose_registration_is_locked(atpd, record):

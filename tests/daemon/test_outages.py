@@ -28,12 +28,12 @@ def on_postgres():
     return connection.vendor == "postgresql"
 
 
-def four_running(atpd, record, flag):
+def four_running(atpd, record, flag, **settings):
     """Start a daemon with four tasks that wait for the flag; return it, and their Instances."""
     instances = types.wait.enqueue_many(
         {"path": str(record), "until": str(flag), "number": n} for n in range(4)
     )
-    daemon = atpd(processes=4)
+    daemon = atpd(processes=4, settings=settings)
     record.wait_for("start", 4)
     wait_for(lambda: Instance.objects.filter(state=State.RUNNING).count() == 4)
     return daemon, instances
@@ -167,23 +167,27 @@ def test_results_wait_for_a_disk_that_refuses(atpd, record, flag):
 
 
 def test_database_is_locked(atpd, record, flag, monkeypatch):
-    """G11: another process keeps SQLite's only writer's place for longer than the time-out."""
+    """G11: another process keeps SQLite's only writer's place for longer than KILL_AFTER."""
     if on_postgres():
         pytest.skip("only SQLite has one writer at a time")
     url = f"sqlite:///{connection.settings_dict['NAME']}?timeout=1"
     own = child_environment(DATABASE_URL=url)
     monkeypatch.setattr(harness, "child_environment", lambda **more: own | more)
-    daemon, instances = four_running(atpd, record, flag)
+    leases = {"LEASE": 9.0, "KILL_AFTER": 5.0, "RENEW_EVERY": 0.5, "STATEMENT_TIMEOUT": 4.0}
+    daemon, instances = four_running(atpd, record, flag, **leases)
+    waiting = types.note.enqueue(path=str(record))
     dispatcher = daemon.dispatcher()
     with contextlib.closing(sqlite3.connect(connection.settings_dict["NAME"], timeout=20)) as raw:
         raw.execute("BEGIN IMMEDIATE")
         flag.touch()
         record.wait_for("end", 4)
         assert "locked" in daemon.wait_for_fact("database_failed")["error"]
-        stays(lambda: not daemon.facts("dispatcher_died"), 3)
+        longer_than_kill_after = patience.scaled(leases)["KILL_AFTER"] + 1
+        stays(lambda: not daemon.facts("dispatcher_died"), longer_than_kill_after)
         raw.rollback()
     daemon.wait_for_fact("database_back")
-    none_is_charged(instances)
+    none_is_charged([*instances, waiting])
+    assert not daemon.facts("worker_killed")
     assert daemon.dispatcher() == dispatcher
 
 

@@ -110,6 +110,7 @@ def test_nothing_breaks(atpd, bouncer, record, monkeypatch):
     environment = child_environment(DATABASE_URL=bouncer.url)
     monkeypatch.setattr("tests.daemon.harness.child_environment", lambda **m: environment | m)
     daemon = atpd(processes=2).ready(workers=2)
+    daemon.wait_for_fact("pooled")
     for number in range(10):
         types.note.enqueue(path=str(record), number=number).wait(DEADLINE)
     types.note.enqueue_many({"path": str(record), "number": n} for n in range(10, 2000))

@@ -6,8 +6,6 @@ import shutil
 import signal
 import stat
 import subprocess
-import tempfile
-from pathlib import Path
 
 import pytest
 from django.db import connection
@@ -16,42 +14,12 @@ from atp.daemon.system.folders import DaemonFolders
 from atp.exceptions import FolderRefused
 from atp.store import filelock, get_store
 from tests.app import tasks_daemon as types
-from tests.helpers import DEADLINE, child_environment, manage, wait_for
+from tests.helpers import DEADLINE, as_nobody, child_environment, manage, wait_for
 
 from . import harness
 from .proxy import SlowProxy
 
-NOBODY = 65534
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody else")
-
-
-def as_nobody(function):
-    """Return what ``function()`` returns, a text, when another user calls it."""
-    reading, writing = os.pipe()
-    pid = os.fork()
-    if pid == 0:
-        try:
-            os.setgroups([])
-            os.setresgid(NOBODY, NOBODY, NOBODY)
-            os.setresuid(NOBODY, NOBODY, NOBODY)
-            os.write(writing, function().encode())
-        except BaseException as error:
-            os.write(writing, repr(error).encode())
-        finally:
-            os._exit(0)
-    os.close(writing)
-    with open(reading) as told:
-        text = told.read()
-    os.waitpid(pid, 0)
-    return text
-
-
-@pytest.fixture
-def common():
-    """A folder that everybody can reach and write to, unlike pytest's."""
-    with tempfile.TemporaryDirectory(prefix="atp-common-") as name:
-        os.chmod(name, 0o777)
-        yield Path(name)
 
 
 def refusal():

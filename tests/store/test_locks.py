@@ -5,11 +5,12 @@ from django.db import connection
 
 from atp.models import LogRecord, Task
 from atp.rows.log import Kind
-from atp.states import State
+from atp.states import Event, State
 from atp.store.values import Message, Note
 
 from ..helpers import open_transaction
 from .graphs import submit
+from .world import ONE, scope
 
 pytestmark = [
     pytest.mark.django_db(transaction=True),
@@ -72,10 +73,40 @@ def test_a_node_that_nobody_holds_and_somebody_has_locked(impatient):
 
     def lock_node():
         with connection.cursor() as cursor:
-            cursor.execute(
-                "SELECT FROM atp_node WHERE instance_id = %s FOR KEY SHARE", [keys["a"]]
-            )
+            cursor.execute("SELECT FROM atp_node WHERE instance_id = %s FOR KEY SHARE", [keys["a"]])
 
     with open_transaction(lock_node):
         assert mended() == {keys["b"]}
     assert mended() == {keys["a"]}
+
+
+@pytest.mark.parametrize("limit", [1, 2, 5])
+@pytest.mark.parametrize("is_told", [True, False])
+def test_the_first_tasks_of_a_lane(world, limit, is_told):
+    """G9: however few are claimed, those behind are, of lower priorities and of other lanes."""
+    locked = [world.enqueue(priority=priority)[0] for priority in range(100, 80, -1)]
+    locked += world.enqueue(collection="a")
+    free = [world.enqueue(collection=collection)[0] for collection in ("", "a", "b")]
+    host = world.host()
+    if is_told:
+        # It knows the lanes from an earlier claim.
+        host.move(host.claim(1)[0], Event.RELEASE)
+    claimed = []
+    with open_transaction(lock(Task.objects.filter(pk__in=locked))):
+        while cases := host.claim(limit):
+            assert len(cases) <= limit
+            claimed += [case.instance for case in cases]
+    assert sorted(claimed) == free
+    assert {case.instance for case in host.claim(30)} == set(locked)
+
+
+@pytest.mark.parametrize("own", [{"max_running": 3}, {"max_running_per_collection": 3}])
+def test_the_first_tasks_of_a_limited_type(world, own):
+    """G9: its limit is kept nevertheless."""
+    locked = [world.enqueue(priority=priority)[0] for priority in range(100, 80, -1)]
+    free = [world.enqueue()[0] for _ in range(4)]
+    world.store.limit(scope(ONE), **own)
+    host = world.host()
+    with open_transaction(lock(Task.objects.filter(pk__in=locked))):
+        claimed = [case.instance for _ in range(5) for case in host.claim(1)]
+        assert claimed == free[:3]

@@ -130,7 +130,7 @@ def test_what_was_missed_took_no_time(full, operator):
         state=State.FAILED, reason=Reason.MISSED, finished=full.world.store.now()
     )
     instance.task.delete()
-    assert "<dt>Took</dt>" not in shown(page_of(operator, instance))
+    assert "<dt>Elapsed</dt>" not in shown(page_of(operator, instance))
     instance.delete()
 
 

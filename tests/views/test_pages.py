@@ -1,6 +1,7 @@
 """What the pages show."""
 
 import re
+from datetime import timedelta
 
 import pytest
 from django.db import connection
@@ -16,6 +17,7 @@ from atp.views.instances import LOG_PAGE_SIZE, LOG_SHOWN, PAGE_SIZE
 from tests.app.tasks import add, echo, keyword
 
 from ..populated import MARKUP
+from ..store.world import registration
 from .pages import PAGES
 
 each_page = pytest.mark.parametrize(
@@ -212,6 +214,7 @@ def test_times_are_in_the_current_time_zone(full, operator, settings):
     shown = text(operator.get(f"/atp/instances/{finished.uuid}/"))
     assert f"{timezone.localtime(finished.finished):%Y-%m-%d %H:%M:%S}" in shown
     assert "JST" in shown
+    assert "Times are in Asia/Tokyo." in shown
 
 
 def test_what_is_paused_still_belongs_to_its_attempt(full, operator):
@@ -307,6 +310,33 @@ def test_many_gates_are_folded(full, operator):
 
 def test_what_has_failed_of_late_is_told_beside_all(full, operator):
     assert "1 in the last hour" in text(operator.get("/atp/"))
+
+
+def test_types_with_failures_stand_first_and_idle_ones_are_folded(full, operator):
+    names = [f"tests.idle{number}" for number in range(12)]
+    idle = [full.world.enqueue(type=registration(name))[0] for name in names]
+    host = full.world.host(*names)
+    for case in host.claim():
+        host.move(case, Event.START, Event.FINISH)
+    long_ago = full.world.store.now() - timedelta(days=1)
+    Instance.objects.filter(pk__in=idle).update(finished=long_ago)
+    first, folded = text(operator.get("/atp/")).split('<details id="idle">')
+    assert re.findall(r"<td data-label=\"Type\"><a href=[^>]*>(.*?)</a>", first)[0] == "tests.echo"
+    assert "tests.idle0" in folded
+    assert "tests.echo" not in folded.split("</details>")[0]
+
+
+def test_only_attempts_that_raised_or_were_lost_are_told_as_tried_again(world, operator):
+    def tried_again():
+        shown = text(operator.get("/atp/instances/"))
+        return re.findall(r'<td data-label="Tried again"[^>]*>(.*?)</td>', shown)
+
+    echo.enqueue()
+    host = world.host("tests.echo")
+    host.move(host.claim()[0], Event.RELEASE)
+    assert tried_again() == [""]
+    host.move(host.claim()[0], Event.START, Event.RETRY)
+    assert tried_again() == ["1"]
 
 
 def test_progress_of_a_lost_attempt_is_not_shown(full, operator):

@@ -7,7 +7,7 @@ from django.db import DatabaseError
 
 from ...exceptions import LeaseLost
 from ..common.claims import Claims as ORMClaims
-from ..rotation import enough_lanes, most_steps
+from ..rotation import STEPS, enough_lanes, most_steps
 from ..values import Claimed
 from .driver.arrays import array
 from .driver.cursors import cursor_of
@@ -18,6 +18,8 @@ from .shortcuts import Ends, Part
 
 # In seconds: a time may lose this much on its way to the server and back.
 _ROUNDING = 2e-6
+# Each further look behind locked Tasks finds so many times as many lanes and priorities.
+MORE = 8
 # The claim statement in two forms: waiting for no lock, and the usual one.
 _CAREFUL, _PLAIN = frozenset({("careful", True)}), frozenset({("careful", None)})
 
@@ -110,13 +112,14 @@ class Claims(ORMClaims):
         )
         return rotation.dealt(lanes)
 
-    def _look(self, by, types, limit, ends=None, *, walks=None, caps=None):
+    def _look(self, by, types, limit, ends=None, *, walks=None, caps=None, finds=None):
         """Claim up to ``limit`` Tasks; returns a :class:`Look`. Raises LeaseLost.
 
         ``ends`` are the positions where claims of known lanes ended. ``caps`` are the lanes'
-        limits.
+        limits. The walk ends with so many ``finds``.
         """
-        rows = self._rows(by, types, limit, ends, walks, caps)
+        finds = finds or limit
+        rows = self._rows(by, types, limit, ends, walks, caps, finds)
         if not rows:
             raise LeaseLost("The daemon's row is gone, or its lease has run out.")
         look = Look.of(rows)
@@ -124,9 +127,15 @@ class Claims(ORMClaims):
             # Not in a limited lane, where one more look might exceed the limit: those Tasks wait.
             look = self._followed(look, by, types, look.missed, ends, walks=walks)
             look.sort()
+        lacking = limit - len(look.rows)
+        if lacking > 0 and look.has_enough and finds < STEPS and (caps is None or not look.rows):
+            # Others have locked what was found: look behind that.
+            more = {"walks": walks, "caps": caps, "finds": MORE * finds}
+            look = self._followed(look, by, types, lacking, ends, **more)
+            look.sort()
         return look
 
-    def _rows(self, by, types, limit, ends, walks, caps):
+    def _rows(self, by, types, limit, ends, walks, caps, finds):
         rotation, looks_between = by.memory.rotation, by.memory.shortcut(Ends).looks_between
         known = {}
         if ends:
@@ -146,8 +155,9 @@ class Claims(ORMClaims):
             "gaps": bool(ends) and looks_between,
             "limited": caps is not None,
             "limit": limit,
+            "finds": finds,
             "most": most_steps(len(types)),
-            "enough": enough_lanes(limit, len(types)),
+            "enough": enough_lanes(finds, len(types)),
         }
         with cursor_of(self.connection) as cursor:
             # One plan serves any number of rows, since all parts of it walk along indexes.

@@ -52,6 +52,11 @@ class Look:
         look.sort()
         return look
 
+    @property
+    def has_enough(self):
+        """Whether the walk ended since it had found enough: what it found may be locked."""
+        return self.looked is not None and not self.steps
+
     def sort(self):
         _ORDER.sort(self.rows)
 

@@ -21,6 +21,10 @@
 -- - The Type is said twice for the planner up to PostgreSQL 16, which might look up the Type
 --   there without the key: two look-ups seem to cost more than one by the key.
 --
+-- The walk ends with so many "finds", which are lanes and priorities with due Tasks. At first these
+-- are as many as the limit. If others have locked all Tasks of some finds, the claim is repeated
+-- with more finds.
+--
 -- A "careful" claim waits for no lock of another session: it steps over locked Instances, and it
 -- locks the daemon's row or its spare lease, whichever is free. Other claims leave out the lines
 -- that are "only with careful".
@@ -137,11 +141,11 @@ SELECT
         -- The time in seconds that it took to find the due Tasks.
         'looked', (SELECT max(looked) FROM entitled),
         -- The length of the walk; 0 if it may have stopped because it had found enough.
-        'steps', CASE WHEN (SELECT count(*) FROM found) < %(limit)s::int
+        'steps', CASE WHEN (SELECT count(*) FROM found) < %(finds)s::int
             THEN (SELECT count(*) FROM level) ELSE 0
         END,
         -- The lanes where the walk was broken off after "most" steps, without enough finds.
-        'cut', CASE WHEN (SELECT count(*) FROM found) < %(limit)s::int THEN (
+        'cut', CASE WHEN (SELECT count(*) FROM found) < %(finds)s::int THEN (
             SELECT json_agg(json_build_array(identifier, collection))
             FROM level JOIN served ON served.id = level.type_id
             WHERE level.steps = %(most)s::int AND way = 'all'

@@ -16,7 +16,7 @@ found AS MATERIALIZED (
     FROM level
     WHERE is_ready
     ORDER BY ready, turn, number
-    LIMIT %(limit)s::int
+    LIMIT %(finds)s::int
 ),
 ready AS MATERIALIZED (
     SELECT type_id, turn, collection, cap, min(place) AS place,
