@@ -802,7 +802,7 @@ BAD = [
     (["list", "--state", "RUNING"], "Did you mean 'RUNNING'"),
     (["list", "--reason", "stael"], "Did you mean 'STALE'"),
     (["list", "--type", "tests.ecko"], "Did you mean 'tests.echo'"),
-    (["enqueue", "atp.delete", "--inputs", "{}"], "belongs to ATP"),
+    (["enqueue", "atp.delete"], "belongs to ATP"),
     (["list", "--limit", "0"], "whole number from 1"),
     (["list", "--limit", "many"], "whole number from 1"),
     (["list", "--before", "zzz"], "neither a uuid"),
