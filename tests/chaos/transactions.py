@@ -1,4 +1,4 @@
-"""Somebody's open transaction: it has locked a row of the queue, and does not commit."""
+"""Somebody's open transaction: it has locked rows of the queue, and does not commit."""
 
 import contextlib
 import time
@@ -10,23 +10,27 @@ _ANY = (
     "SELECT {key} FROM {table} {where} ORDER BY 1 "
     "OFFSET floor(%s * (SELECT count(*) FROM {table} {where})) LIMIT 1"
 )
-# The row that is locked, by name: one of these of a table, which ``member`` chooses.
+_LIVE = "(SELECT id FROM atp_instance WHERE finished IS NULL)"
+# What is locked, by name: the rows of a table with one of these keys, which ``member`` chooses.
 _LOCKS = {
     "task": ("atp_task", "instance_id", "WHERE daemon_id IS NOT NULL"),
+    "waiting task": ("atp_task", "instance_id", "WHERE daemon_id IS NULL"),
     "instance": ("atp_instance", "id", "WHERE finished IS NULL"),
+    "inputs": ("atp_inputs", "instance_id", f"WHERE instance_id IN {_LIVE}"),
+    "log": ("atp_logrecord", "instance_id", f"WHERE instance_id IN {_LIVE}"),
     "daemon": ("atp_daemon", "id", ""),
     "limit": ("atp_limit", "id", ""),
     "type": ("atp_type", "id", ""),
 }
-OF_INSTANCES = ("task", "instance")
+OF_INSTANCES = ("task", "waiting task", "instance", "inputs", "log")
 HOWS = (*_LOCKS, *OF_INSTANCES)
 _UUID = "SELECT uuid FROM atp_instance WHERE id = %s"
 
 
 def hold(how, member, span):
-    """Lock one row for so many seconds, then roll back.
+    """Lock the rows of one key for so many seconds, then roll back.
 
-    Returns in words which it was, and the uuid of the Instance that was behind the lock, or "".
+    Returns in words which they were, and the uuid of the Instance that was behind the lock, or "".
     """
     table, key, where = _LOCKS[how]
     chosen = _ANY.format(table=table, key=key, where=where)
