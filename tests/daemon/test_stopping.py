@@ -1,7 +1,10 @@
 """Daemons stop in order (G10), and several of them share the work (G3)."""
 
 import signal
+import subprocess
+import sys
 
+import pytest
 from django.db import transaction
 
 from atp import queue
@@ -10,7 +13,7 @@ from atp.rows.log import Kind
 from atp.states import State
 from atp.words import attempt_messages
 from tests.app import tasks_daemon as types
-from tests.helpers import DEADLINE, wait_for
+from tests.helpers import DEADLINE, child_environment, wait_for
 
 from ..nonsense import tells
 from .harness import is_alive, story
@@ -69,6 +72,31 @@ def test_second_signal_stops_at_once(atpd, record, flag):
     assert daemon.wait() == 0
     instance.refresh_from_db()
     assert (instance.state, instance.lost) == (State.ACCEPTED, 0)
+
+
+# Its exit deletes the object, which signals it, when Python has given up its handlers of signals.
+SIGNALLED_IN_ITS_EXIT = """
+import os, signal, sys
+from django.core.management import execute_from_command_line
+
+class Last:
+    def __del__(self, kill=os.kill, pid=os.getpid(), number=signal.SIGTERM):
+        kill(pid, number)
+
+sys.last = Last()
+execute_from_command_line(["manage.py", "atpd", "-p", "1"])
+"""
+
+
+@pytest.mark.processes
+@pytest.mark.django_db(transaction=True)
+def test_a_signal_while_it_exits():
+    """G10: its status is 0 nevertheless."""
+    command = [sys.executable, "-c", SIGNALLED_IN_ITS_EXIT]
+    with subprocess.Popen(command, env=child_environment(), stderr=subprocess.DEVNULL) as daemon:
+        wait_for(Daemon.objects.filter(idle=True).exists, DEADLINE)
+        daemon.terminate()
+        assert daemon.wait(DEADLINE) == 0
 
 
 def test_two_daemons_run_each_task_once(atpd, record, flag):

@@ -8,13 +8,12 @@ import signal
 
 from ..sinks.interception import loggers
 from ..system import processes
-from .signals import STOPS
 
 
 @contextlib.contextmanager
 def process_restored():
     """Restore the process after the block: signals, limits, name, subreaper, gc and the log."""
-    numbers = (*STOPS, signal.SIGCHLD)
+    numbers = (*processes.STOPS, signal.SIGCHLD)
     handlers = {number: signal.getsignal(number) for number in numbers}
     wakeup = signal.set_wakeup_fd(-1)
     signal.set_wakeup_fd(wakeup)

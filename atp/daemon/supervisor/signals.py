@@ -6,8 +6,6 @@ import socket
 
 from ..system import processes
 
-STOPS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
-
 
 class Signals:
     """The signals that have come since this was made. A selector can wait for the object."""
@@ -19,7 +17,7 @@ class Signals:
         self._stops = []
         signal.set_wakeup_fd(self._waker.fileno(), warn_on_full_buffer=False)
         signal.signal(signal.SIGCHLD, processes.ignore)
-        for number in STOPS:
+        for number in processes.STOPS:
             if signal.getsignal(number) is not signal.SIG_IGN:  # as under nohup
                 signal.signal(number, self._on_stop)
 
@@ -47,7 +45,7 @@ class Signals:
     def leave_to_parent(self):
         """In a child: ignore the signals that a terminal or systemd sends to all processes."""
         signal.set_wakeup_fd(-1)
-        for number in STOPS:
+        for number in processes.STOPS:
             signal.signal(number, processes.ignore)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         self.close()

@@ -15,6 +15,8 @@ from pathlib import Path
 logger = logging.getLogger("atp.daemon")
 
 LINUX = sys.platform == "linux"
+# The signals that stop a daemon.
+STOPS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 _PR_GET_CHILD_SUBREAPER = 37
@@ -84,7 +86,13 @@ def fork(child):
 
 
 def exit_within(seconds, status):
-    """Exit this process with ``status`` after ``seconds``, if it has not ended by then."""
+    """Exit this process with ``status`` after ``seconds``, if it has not ended by then.
+
+    Until then it ignores the signals that stop a daemon: Python gives up its own handlers early in
+    its exit, and such a signal would end the process with another status.
+    """
+    for number in STOPS:
+        signal.signal(number, signal.SIG_IGN)
 
     def end():
         time.sleep(seconds)
