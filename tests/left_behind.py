@@ -9,6 +9,9 @@ from django.db import connection
 from .daemon.warm import Warm
 from .helpers import wait_for
 
+# The names of its processes begin so.
+BROWSERS = ("chrom", "headless_shell")
+
 
 @dataclass(frozen=True)
 class Others:
@@ -36,11 +39,16 @@ def nothing_since(before):
 
 
 def _processes():
-    """Return a description of each process below this one, by its pid."""
+    """Return a description of each process below this one, by its pid, but for the browser's.
+
+    The browser serves all tests of a run, and begins and ends processes of its own as it likes.
+    """
     found = {}
     for child in psutil.Process(os.getpid()).children(recursive=True):
         try:
-            if child.status() != psutil.STATUS_ZOMBIE and child.pid not in Warm.hot_pids:
+            if child.status() == psutil.STATUS_ZOMBIE or child.name().startswith(BROWSERS):
+                continue
+            if child.pid not in Warm.hot_pids:
                 found[child.pid] = " ".join(child.cmdline())
         except psutil.NoSuchProcess:
             continue
