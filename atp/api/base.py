@@ -152,6 +152,9 @@ class UnknownView(View):
     def http_method_not_allowed(self, request, *args, **kwargs):
         path = kwargs["path"]
         hint = did_you_mean(path.rstrip("/"), self.known)
+        if not path:
+            first = sorted({known.partition("/")[0] for known in self.known})
+            hint = f" Its addresses begin with {', '.join(first)}."
         raise Http404(f"The API has no address {path!r}.{hint}")
 
 

@@ -249,6 +249,11 @@ def test_an_unknown_address_leads_to_a_known_one(api):
     assert "Did you mean 'instances'?" in api.get("instance").json()["detail"]
 
 
+def test_the_address_of_the_api_itself_tells_of_the_others(api):
+    told = api.get("").json()["detail"]
+    assert "begin with daemons, downstreams, errors, gates, graphs, health, instances" in told
+
+
 def test_unknown_addresses_need_a_login_too():
     """G14."""
     assert Api().get("nothing").status_code == 401
