@@ -110,3 +110,46 @@ def test_the_first_tasks_of_a_limited_type(world, own):
     with open_transaction(lock(Task.objects.filter(pk__in=locked))):
         claimed = [case.instance for _ in range(5) for case in host.claim(1)]
         assert claimed == free[:3]
+
+
+@pytest.mark.parametrize("own", ["each lane", "lanes"])
+def test_the_first_lanes_of_a_type_whose_lanes_are_limited(world, own):
+    """G9: those behind give as many as their limits allow."""
+    lanes = ["a", "b", "c", "d", "e"]
+    keys = {lane: world.enqueue(collection=lane)[0] for lane in lanes}
+    if own == "each lane":
+        world.store.limit(scope(ONE), max_running_per_collection=1)
+    else:
+        for lane in lanes:
+            world.store.limit(scope(ONE, lane), max_running=1)
+    world.enqueue(3, collection="e")
+    host = world.host()
+    with open_transaction(lock(Task.objects.filter(collection__in=["a", "b", "c"]))):
+        claimed = [case.instance for _ in range(5) for case in host.claim(1)]
+        assert sorted(claimed) == [keys["d"], keys["e"]]
+
+
+@pytest.mark.parametrize("limit", [4, 8])
+def test_lanes_behind_locked_ones_take_turns(world, limit):
+    """G9: none is passed over for ever."""
+    for number in range(40):
+        world.enqueue(12, collection=f"{number:02}")
+    locked = [f"{number:02}" for number in range(limit)]
+    host, seen = world.host(), set()
+    with open_transaction(lock(Task.objects.filter(collection__in=locked))):
+        for _ in range(80 // limit):
+            cases = host.claim(limit)
+            assert len(cases) == limit
+            seen |= {world.get(case.instance).collection for case in cases}
+    assert seen == {f"{number:02}" for number in range(limit, 40)}
+
+
+def test_the_order_of_a_lane_behind_another_that_is_locked(world):
+    """G9: what a further look finds comes after what the first one took from that lane."""
+    [a] = world.enqueue(collection="a")
+    [b] = world.enqueue(collection="b")
+    [first] = world.enqueue(collection="x", priority=5)
+    [second] = world.enqueue(collection="x", priority=4)
+    host = world.host()
+    with open_transaction(lock(Task.objects.filter(pk=b))):
+        assert [case.instance for case in host.claim(3)] == [a, first, second]

@@ -6,6 +6,7 @@ according to the transition table, with a line in the log.
 """
 
 import logging
+from functools import partial
 
 from ...models import Instance, LogRecord, Task
 from ...rows.log import Kind
@@ -16,6 +17,9 @@ from ..values import Move
 from .base import ORMBase
 from .mover import Mover
 from .unique import Keys
+
+# Each waits for a lock as long as a statement may.
+_MOST_LOCKED = 10
 
 
 class Mending(ORMBase):
@@ -41,11 +45,11 @@ class Mending(ORMBase):
                 for task in tasks
                 if task.pk in free or task.pk not in there
             ]
-            done = {}
-            for task, instance in pairs:
-                # Its node, and what waits for its end, may be locked too.
-                with self.unless_locked():
-                    done[task.pk] = remedy.of_task(task, instance, spare)
+            of_task = [
+                (task.pk, partial(remedy.of_task, task, instance, spare))
+                for task, instance in pairs
+            ]
+            done = self._mended(of_task)
         return {key: words for key, words in done.items() if words}
 
     def mend_instances(self, keys, now, who, *, spare=frozenset()):
@@ -59,12 +63,23 @@ class Mending(ORMBase):
             held = self.rows(Task).filter(pk__in=[instance.pk for instance in instances])
             apart = spare | set(held.values_list("pk", flat=True))
             remedy = _Remedy(self, now, who)
-            done = {}
-            for instance in instances:
-                if instance.pk not in apart:
-                    with self.unless_locked():
-                        done[instance.pk] = remedy.of_instance(instance)
-            return done
+            lacking = [instance for instance in instances if instance.pk not in apart]
+            return self._mended([(i.pk, partial(remedy.of_instance, i)) for i in lacking])
+
+    def _mended(self, remedies):
+        """Apply the remedies, pairs of a key and a call; returns their words, by key.
+
+        Some need further rows, such as a node, and what waits for its end. If others have locked
+        those, the remedy is left for another time, and after many such all the others too.
+        """
+        done, locked = {}, 0
+        for key, remedy in remedies:
+            with self.unless_locked() as errors:
+                done[key] = remedy()
+            locked += len(errors)
+            if locked == _MOST_LOCKED:
+                break
+        return done
 
 
 class _Remedy:

@@ -132,7 +132,6 @@ class Claims(ORMClaims):
             # Others have locked what was found: look behind that.
             more = {"walks": walks, "caps": caps, "finds": MORE * finds}
             look = self._followed(look, by, types, lacking, ends, **more)
-            look.sort()
         return look
 
     def _rows(self, by, types, limit, ends, walks, caps, finds):

@@ -11,12 +11,25 @@ from ....models import Daemon, Task, Type
 from ...buckets import Rooms, per_collection
 from ..base import ORMBase
 
+# If others have locked what is due in so many lanes, so many times as many are looked at.
+_MORE = 8
+
 
 class LaneLimited(ORMBase):
-    def _in_lanes(self, by, type, buckets, rooms, wanted):
+    def _take_open(self, by, type, buckets, rooms, wanted):
+        """Claim up to ``wanted`` Tasks from lanes that have room."""
+        most = wanted
+        while True:
+            open_rooms = self._in_lanes(by, type, buckets, rooms, most)
+            tasks = self._take_limited(by, type, open_rooms, wanted)
+            if tasks or open_rooms is rooms or len(open_rooms.lanes) < most:
+                return tasks
+            most *= _MORE
+
+    def _in_lanes(self, by, type, buckets, rooms, most_lanes):
         """Return the :class:`Rooms` of lanes that have room and due Tasks; ``rooms`` if unlimited.
 
-        The result has at most ``wanted`` lanes.
+        The result has at most ``most_lanes`` lanes.
         """
         most = per_collection(buckets)
         if most is None:
@@ -29,7 +42,7 @@ class LaneLimited(ORMBase):
         full = [collection for collection, room in limited.items() if room <= 0]
         rotation = by.memory.rotation
         after = rotation.after(type, apart=True)
-        found, cut = self._open_lanes(type, full, after, wanted)
+        found, cut = self._open_lanes(type, full, after, most_lanes)
         rotation.skip([(type, collection) for collection in cut], apart=True)
         lanes = {(type, c): min(limited.get(c, most), rooms.total) for c in found}
         return Rooms(rooms.total, lanes, whole=False)

@@ -75,8 +75,7 @@ class Limited(LaneLimited, Downstreams):
             for rooms, most in portions(buckets, limit, free):
                 wanted = min(most, limit - len(tasks), rooms.total, room - len(tasks))
                 if wanted > 0 and rooms.any:
-                    open_rooms = self._in_lanes(by, type, buckets, rooms, wanted)
-                    tasks += self._take_limited(by, type, open_rooms, wanted)
+                    tasks += self._take_open(by, type, buckets, rooms, wanted)
             self._spend(buckets, tasks)
             guard = ("probe" if guards[0].probes else "rate") if guards else ""
             return [task._replace(limited=True, guard=guard) for task in tasks]

@@ -8,7 +8,6 @@ goes on. The other settings of a daemon's session are set here too.
 from contextlib import contextmanager
 
 from django.db import DatabaseError, DataError
-from django.db.models import Q
 
 from ....models import Edge, Instance, Node, Response, Task, Type
 from ...common.base import ORMBase
@@ -83,10 +82,12 @@ class Locks(ORMBase):
         behind = list(behind)
         waiting = self._not_free(Task, {key for _, key in behind})
         locked |= {upstream for upstream, key in behind if key in waiting}
-        of_lines = self.rows(Node).filter(pk__in=keys, graph=None).values("pk")
-        edges = self.rows(Edge).filter(Q(upstream__in=of_lines) | Q(downstream__in=of_lines))
-        for ends in self._locked(edges.values_list("upstream_id", "downstream_id")):
-            locked |= keys.intersection(ends)
+        of_lines = list(
+            self.rows(Node).filter(pk__in=keys, graph=None).values_list("pk", flat=True)
+        )
+        for end in ("upstream", "downstream") if of_lines else ():
+            edges = self.rows(Edge).filter(**{f"{end}__in": of_lines})
+            locked |= {key for _, key in self._locked(edges.values_list("pk", f"{end}_id"))}
         for entry in entries:
             if _shortens(entry) and self._locked(self._own_messages(entry).values_list("pk")):
                 locked.add(entry.instance)

@@ -1,6 +1,7 @@
 -- Share: give each Type a share of the limit by its weight, and each lane of the Type an even part
 -- of that share. Part of claim.sql. "cap" is the room that a lane has under its own limit. This
--- relies on LANES_ORDER of atp/rows/querysets.py: priority first, then due time.
+-- relies on LANES_ORDER of atp/rows/querysets.py: priority first, then due time. If there are more
+-- "finds" than the limit, others have locked some of them: then each lane may give a Task, in turn.
 found AS MATERIALIZED (
     -- The first find of the walk in each Type, then the second one of each, …
     SELECT type_id, turn, collection, priority,
@@ -49,10 +50,10 @@ entitled AS MATERIALIZED (
 ),
 lane AS MATERIALIZED (
     SELECT ready.type_id, collection, place, cap, priorities, dues,
-        least(cap, (
+        least(cap, greatest((
             ceil(share * row_number() OVER own / count(*) OVER lanes - 1e-6)
             - ceil(share * (row_number() OVER own - 1) / count(*) OVER lanes - 1e-6)
-        )::int) AS share
+        )::int, (%(finds)s::int > %(limit)s::int)::int)) AS share
     FROM ready JOIN entitled ON entitled.type_id = ready.type_id
     WINDOW own AS (PARTITION BY ready.type_id ORDER BY place),
         lanes AS (PARTITION BY ready.type_id)

@@ -32,9 +32,9 @@ more AS MATERIALIZED (
 own AS MATERIALIZED (
     SELECT found.*
     FROM (
-        SELECT type_id, sum(share) - (
+        SELECT type_id, least(sum(share) - (
             SELECT count(*) FROM shared WHERE type_id = lane.type_id
-        ) AS number
+        ), (SELECT number FROM lacking)) AS number
         FROM lane
         WHERE (SELECT number FROM lacking) > 0
         GROUP BY type_id
@@ -52,6 +52,7 @@ own AS MATERIALIZED (
         LIMIT lacks.number
     ) found
     WHERE lacks.number > 0
+    LIMIT (SELECT number FROM lacking)
 ),
 left_over AS MATERIALIZED (
     SELECT lacking.number - (SELECT count(*) FROM own) AS number FROM lacking
