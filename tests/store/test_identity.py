@@ -1,8 +1,12 @@
 """The store contract: join, renew, leave."""
 
 import logging
+import os
+import sqlite3
+from contextlib import closing
 
 import pytest
+from django.db import connection
 
 from atp.exceptions import LeaseLost
 from atp.models import Daemon, LogRecord
@@ -20,6 +24,26 @@ def joined(world, **kwargs):
 
 def log_of(host_row):
     return [record.kind for record in LogRecord.objects.about(f"daemon:{host_row}")]
+
+
+@pytest.mark.skipif("connection.vendor != 'sqlite'", reason="only SQLite's database is a file")
+@pytest.mark.django_db(transaction=True)
+def test_a_file_that_was_replaced_before_the_daemon_joins_again(world):
+    """G1, G11: it does not join through a connection to the old file, which nobody else sees."""
+    host, _ = joined(world)
+    name = connection.settings_dict["NAME"]
+    copy = f"{name}.copy"
+    with closing(sqlite3.connect(name)) as old, closing(sqlite3.connect(copy)) as new:
+        old.backup(new)
+    os.replace(copy, name)
+    refused, again = Host(world), Host(world)
+    world.hosts += [refused, again]
+    with pytest.raises(LeaseLost):
+        refused.join(old=host.uuid)
+    connection.close()
+    again.join(old=host.uuid)
+    world.store.renew(again.uuid, lease=LEASE)
+    assert list(Daemon.objects.values_list("uuid", flat=True)) == [again.uuid]
 
 
 class TestJoin:

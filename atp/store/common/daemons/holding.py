@@ -2,6 +2,7 @@
 
 import logging
 
+from ....exceptions import LeaseLost
 from ....models import Daemon, SpareLease, Task
 from ....states import Actor, Event, State
 from ...values import Lost, Move
@@ -10,8 +11,21 @@ from ..mover import Mover
 
 
 class Holding(Mending):
-    # The identity of the database's file when the daemon joined; None if it is not a file.
+    # The identity of the database's file when the daemon joined; None if it is not a file, and from
+    # the time when the file was found to be another until the daemon joins again.
     _file = None
+
+    def _check_file(self, *, is_joining=False):
+        """Raise LeaseLost if the database's file was removed or replaced since the daemon joined.
+
+        The connections still write to the old file, which nobody else will ever see. The caller
+        opens new ones, and joins again.
+        """
+        file = self.file_id()
+        if self._file != file and not (is_joining and self._file is None):
+            self._file = None
+            raise LeaseLost("The database's file was removed or replaced.")
+        self._file = file
 
     def _lock_identity(self, row, *, waits):
         """Lock a daemon's row and its spare lease; returns whether both are locked.

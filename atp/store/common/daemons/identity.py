@@ -14,7 +14,7 @@ from .holding import Holding
 
 class Identity(Holding):
     def join(self, facts, *, lease, old=None, holding=()):
-        self._file = self.file_id()
+        self._check_file(is_joining=True)
         with self.atomic():
             # A claim under the old identity locks its row first. So such a claim has committed
             # before this statement, or finds the row gone.

@@ -27,9 +27,7 @@ class Leases(Holding):
         channel="",
         misfits=NO_MISFITS,
     ):
-        if self._file != self.file_id():
-            # The connection still writes to the old file, which nobody else will ever see.
-            raise LeaseLost("The database's file was removed or replaced.")
+        self._check_file()
         with self.atomic():
             now = self.now()
             row = self.rows(Daemon).filter(uuid=daemon)
