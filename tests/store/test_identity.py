@@ -26,16 +26,26 @@ def log_of(host_row):
     return [record.kind for record in LogRecord.objects.about(f"daemon:{host_row}")]
 
 
-@pytest.mark.skipif("connection.vendor != 'sqlite'", reason="only SQLite's database is a file")
-@pytest.mark.django_db(transaction=True)
-def test_a_file_that_was_replaced_before_the_daemon_joins_again(world):
-    """G1, G11: it does not join through a connection to the old file, which nobody else sees."""
-    host, _ = joined(world)
+ON_A_FILE = pytest.mark.skipif(
+    "connection.vendor != 'sqlite'", reason="only SQLite's database is a file"
+)
+
+
+def replace_file():
+    """Put a copy of the database in its place; the connections still have the old file."""
     name = connection.settings_dict["NAME"]
     copy = f"{name}.copy"
     with closing(sqlite3.connect(name)) as old, closing(sqlite3.connect(copy)) as new:
         old.backup(new)
     os.replace(copy, name)
+
+
+@ON_A_FILE
+@pytest.mark.django_db(transaction=True)
+def test_a_file_that_was_replaced_before_the_daemon_joins_again(world):
+    """G1, G11: it does not join through a connection to the old file, which nobody else sees."""
+    host, _ = joined(world)
+    replace_file()
     refused, again = Host(world), Host(world)
     world.hosts += [refused, again]
     with pytest.raises(LeaseLost):
@@ -44,6 +54,16 @@ def test_a_file_that_was_replaced_before_the_daemon_joins_again(world):
     again.join(old=host.uuid)
     world.store.renew(again.uuid, lease=LEASE)
     assert list(Daemon.objects.values_list("uuid", flat=True)) == [again.uuid]
+
+
+@ON_A_FILE
+@pytest.mark.django_db(transaction=True)
+def test_another_daemon_may_join_after_the_file_was_replaced(world):
+    """As in the tests of a project, whose database is another each time."""
+    joined(world)
+    replace_file()
+    connection.close()
+    joined(world)
 
 
 class TestJoin:

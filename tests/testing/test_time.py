@@ -76,10 +76,10 @@ def nightly():
 
 
 def test_slots_come_in_their_time(atp, nightly):
-    until = nightly.next_at - get_store().now()
-    atp.later(seconds=until.total_seconds() - 1800, schedules=["nightly"])
+    half = (nightly.next_at - get_store().now()).total_seconds() / 2
+    atp.later(seconds=half, schedules=["nightly"])
     assert atp.drain() == []
-    atp.later(hours=1, schedules=["nightly"])
+    atp.later(seconds=half + 1800, schedules=["nightly"])
     assert [run.state for run in atp.drain()] == ["FINISHED"]
     atp.later(days=1)
     assert atp.drain() == []

@@ -14,6 +14,8 @@ from .holding import Holding
 
 class Identity(Holding):
     def join(self, facts, *, lease, old=None, holding=()):
+        if old is None:
+            self._file = None
         self._check_file(is_joining=True)
         with self.atomic():
             # A claim under the old identity locks its row first. So such a claim has committed
