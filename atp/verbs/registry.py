@@ -176,6 +176,11 @@ def is_internal(identifier: str) -> bool:
     return identifier in _INTERNAL
 
 
+def is_enqueueable(identifier: str) -> bool:
+    """Whether this process may enqueue Instances of the Type: it declares it, and ATP does not."""
+    return identifier in registry and not is_internal(identifier)
+
+
 def is_identifier(text: object) -> bool:
     """Whether the text is a valid identifier of a Type."""
     return isinstance(text, str) and re.fullmatch(IDENTIFIER, text) is not None

@@ -12,7 +12,7 @@ from ..reports.explaining.when import starts
 from ..reports.timeline import ran, timeline
 from ..states import Event, Reason, State
 from ..verbs.graphs import node_of
-from ..verbs.registry import is_identifier, is_internal, registry
+from ..verbs.registry import is_enqueueable, is_identifier
 from ..verbs.table import allowed
 from ..web import permissions, raw
 from ..web.filters import ListedFilter, selected
@@ -142,8 +142,7 @@ class InstancePage(Page):
 
     def _may_enqueue_again(self, instance):
         needed = (permissions.VIEW_TYPE, permissions.VIEW_INPUTS, permissions.OPERATE)
-        identifier = instance.type.identifier
-        return identifier in registry and not is_internal(identifier) and self.may(*needed)
+        return is_enqueueable(instance.type.identifier) and self.may(*needed)
 
     def _schedule(self, instance):
         """Return the identifier of the schedule that made it; None if none, or if it is hidden."""

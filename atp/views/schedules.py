@@ -1,6 +1,5 @@
 """The pages of schedules: their next runs, and the outcomes of their slots."""
 
-import itertools
 from datetime import UTC, datetime
 
 from .. import queue
@@ -8,7 +7,7 @@ from ..conf import settings
 from ..models import Instance, LogRecord, Slot
 from ..reports import overview
 from ..reports import schedules as reports
-from ..verbs.registry import is_internal, registry
+from ..verbs.registry import is_enqueueable, registry
 from ..verbs.table import SCHEDULE, VERBS
 from ..web import permissions
 from .base import Page
@@ -28,7 +27,7 @@ class SchedulesPage(Page):
         return self.show(
             now=overview.now(),
             schedules=reports.documents(),
-            types=sorted(itertools.filterfalse(is_internal, declared)) if may_make else [],
+            types=sorted(filter(is_enqueueable, declared)) if may_make else [],
         )
 
 

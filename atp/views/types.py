@@ -7,7 +7,7 @@ from ..reports import documents, schedules
 from ..reports.explaining.explain import explain
 from ..reports.explaining.when import starts
 from ..verbs.control.limits import fullness
-from ..verbs.registry import is_internal, registry
+from ..verbs.registry import is_enqueueable, registry
 from ..verbs.table import SCOPE, VERBS
 from ..verbs.table.scopes import Level
 from ..web import permissions
@@ -32,7 +32,7 @@ class TypesPage(Page):
                 | {
                     "gates": [gate for gate in shut if gate.type_id == row.pk],
                     "limits": [_limit(limit) for limit in limited if limit.type_id == row.pk],
-                    "is_internal": is_internal(row.identifier),
+                    "is_enqueueable": is_enqueueable(row.identifier),
                 }
                 for row in types
             ],
@@ -63,7 +63,7 @@ class TypePage(Page):
             gates=[gate for gate in shut if gate.type_id in (None, row.pk)],
             limits=[(limit, fullness(limit)) for limit in queue.limits(identifier)],
             declared=declared,
-            is_internal=is_internal(identifier),
+            is_enqueueable=is_enqueueable(identifier),
             contract=contract,
             parameters=contract and contracts.described(contract, declared.signature),
             returned=contract and contracts.words_of(contract.outputs, contract.defs),

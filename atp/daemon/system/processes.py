@@ -86,19 +86,23 @@ def fork(child):
 
 
 def exit_within(seconds, status):
-    """Exit this process with ``status`` after ``seconds``, if it has not ended by then.
-
-    Until then it ignores the signals that stop a daemon: Python gives up its own handlers early in
-    its exit, and such a signal would end the process with another status.
-    """
-    for number in STOPS:
-        signal.signal(number, signal.SIG_IGN)
+    """Exit this process with ``status`` after ``seconds``, if it has not ended by then."""
 
     def end():
         time.sleep(seconds)
         os._exit(status)
 
     threading.Thread(target=end, name="atp-exit", daemon=True).start()
+
+
+def ignore_stops():
+    """Ignore the signals that stop a daemon, in the exit of its process.
+
+    Python gives up its own handlers early in its exit. After that such a signal would end the
+    process, with another status.
+    """
+    for number in STOPS:
+        signal.signal(number, signal.SIG_IGN)
 
 
 def ignore(signum, frame):

@@ -95,6 +95,7 @@ class Command(BaseCommand):
             status = end.code if isinstance(end.code, int) else int(end.code is not None)
             raise
         finally:
+            processes.ignore_stops()
             # Python closes the log handlers at its exit, and one of them may hang.
             processes.exit_within(EXIT_WITHIN, status)
 

@@ -18,7 +18,7 @@ from .base import ORMBase
 from .mover import Mover
 from .unique import Keys
 
-# Each waits for a lock as long as a statement may.
+# So many locks are waited for in one transaction, each as long as the caller waits for any lock.
 _MOST_LOCKED = 10
 
 

@@ -7,6 +7,7 @@ from django.db import DatabaseError
 
 from ...exceptions import LeaseLost
 from ..common.claims import Claims as ORMClaims
+from ..common.control.lanes import MORE
 from ..rotation import STEPS, enough_lanes, most_steps
 from ..values import Claimed
 from .driver.arrays import array
@@ -18,8 +19,6 @@ from .shortcuts import Ends, Part
 
 # In seconds: a time may lose this much on its way to the server and back.
 _ROUNDING = 2e-6
-# Each further look behind locked Tasks finds so many times as many lanes and priorities.
-MORE = 8
 # The claim statement in two forms: waiting for no lock, and the usual one.
 _CAREFUL, _PLAIN = frozenset({("careful", True)}), frozenset({("careful", None)})
 

@@ -11,8 +11,8 @@ from ....models import Daemon, Task, Type
 from ...buckets import Rooms, per_collection
 from ..base import ORMBase
 
-# If others have locked what is due in so many lanes, so many times as many are looked at.
-_MORE = 8
+# A further look behind locked Tasks finds so many times as many lanes as the one before.
+MORE = 8
 
 
 class LaneLimited(ORMBase):
@@ -24,7 +24,7 @@ class LaneLimited(ORMBase):
             tasks = self._take_limited(by, type, open_rooms, wanted)
             if tasks or open_rooms is rooms or len(open_rooms.lanes) < most:
                 return tasks
-            most *= _MORE
+            most *= MORE
 
     def _in_lanes(self, by, type, buckets, rooms, most_lanes):
         """Return the :class:`Rooms` of lanes that have room and due Tasks; ``rooms`` if unlimited.
