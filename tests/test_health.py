@@ -3,7 +3,7 @@
 from datetime import timedelta
 
 import pytest
-from django.db import OperationalError, connection
+from django.db import OperationalError, ProgrammingError, connection
 from django.db.migrations.recorder import MigrationRecorder
 
 from atp import queue
@@ -120,8 +120,25 @@ def test_a_database_that_has_not_been_migrated(world):
 
 
 def test_a_database_without_any_table(world, monkeypatch):
+    monkeypatch.setattr(migrated, "_has_table", set())
     monkeypatch.setattr(MigrationRecorder, "has_table", lambda self: False)
     assert "0001_initial" in health.health().problems[0]
+
+
+def test_a_table_of_migrations_that_is_gone(world, monkeypatch):
+    """That it is there is looked up once, and again after a failure."""
+    migrated.missing()
+    with monkeypatch.context() as context:
+        context.setattr(MigrationRecorder, "has_table", lambda self: False)
+        assert migrated.missing() == []
+        context.setattr(MigrationRecorder, "migration_qs", property(_without_table))
+        assert health.health().problems == ("The database does not answer.",)
+        assert "0001_initial" in health.health().problems[0]
+    assert health.health().status == "ok"
+
+
+def _without_table(recorder):
+    raise ProgrammingError('relation "django_migrations" does not exist')
 
 
 def test_a_database_that_does_not_answer(world, monkeypatch):

@@ -5,7 +5,7 @@ from functools import cache
 from importlib import import_module
 from typing import Any
 
-from django.db import connections
+from django.db import Error, connections
 from django.db.migrations.loader import MigrationLoader
 from django.db.migrations.recorder import MigrationRecorder
 
@@ -13,14 +13,23 @@ from ..conf import settings
 from ..models import Daemon
 
 _APP = "atp"
+# The databases that have Django's table of migrations. To look for it, a server reads much of its
+# catalogue, more than for the rest of a probe.
+_has_table: set[tuple[str, str]] = set()
 
 
 def missing(connection: Any = None) -> list[str]:
     """Return the migrations of ATP that have not been applied to the queue's database."""
     recorder = MigrationRecorder(connection or connections[settings.DATABASE])
+    database = recorder.connection.alias, str(recorder.connection.settings_dict["NAME"])
     applied: set[str] = set()
-    if recorder.has_table():
-        applied = set(recorder.migration_qs.filter(app=_APP).values_list("name", flat=True))
+    if database in _has_table or recorder.has_table():
+        try:
+            applied = set(recorder.migration_qs.filter(app=_APP).values_list("name", flat=True))
+        except Error:
+            _has_table.discard(database)
+            raise
+        _has_table.add(database)
     return [name for name in _migrations() if name not in applied]
 
 
