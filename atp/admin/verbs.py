@@ -6,6 +6,7 @@ from django.contrib import messages
 
 from ..exceptions import ATPError
 from ..verbs.table import VERBS
+from ..web import permissions
 from ..web.actor import ADMIN, actor
 
 # The most rows of one action. A confirmation has a form field for each row, and Django accepts
@@ -52,8 +53,14 @@ def _action(verb):
         outcomes = Counter()
         allowed = getattr(verb, "is_allowed", lambda _: True)
         for row in self.chosen(request, queryset, allowed):
+            subject = self.subject_of(row)
+            lacking = permissions.lacking(request.user, verb.permissions(subject))
+            if lacking:
+                told = f"{row}: {permissions.refusal(lacking)}"
+                self.message_user(request, told, messages.WARNING)
+                continue
             try:
-                outcome = verb.perform(self.subject_of(row), actor(request, ADMIN))
+                outcome = verb.perform(subject, actor(request, ADMIN))
             except ATPError as error:  # another user has changed this row meanwhile
                 self.message_user(request, str(error), messages.WARNING)
             else:

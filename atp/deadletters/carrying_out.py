@@ -52,7 +52,7 @@ class CarryingOut:
                 break
             self.do(portion)
         self.context.progress(1.0)
-        return {"done": self._done, "left": dict(self._left)}
+        return {"done": self._done, "left": {why: n for why, n in self._left.items() if n}}
 
     def look(self) -> None:
         """Check whether the attempt must end or pause. A pause does not count for the rate."""
@@ -94,6 +94,7 @@ class CarryingOut:
         self._left.update(cannot.values())
         keys = [instance.pk for instance in portion if instance.pk not in cannot]
         done = _DO[self.selection.verb](keys, self.who) if keys else []
+        self._left[_REFUSED[self.selection.verb]] += len(keys) - len(done)
         self._sent += len(done)
         self._done += len(done)
         told = f"{self._done} of {self.count}"
@@ -123,4 +124,10 @@ def _delete(keys: list[int], who: str) -> list[int]:
     return [key for key in keys if key not in left]
 
 
+# Why the store does not do what the plan thought possible.
+_REFUSED = {
+    REDRIVE: "it has changed, or a node before it is FAILED",
+    CANCEL: "it has ended",
+    DELETE: "it is locked by somebody, or its files cannot be removed",
+}
 _DO = {REDRIVE: _redrive, CANCEL: _cancel, DELETE: _delete}

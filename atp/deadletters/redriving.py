@@ -50,8 +50,7 @@ class Redriving(CarryingOut):
     def run(self) -> dict[str, Any]:
         if self._canary:
             keys = self.context.step("canary", self._chosen)
-            self._redrive_canary(keys)
-            self._wait_for(keys)
+            self._wait_for(self._redriven(keys))
         return super().run()
 
     def _chosen(self) -> list[int]:
@@ -69,11 +68,23 @@ class Redriving(CarryingOut):
             chosen += [each.pk for each in portion if each.pk not in cannot]
         return sorted(chosen[: self._canary])
 
-    def _redrive_canary(self, keys: Sequence[int]) -> None:
-        left = list(self.selection.rows().filter(pk__in=keys).order_by("pk"))
-        if left:
-            self.do(left)
-            self.context.log(f"canary: {len(left)} redriven")
+    def _redriven(self, keys: Sequence[int]) -> list[int]:
+        """Redrive what is left of the canary; return the keys of all of it that were redriven.
+
+        Raises Fatal if none could be.
+        """
+        rows = self.selection.rows().filter(pk__in=keys).order_by("pk")
+        done = self.do(list(rows))
+        if done:
+            self.context.log(f"canary: {len(done)} redriven")
+        # What was redriven before is not in the selection any more.
+        refused = set(rows.values_list("pk", flat=True))
+        redriven = [key for key in keys if key not in refused]
+        if keys and not redriven:
+            raise Fatal(
+                f"stopped: none of {len(keys)} canaries could be redriven.", fingerprint="stopped"
+            )
+        return redriven
 
     def _wait_for(self, keys: Sequence[int]) -> None:
         """Wait until the canary has ended. Raises Defer if that takes long, to free the worker."""

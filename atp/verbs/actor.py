@@ -10,3 +10,7 @@ def check_by(by: object) -> None:
         raise InvalidOption(f"by={by!r}: must be text, who acts and through which channel.")
     if len(by) > MAX_IDENTIFIER or "\x00" in by:
         raise InvalidOption(f"by: must be text of at most {MAX_IDENTIFIER} characters.")
+    try:
+        by.encode()
+    except UnicodeEncodeError:
+        raise InvalidOption(f"by={by!r}: half of a surrogate pair is no text.") from None

@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from ..authoring.task_type import TaskType
 
 # The Types of ATP itself, each with the module that declares it: imported on first use.
-OWN = dict.fromkeys(("atp.redrive", "atp.cancel", "atp.delete"), "atp.deadletters.task")
+DELETES = "atp.delete"
+OWN = dict.fromkeys(("atp.redrive", "atp.cancel", DELETES), "atp.deadletters.task")
 # Only verbs and hooks enqueue these: whoever may enqueue may not also delete, or tell a target.
 _INTERNAL = {*OWN, "atp.webhook"}
 # The pattern of identifiers of Types.

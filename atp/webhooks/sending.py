@@ -1,6 +1,9 @@
 """Sending: one request to a target, without redirects."""
 
+import ssl
+import threading
 import time
+from concurrent.futures import Future
 from http.client import HTTPException
 from typing import Any
 from urllib.error import HTTPError, URLError
@@ -13,6 +16,9 @@ from .signing import headers
 
 # In seconds: for the connection, and for each part of the answer.
 TIMEOUT = 10.0
+# In seconds: for all of it. To find an address takes as long as the resolver likes, and a target
+# may answer a byte at a time.
+WITHIN = 30.0
 
 
 class NotDelivered(Exception):
@@ -29,8 +35,25 @@ class _Stay(HTTPRedirectHandler):
 def send(target: Target, id: str, body: bytes) -> int:
     """Send a body to a target and return the status of its answer, a 2xx.
 
-    Raises NotDelivered, or Fatal if the target answers that it wants no more messages (410).
+    Raises NotDelivered, or Fatal if the target answers that it wants no more messages (410). A
+    request that takes too long is given up; its thread ends later.
     """
+    answer: Future[int] = Future()
+
+    def carry_out() -> None:
+        try:
+            answer.set_result(_sent(target, id, body))
+        except BaseException as error:
+            answer.set_exception(error)
+
+    threading.Thread(target=carry_out, name="atp-webhook", daemon=True).start()
+    try:
+        return answer.result(WITHIN)
+    except TimeoutError:
+        raise NotDelivered(f"{target.name} did not answer within {WITHIN:.0f} s") from None
+
+
+def _sent(target: Target, id: str, body: bytes) -> int:
     given = {
         "content-type": "application/json",
         "user-agent": f"django-atp/{__version__}",
@@ -47,7 +70,13 @@ def send(target: Target, id: str, body: bytes) -> int:
             raise Fatal(f"{target.name} answered 410 {error.reason}: it wants no more") from None
         raise NotDelivered(f"{target.name} answered {error.code} {error.reason}") from None
     except URLError as error:
-        raise NotDelivered(f"{target.name} cannot be reached: {error.reason}") from None
+        raise NotDelivered(f"{target.name} cannot be reached: {_why(error.reason)}") from None
     except (OSError, HTTPException) as error:
-        why = str(error) or type(error).__name__
-        raise NotDelivered(f"{target.name} did not answer: {why}") from None
+        raise NotDelivered(f"{target.name} did not answer: {_why(error)}") from None
+
+
+def _why(error: BaseException | str) -> str:
+    """Return the reason in words, without the address: a certificate's error may name the host."""
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return f"its certificate is refused (OpenSSL's verify code {error.verify_code})"
+    return str(error) or type(error).__name__

@@ -22,7 +22,6 @@ MINUTE, HOUR = 60, 3600
 RETRIES = (10, MINUTE, 5 * MINUTE, 30 * MINUTE, HOUR, 3 * HOUR, 7 * HOUR, 12 * HOUR)
 
 
-# The time-out also ends a request to a target that answers a byte at a time.
 @task_type("atp.webhook", timeout=60, max_restarts=8, max_retries=len(RETRIES), backoff=RETRIES)
 def webhook(
     context: Any, *, target: str, uuid: str, type: str, state: str, reason: str

@@ -1,6 +1,6 @@
 """What cannot be meant is refused by name, and nothing is written."""
 
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
 
@@ -13,8 +13,12 @@ from atp.exceptions import (
     UnknownType,
 )
 from atp.models import Instance, LogRecord
+from atp.webhooks import webhook
 from tests.app.tasks import echo
 
+# Times that no other zone can write.
+FIRST = datetime(1, 1, 1, tzinfo=timezone(timedelta(hours=12)))
+LAST = datetime(9999, 12, 31, 23, 59, tzinfo=timezone(-timedelta(hours=12)))
 LATER = datetime.now(UTC) + timedelta(days=3650)
 
 
@@ -39,6 +43,10 @@ BAD = [
     ({"type": "tests.echo", "canary": 5}, InvalidOption, "only 0"),
     ({"type": "tests.echo", "threshold": 95}, InvalidOption, "threshold=95"),
     ({"type": "tests.echo"}, InvalidSelection, "nothing to redrive"),
+    ({"type": ["tests.echo"]}, UnknownType, "No Type"),
+    ({"type": "tests.echo", "collection": ["a"]}, InvalidSelection, "must be text"),
+    ({"type": "tests.echo", "ended_before": FIRST}, InvalidSelection, "calendar"),
+    ({"type": "tests.echo", "by": "\ud800"}, InvalidOption, "surrogate"),
 ]
 
 
@@ -61,3 +69,24 @@ def test_an_empty_filter_has_to_be_meant(verb):
 def test_a_mute_that_is_over_is_refused():
     with pytest.raises(InvalidOption, match="passed already"):
         queue.mute("7f3a", until=datetime.now(UTC) - timedelta(days=1))
+
+
+@pytest.mark.parametrize("until", [LAST, LAST.replace(tzinfo=UTC)])
+def test_a_mute_beyond_the_calendar_is_refused(until):
+    with pytest.raises(InvalidOption, match="calendar"):
+        queue.mute("7f3a", until=until)
+
+
+@pytest.mark.parametrize("note", ["a" * 200 + "\x00", "a" * 200 + "\ud800"])
+def test_all_of_a_note_is_looked_at(note):
+    with pytest.raises(InvalidOption, match="printable"):
+        queue.annotate("7f3a", note)
+
+
+def test_types_of_atp_itself_match_only_by_their_full_name():
+    """A webhook that waits for another try is not cancelled with everything else."""
+    webhook.enqueue(target="crm", uuid="1", type="tests.echo", state="FINISHED", reason="")
+    queue.register(echo)
+    for given in ({"all": True}, {"type": "*"}):
+        assert queue.cancel_matching(**given, dry_run=True).count == 0
+    assert queue.cancel_matching(type="atp.webhook", dry_run=True).count == 1

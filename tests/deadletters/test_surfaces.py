@@ -12,6 +12,7 @@ from django.urls import reverse
 from atp import queue
 from atp.models import ErrorGroup, Instance
 from atp.reports import overview
+from atp.reports.errors.groups import groups
 from atp.states import Event, Reason
 from atp.store import get_store
 from atp.store.failures import failed
@@ -99,6 +100,10 @@ def test_the_shell_cancels_and_deletes_all_that_match(group):
     assert [each.type.identifier for each in started()] == ["atp.delete"]
 
 
+def test_the_shell_deletes_for_a_reason(group):
+    assert f"{COUNT} FAILED" in shell("delete", "--reason", "error", "--dry-run")
+
+
 def test_the_shell_mutes_and_unmutes(group):
     shell("error", "mute", group.name, "--until", "2h")
     group.refresh_from_db()
@@ -130,6 +135,27 @@ def test_the_page_shows_the_plan_and_starts(logged_in, group):
 def test_deleting_takes_its_own_permission(logged_in, group):
     address = reverse("atp:failure-verb", args=[group.name, "delete"])
     assert logged_in.post(address, {"sure": "yes"}).status_code == 403
+
+
+def test_a_deletion_that_was_ended_is_started_again_by_who_may_delete(logged_in, user, group):
+    made = queue.delete_matching(error=group, by="root")
+    queue.cancel(made)
+    address = reverse("atp:instance-verb", args=[made.uuid, "redrive"])
+    assert logged_in.post(address).status_code == 403
+    plan = queue.redrive_matching(type="atp.delete", reason="CANCELLED", dry_run=True)
+    assert (plan.count, sum(plan.cannot.values())) == (0, 1)
+    user.user_permissions.add(Permission.objects.get(codename="delete_instance"))
+    assert logged_in.post(address).status_code == 302
+    assert queue.get(made.uuid).state == "ACCEPTED"
+
+
+def test_the_admin_does_not_start_a_deletion_again_for_who_may_not_delete(logged_in, user, group):
+    made = queue.delete_matching(error=group, by="root")
+    queue.cancel(made)
+    User.objects.filter(pk=user.pk).update(is_staff=True)
+    given = {"action": "redrive", "_selected_action": [made.pk]}
+    logged_in.post(reverse("admin:atp_instance_changelist"), given)
+    assert queue.get(made.uuid).state == "FAILED"
 
 
 def test_the_api_lists_plans_and_starts(logged_in, group):
@@ -169,3 +195,50 @@ def test_the_admin_lists_groups(admin_client, group):
     assert "ValueError: tile 7" in text
     page = reverse("admin:atp_errorgroup_change", args=[group.pk])
     assert admin_client.get(page).status_code == 200
+
+
+def test_an_error_line_is_for_who_may_see_the_log_or_operate(client, group):
+    """G14: it may quote inputs."""
+    user = User.objects.create_user("eve", is_staff=True)
+    user.user_permissions.set(Permission.objects.filter(codename="view_errorgroup"))
+    client.force_login(user)
+    addresses = [
+        "/atp/api/errors",
+        f"/atp/api/errors/{group.name}",
+        reverse("atp:failures"),
+        reverse("atp:failure", args=[group.name]),
+        reverse("admin:atp_errorgroup_changelist"),
+        reverse("admin:atp_errorgroup_change", args=[group.pk]),
+    ]
+    for address in addresses:
+        text = client.get(address).content.decode()
+        assert "ValueError" in text
+        assert "tile" not in text
+    user.user_permissions.add(Permission.objects.get(codename="operate"))
+    for address in addresses:
+        assert "ValueError: tile" in client.get(address).content.decode()
+
+
+def test_the_line_is_that_of_the_group(group, world):
+    """An Instance that was redriven and failed for another cause tells nothing of the first."""
+    [last] = Instance.objects.filter(uuid=group.last_instance)
+    queue.redrive(last)
+    host = world.host("tests.echo")
+    [case] = [each for each in host.claim() if each.instance == last.pk]
+    now = get_store().now()
+    other = failed("tests.echo", ("b",), exception="builtins.OSError", title="OSError: full")
+    more = {"message": "OSError: full", "failed": other, "reason": Reason.ERROR}
+    host.move(case, Event.FAIL, started=now, time=now, **more)
+    get_store().errors.count()
+    found = {each.row.exception: each.line for each in groups(queue.error_groups())}
+    assert found == {"builtins.OSError": "OSError: full", "builtins.ValueError": ""}
+
+
+def test_a_muted_group_is_kept(group):
+    """Its next failure would raise an alert again."""
+    later = get_store().now() + timedelta(days=1)
+    Instance.objects.update(error=None)
+    queue.mute(group)
+    assert get_store().errors.trim(before=later) == 0
+    queue.unmute(group)
+    assert get_store().errors.trim(before=later) == 1

@@ -2,7 +2,11 @@
 
 import base64
 import json
+import socket
+import ssl
 from types import SimpleNamespace
+from urllib.error import URLError
+from urllib.request import OpenerDirector
 from uuid import UUID
 
 import pytest
@@ -15,7 +19,7 @@ from atp.exceptions import Fatal
 from atp.models import Inputs, Instance, Type
 from atp.verbs.hook_specs import declared_hooks
 from atp.verbs.registry import registry
-from atp.webhooks import webhook
+from atp.webhooks import sending, webhook
 from atp.webhooks.sending import NotDelivered
 from atp.webhooks.task import RETRIES
 from atp.words.uuids import uuid7
@@ -247,3 +251,25 @@ def test_a_target_of_one_instance(target):
     made = declare("dem.one").using(on_failed=(webhook, {"target": "crm"})).enqueue()
     queue.cancel(made)
     assert Instance.objects.filter(type__identifier="atp.webhook").count() == 1
+
+
+def test_a_target_that_never_answers_is_given_up(target, settings, monkeypatch):
+    """It is tried again later, before its daemon has to kill the worker."""
+    monkeypatch.setattr(sending, "WITHIN", 0.2)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        target(url=f"http://127.0.0.1:{silent.getsockname()[1]}/")
+        with pytest.raises(NotDelivered, match="did not answer within"):
+            send()
+
+
+def test_a_certificate_of_another_name_tells_no_address(target, monkeypatch):
+    error = ssl.SSLCertVerificationError(1, "it is not valid for 'erp.example'")
+    error.verify_code = 62
+
+    def refused(*args, **kwargs):
+        raise URLError(error)
+
+    monkeypatch.setattr(OpenerDirector, "open", refused)
+    with pytest.raises(NotDelivered, match="verify code 62") as raised:
+        send()
+    assert "example" not in str(raised.value)

@@ -7,7 +7,7 @@ from ... import queue
 from ...reports.errors import groups
 from ...verbs.table import ERROR
 from ...web.filters import ErrorFilter
-from ...web.permissions import VIEW_ERROR
+from ...web.permissions import VIEW_ERROR, may_see_errors
 from .. import fields
 from ..base import ViewSet, with_verbs
 from ..queries import Filters, Pages, query_of
@@ -20,7 +20,7 @@ class ErrorsSerializer(rest.ListSerializer):
     """A list of error groups, read with a fixed number of queries."""
 
     def to_representation(self, data):
-        return [_document(self.child.context["view"], each) for each in groups.groups(data)]
+        return _documents(self.child.context["view"], data)
 
 
 class ErrorSerializer(Document):
@@ -30,8 +30,13 @@ class ErrorSerializer(Document):
     fingerprint = fields.text("Hash of what the failures of the group have in common.")
     version = fields.count("The version of the rules that made the fingerprint.")
     exception = fields.text("The class of the exception.")
-    title = fields.text("The error line of the first failure.")
-    line = fields.text("The error line of the newest failure. Needs `atp.view_logrecord`.")
+    title = fields.text(
+        "The error line of the first failure, or the class of the exception for users who have "
+        "neither `atp.view_logrecord` nor `atp.operate`."
+    )
+    line = fields.text(
+        "The error line of the newest failure. Needs `atp.view_logrecord` or `atp.operate`."
+    )
     count = fields.count("Failures so far.")
     left = fields.count("Dead letters of the group, counted up to 1,000.")
     is_more = fields.flag("Whether there are more dead letters than are counted.")
@@ -50,15 +55,14 @@ class ErrorSerializer(Document):
         list_serializer_class = ErrorsSerializer
 
     def to_representation(self, instance):
-        [found] = groups.groups([instance])
-        return _document(self.context["view"], found)
+        [found] = _documents(self.context["view"], [instance])
+        return found
 
 
-def _document(view, group):
-    found = groups.document(group)
-    if not view.request.user.has_perm("atp.view_logrecord"):
-        found |= {"line": ""}
-    return found | {"url": view.url("errors-detail", found["key"])}
+def _documents(view, rows):
+    told = groups.groups(rows, lines=may_see_errors(view.request.user))
+    found = [groups.document(group) for group in told]
+    return [each | {"url": view.url("errors-detail", each["key"])} for each in found]
 
 
 @with_verbs(

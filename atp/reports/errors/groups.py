@@ -29,21 +29,26 @@ class Group:
     """An error group; ``left`` counts its dead letters, without those redriven or removed.
 
     ``is_more`` says that there are more than were counted. ``collections`` is the number of
-    collections among the newest of them. ``line`` is the error line of the newest failure, empty if
-    that is gone. ``release`` was running when the group was first seen, as far as the rows of
-    daemons show it.
+    collections among the newest of them. ``title`` is the error line of the first failure, and
+    ``line`` that of the newest, empty if that is gone or has failed in another group since.
+    ``release`` was running when the group was first seen, as far as the rows of daemons show it.
     """
 
     row: ErrorGroup
     left: int
     is_more: bool
     collections: int
+    title: str
     line: str
     release: str
 
 
 def groups(rows: Iterable[ErrorGroup], *, lines: bool = True) -> list[Group]:
-    """Return a Group for each of these error groups; without ``lines``, no error lines are read."""
+    """Return a Group for each of these error groups.
+
+    An error line may quote inputs. Without ``lines`` the title is the class of the exception, and
+    the other line is empty.
+    """
     found = list(rows)
     own = Instance.objects.using(settings.DATABASE).filter(error=OuterRef("pk")).order_by("-pk")
     counted = (
@@ -62,6 +67,7 @@ def groups(rows: Iterable[ErrorGroup], *, lines: bool = True) -> list[Group]:
             left=min(counts.get(row.pk, (0, 0))[0], MOST),
             is_more=counts.get(row.pk, (0, 0))[0] > MOST,
             collections=counts.get(row.pk, (0, 0))[1],
+            title=row.title if lines else row.exception.rpartition(".")[2],
             line=told.get(row.pk, ""),
             release=next((name for since, name in releases if since <= row.first_seen), ""),
         )
@@ -71,10 +77,12 @@ def groups(rows: Iterable[ErrorGroup], *, lines: bool = True) -> list[Group]:
 
 def _lines(rows: list[ErrorGroup]) -> dict[int, str]:
     """Return the error line of the newest failure of each group, by the key of the group."""
-    uuids = {row.last_instance: row.pk for row in rows}
-    newest = Instance.objects.using(settings.DATABASE).filter(uuid__in=uuids)
-    found = {instance.pk: instance for instance in newest}
-    return {uuids[found[key].uuid]: line for key, line in headlines(found.values()).items()}
+    last = {row.pk: row.last_instance for row in rows}
+    newest = Instance.objects.using(settings.DATABASE).filter(uuid__in=last.values())
+    # One that has been redriven may have failed for another cause since.
+    own = [each for each in newest if each.error_id and last.get(each.error_id) == each.uuid]
+    told = headlines(own)
+    return {each.error_id: told[each.pk] for each in own if each.error_id and each.pk in told}
 
 
 def _releases() -> list[tuple[datetime, str]]:
@@ -103,7 +111,7 @@ def document(group: Group) -> Document:
         "fingerprint": bytes(row.fingerprint).hex(),
         "version": row.version,
         "exception": row.exception,
-        "title": row.title,
+        "title": group.title,
         "line": group.line,
         "count": row.count,
         "left": group.left,

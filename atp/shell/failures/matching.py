@@ -39,6 +39,7 @@ class Matching:
                 parser.add_argument(*names, action="store_true", help=told)
                 continue
             read = _moment if name.endswith("-before") else arguments.of(parameter.kind)
+            read = arguments.reason if name == "reason" else read
             parser.add_argument(*names, type=read, metavar=name.upper(), help=told)
 
     def is_meant(self, options):
@@ -55,7 +56,7 @@ class Matching:
         if not values.get("dry_run") and self.verb.is_final and not options.get("yes"):
             raise CommandError("Nothing was deleted: look at --dry-run first, and give --yes.")
         if "reason" in values:
-            values["reason"] = str(values["reason"].value)
+            values["reason"] = str(values["reason"])
         return document_of(self.verb.perform(None, actor(), **values))
 
 

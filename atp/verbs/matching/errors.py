@@ -9,7 +9,7 @@ from ...conf import settings
 from ...exceptions import InvalidOption
 from ...models import ErrorGroup
 from ...store import get_store
-from ...words.options import check_text
+from ...words.options import MAX_IDENTIFIER, check_text, instant
 from ..actor import check_by
 from .selection import error_group
 
@@ -44,6 +44,7 @@ def mute(group: ErrorGroup | str, *, until: datetime | None = None, by: str = ""
     check_by(by)
     if until is not None and (not isinstance(until, datetime) or until.tzinfo is None):
         raise InvalidOption(f"until={until!r}: must be a datetime with a time zone.")
+    until = instant("until", until)
     if until is not None and until <= get_store().now():
         raise InvalidOption(f"until={until.isoformat(' ', 'seconds')} has passed already.")
     found = error_group(group)
@@ -73,7 +74,8 @@ def annotate(group: ErrorGroup | str, note: str, *, by: str = "") -> ErrorGroup:
     if not isinstance(note, str) or len(note) > _MAX_NOTE:
         raise InvalidOption(f"note: must be text of up to {_MAX_NOTE} characters.")
     for line in note.splitlines():
-        check_text("note", line[:200])
+        for begin in range(0, len(line), MAX_IDENTIFIER):
+            check_text("note", line[begin : begin + MAX_IDENTIFIER])
     found = error_group(group)
     get_store().errors.annotate(found, note)
     return error_group(found)

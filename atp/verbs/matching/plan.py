@@ -16,7 +16,7 @@ from ...models import Daemon, ErrorGroup, Inputs, Instance, Node, Task, Type
 from ...payload import binding, codec, own
 from ...payload.adapting import shape
 from ...rows.graph import REDRIVABLE
-from ..registry import registry
+from ..registry import DELETES, registry
 from .selection import CANCEL, DELETE, REDRIVE, Selection
 
 PORTION = 2_000
@@ -26,6 +26,7 @@ MISFIT = "inputs do not fit"
 UNDONE = "its graph has been undone"
 TAKEN = "its unique key is taken"
 IN_GRAPH = "it is a node of a graph"
+DELETION = "it is a deletion, which is redriven by itself"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -115,7 +116,9 @@ class Judge:
         found |= self._taken(instances)
         fitting = []
         for instance in instances:
-            if not self._has_handler(self._name(instance.type_id)):
+            if self._name(instance.type_id) == DELETES:
+                found[instance.pk] = DELETION
+            elif not self._has_handler(self._name(instance.type_id)):
                 found[instance.pk] = NO_HANDLER
             elif self._name(instance.type_id) in registry:
                 fitting.append(instance)

@@ -10,14 +10,14 @@ from hashlib import blake2b
 from typing import TYPE_CHECKING, Any
 
 from ...conf import settings
-from ...exceptions import InvalidSelection, UnknownErrorGroup, UnknownType
+from ...exceptions import InvalidOption, InvalidSelection, UnknownErrorGroup, UnknownType
 from ...models import ErrorGroup, Instance, Type
 from ...rows.error import DIGITS
 from ...states import DEAD_LETTER, LIVE, Reason, State
 from ...store import get_store
 from ...words.hints import did_you_mean
-from ...words.options import check_text
-from ..registry import OWN
+from ...words.options import check_text, instant
+from ..registry import is_internal
 
 if TYPE_CHECKING:
     from django.db.models import QuerySet
@@ -115,7 +115,7 @@ class Selection:
 
 def matches(pattern: str | None, identifier: str) -> bool:
     """Whether a pattern, or None for any, matches a Type."""
-    if identifier in OWN:
+    if is_internal(identifier):
         return pattern == identifier
     return pattern is None or fnmatch.fnmatchcase(identifier, pattern)
 
@@ -137,7 +137,8 @@ def selection(
     given = {"type": type, "error": error, "collection": collection, "reason": reason}
     if all is not True and all is not False:
         raise InvalidSelection(f"all={all!r}: must be True or False.")
-    if not all and (until is None or verb == CANCEL) and set(given.values()) == {None}:
+    is_empty = {value is None for value in given.values()} == {True}
+    if not all and (until is None or verb == CANCEL) and is_empty:
         raise InvalidSelection(
             f"An empty filter would {verb} everything: give one, or all=True.",
             errors=[("all", "An empty filter is for everything: then it must be true.")],
@@ -163,7 +164,10 @@ def _moment(until: datetime | None) -> datetime:
     elif until > now:
         why = f"{until.isoformat(' ', 'seconds')} is in the future: it is a time that has passed."
     else:
-        return until
+        try:
+            return instant(name, until) or now
+        except InvalidOption as error:
+            why = str(error)
     raise InvalidSelection(f"{name}: {why}", errors=[(name, why)])
 
 

@@ -13,7 +13,7 @@ from ...words import wording
 from ...words.kinds import PRIORITY, Delay, Moment, Text
 from .. import instances, removal
 from ..changing import change
-from ..registry import registry
+from ..registry import DELETES, registry
 from .verb import OPERATE, Parameter, Verb, always
 
 DELETE = "atp.delete_instance"
@@ -53,6 +53,16 @@ class DeleteVerb(InstanceVerb):
 
     def permissions(self, subject: Instance) -> tuple[str, ...]:
         return (self.permission,) if subject.is_terminal else (self.permission, OPERATE)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RedriveVerb(InstanceVerb):
+    """The verb that redrives an Instance; of a deletion it also needs the permission to delete."""
+
+    def permissions(self, subject: Instance) -> tuple[str, ...]:
+        if subject.type.identifier == DELETES:
+            return (self.permission, DELETE)
+        return (self.permission,)
 
 
 def _release(instance: Instance, by: str) -> None:
@@ -121,7 +131,7 @@ def _deleted(instance: Instance, is_gone: bool) -> str:
 
 
 VERBS = (
-    InstanceVerb(
+    RedriveVerb(
         name="redrive",
         label="Redrive",
         explanation="Send the Instance back to the queue; its retries and restarts count anew.",

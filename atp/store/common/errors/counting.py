@@ -61,7 +61,7 @@ class Errors(ErrorsContract):
     def trim(self, *, before, limit=500):
         failed = self._store.rows(Instance).filter(error=OuterRef("pk")).order_by()
         with self._store.atomic():
-            old = self._store.rows(ErrorGroup).filter(last_seen__lt=before, note="")
+            old = self._store.rows(ErrorGroup).filter(last_seen__lt=before, note="", muted_by="")
             free = old.filter(~Exists(failed)).select_for_update(skip_locked=True)
             keys = [group.pk for group in free.order_by("pk")[:limit]]
             self._store.rows(ErrorGroup).filter(pk__in=keys).delete()

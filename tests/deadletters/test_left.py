@@ -1,0 +1,75 @@
+"""What a verb on all that matches leaves as it is: it is counted, and no canary is made of it."""
+
+from types import SimpleNamespace
+
+import pytest
+
+from atp import Graph, queue
+from atp.deadletters.carrying_out import CarryingOut
+from atp.deadletters.redriving import Redriving
+from atp.exceptions import Fatal
+from atp.models import Instance
+from atp.states import Event, Reason, State
+from atp.verbs.matching.selection import selection
+from atp.words.uuids import uuid7
+from tests.app.tasks import echo
+
+
+class Context(SimpleNamespace):
+    """The context of a first attempt whose steps are not kept."""
+
+    attempt = 1
+
+    def __init__(self):
+        super().__init__(uuid=uuid7(), lines=[], check=lambda: None, progress=lambda *_: None)
+        self.log, self.step = self.lines.append, lambda name, call: call()
+
+
+@pytest.fixture
+def pair(world):
+    """Two nodes, of which the second waited for the first; both are FAILED."""
+    with Graph("pair") as graph:
+        first = graph.add(echo, number=1)
+        graph.add(echo, number=2, after=first)
+    host = world.host("tests.echo")
+    [case] = host.claim()
+    now = world.store.now()
+    host.move(case, Event.FAIL, started=now, time=now, reason=Reason.FATAL, message="no")
+    world.store.graphs.fail_dependants()
+    waited = Instance.objects.exclude(pk=case.instance).get()
+    assert (waited.state, waited.reason) == (State.FAILED, Reason.UPSTREAM)
+    return waited
+
+
+def test_a_node_that_waits_for_one_that_is_failed(pair):
+    done = CarryingOut(Context(), selection("redrive", reason="UPSTREAM"), 1, None, "ops").run()
+    assert done == {"done": 0, "left": {"it has changed, or a node before it is FAILED": 1}}
+
+
+def test_no_canary_is_made_of_what_was_not_redriven(pair):
+    chosen = selection("redrive", reason="UPSTREAM")
+    with pytest.raises(Fatal, match="none of 1 canaries could be redriven"):
+        Redriving(Context(), chosen, 1, None, "ops", 1, 0.95).run()
+
+
+def test_what_was_redriven_before_counts_as_canary(pair):
+    """An attempt was killed after the canary: the next one waits for its ends."""
+    first = Instance.objects.exclude(pk=pair.pk).get()
+    chosen = selection("redrive", type="tests.echo", until=None)
+    attempt = Redriving(Context(), chosen, 1, None, "ops", 1, 0.95)
+    assert attempt._redriven([first.pk]) == [first.pk]
+    assert attempt._redriven([first.pk]) == [first.pk]
+    assert attempt.context.lines == ["canary: 1 redriven"]
+
+
+def test_files_that_cannot_be_removed(world, host, monkeypatch):
+    echo.enqueue()
+    [case] = host.claim()
+    now = world.store.now()
+    host.move(case, Event.FAIL, started=now, time=now, reason=Reason.FATAL, message="no")
+    chosen = selection("delete", type="tests.echo")
+    monkeypatch.setattr(type(world.store), "purge", lambda store, **_: 0)
+    done = CarryingOut(Context(), chosen, 1, None, "ops").run()
+    told = "it is locked by somebody, or its files cannot be removed"
+    assert done == {"done": 0, "left": {told: 1}}
+    assert queue.get(Instance.objects.get().uuid).state == State.FAILED
