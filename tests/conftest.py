@@ -175,7 +175,7 @@ def pytest_collection_modifyitems(config, items):
 
 
 def pytest_report_collectionfinish(config):
-    return config.stash[LEFT]
+    return config.stash.get(LEFT, [])
 
 
 def pytest_report_header():

@@ -12,7 +12,7 @@ from ..rows.schedule import Missed, Outcome, Overlap
 from ..verbs.table import SCHEDULE, VERBS
 from ..verbs.table.schedules import PARAMETERS
 from ..web.actor import API, actor
-from ..web.permissions import OPERATE, VIEW_SCHEDULE
+from ..web.permissions import OPERATE, VIEW_INPUTS, VIEW_SCHEDULE
 from ..words.kinds import Text
 from . import fields
 from .base import Body, ViewSet, body_of, with_verbs
@@ -55,7 +55,10 @@ class ScheduleSerializer(Document):
         "The time between slots, aligned to the Unix epoch; null with `cron`.", null=True
     )
     timezone = fields.text("Time zone of the cron expression.")
-    inputs = rest.JSONField(help_text="Keyword arguments of the handler; null for a pickle.")
+    inputs = rest.JSONField(
+        help_text="Keyword arguments of the handler; null for a pickle, and for users without "
+        "`atp.view_inputs`."
+    )
     collection = fields.text()
     priority = rest.IntegerField()
     missed = fields.word(Missed.values, "Which missed slots are run.")
@@ -90,6 +93,12 @@ class ScheduleSerializer(Document):
     @staticmethod
     def render(row):
         return reports.document(row) | {"actions": _actions(row)}
+
+    def to_representation(self, instance):
+        told = super().to_representation(instance)
+        if not self.context["request"].user.has_perm(VIEW_INPUTS):
+            told["inputs"] = None
+        return told
 
 
 def _actions(row):

@@ -66,7 +66,7 @@ def state(row: Schedule, now: datetime) -> str:
     """Return the state of a schedule: "active", "paused", "retired" or "in trouble"."""
     if row.retired is not None:
         return "retired"
-    if row.paused_since is not None and (row.paused_until is None or row.paused_until > now):
+    if row.is_paused(now):
         return "paused"
     return "in trouble" if row.trouble else "active"
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import datetime
+
 from django.db import models
 from django.db.models import Q
 
@@ -107,6 +109,12 @@ class Schedule(models.Model):
 
     def __str__(self) -> str:
         return self.identifier
+
+    def is_paused(self, now: datetime) -> bool:
+        """Return whether it is paused at ``now``: the row may hold a pause that is over."""
+        if self.paused_since is None:
+            return False
+        return self.paused_until is None or self.paused_until > now
 
 
 class Slot(models.Model):

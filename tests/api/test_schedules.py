@@ -1,9 +1,12 @@
 """Schedules over HTTP (docs/api.md)."""
 
 import pytest
+from django.contrib.auth.models import Permission, User
 
 from atp import queue
 from atp.models import Instance, Schedule
+
+from .client import Api
 
 LIST = "schedules/"
 
@@ -68,3 +71,15 @@ def test_overlaps_that_there_are_not(hourly, api, given, told):
     assert answer.status_code == 422
     assert told in answer.content.decode()
     assert Schedule.objects.filter(identifier="o").count() == 0
+
+
+def test_inputs_take_a_permission_of_their_own(full, user_with):
+    """G14."""
+    user = user_with("view_schedule")
+    found = Api(user).get("schedules").json()["results"]
+    assert {each["inputs"] for each in found} == {None}
+    address = f"schedules/{found[0]['identifier']}"
+    assert Api(user).get(address).json()["inputs"] is None
+    user.user_permissions.add(Permission.objects.get(codename="view_inputs"))
+    seeing = Api(User.objects.get(pk=user.pk))
+    assert seeing.get(address).json()["inputs"] is not None

@@ -9,7 +9,7 @@ from atp.models import Edge, Failing, Graph, Instance, LogRecord, Node, Task
 from atp.rows.log import Kind
 from atp.rows.task import BLOCKED
 from atp.states import Event, Reason, State
-from atp.store.common.graphs import failing
+from atp.store.common.graphs import failing, removing
 from atp.store.findings import Trouble
 from atp.store.values import Move
 from atp.words import graph_messages
@@ -413,6 +413,22 @@ class TestEndOfGraph:
         assert world.store.graphs.purge(limit=2) == 1
         assert not Graph.objects.exists()
 
+    def test_graphs_that_are_kept_for_ever_keep_no_others(self, world, monkeypatch):
+        """Also if they are more than one purge looks at: the next one goes on behind them."""
+        monkeypatch.setattr(removing, "GRAPHS", 4)
+        monkeypatch.setattr(removing, "PART", 2)
+        world.store.register([registration(ONE), registration(TWO, retention=SECOND)])
+        for _ in range(5):
+            chain(world, "a")
+        chain(world, "b", types={"b": TWO})
+        run_all(world.host())
+        self.back(world, 300)
+        world.store.graphs.end()
+        last = Graph.objects.filter(nodes__instance__type__identifier=TWO)
+        last.update(ended=world.store.now() - 10 * SECOND)
+        assert [world.store.graphs.purge() for _ in range(4)] == [0, 1, 0, 0]
+        assert Graph.objects.count() == 5
+
     def back(self, world, seconds):
         """What has ended, ended so much longer ago."""
         for instance in Instance.objects.filter(finished__isnull=False):
@@ -481,3 +497,22 @@ class TestScan:
         assert len(world.store.scan(repair=False).findings) == 1
         assert world.task(second).waits == 2
         world.store.scan()
+
+
+def test_a_node_that_is_handed_back_meanwhile_is_cancelled_too(world, monkeypatch):
+    """G17: cancelling a graph ends all nodes that have not ended."""
+    keys = submit(world, "ab", [("a", "b")])
+    host = world.host()
+    [case] = host.claim()
+    host.move(case, Event.START)
+    cancel = world.store.cancel
+
+    def and_back(some, **more):
+        done = cancel(some, **more)
+        if world.state(keys["a"]) == State.RUNNING and keys["b"] in some:
+            host.move(case, Event.RETRY, delay=timedelta(days=1))
+        return done
+
+    monkeypatch.setattr(world.store, "cancel", and_back)
+    world.store.graphs.cancel(Graph.objects.get().pk)
+    assert {world.state(key) for key in keys.values()} == {State.FAILED}

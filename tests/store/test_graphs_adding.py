@@ -79,6 +79,15 @@ def finish(host, *cases):
         host.move(case, Event.FINISH)
 
 
+def test_a_node_of_a_cancelled_graph_that_is_redriven_by_itself_may_add(world, host, keys):
+    """Nobody is cancelling any more; while another node is live, somebody is."""
+    world.store.graphs.cancel(Graph.objects.get().pk)
+    assert world.store.record([Move(event=Event.REDRIVE, instance=keys["split"])]) == []
+    [case] = host.claim()
+    host.move(case, Event.START)
+    assert Adder(world, case).add("a")
+
+
 def test_new_nodes_are_due_and_are_waited_for(world, host, keys, cases, adder):
     """G17: merge starts when the new nodes have finished too."""
     added = adder.add(["a", "b"], before=["merge"])

@@ -5,13 +5,15 @@ import threading
 import pytest
 from django.db import connection, transaction
 
-from atp.models import Edge, Node, Task
+from atp.models import Edge, Failing, Node, Task, Type
 from atp.states import Event, State
+from atp.store.common.graphs import failing
 from atp.store.common.records import Records as ORMRecords
 from atp.store.values import Move
 
 from ..helpers import DEADLINE, Thread, at_once, open_transaction, wait_for
 from .graphs import chain, submit
+from .world import ONE, TWO
 
 pytestmark = [
     pytest.mark.django_db(transaction=True),
@@ -181,3 +183,39 @@ def is_anybody_waiting():
             "AND wait_event_type = 'Lock'"
         )
         return cursor.fetchone()[0] > 0
+
+
+def test_a_locked_type_of_an_undo_holds_up_that_graph_alone(world):
+    """G9: the others end, and it does once the lock is gone."""
+    submit(world, "a", [])
+    keys = submit(world, "cd", [("c", "d")], undos="c", types={"c": TWO, "d": TWO})
+    host = world.host()
+    assert world.store.record(finished(world, host.claim()), daemon=host.uuid) == []
+    world.store.cancel([keys["d"]])
+    locked = Type.objects.select_for_update().filter(identifier=ONE)
+    world.store.limit_waiting(0.1)
+    try:
+        with open_transaction(lambda: list(locked)):
+            assert world.store.graphs.end() == (1, 0)
+        world.store.graphs.end()
+    finally:
+        world.store.limit_waiting(0)
+    assert Node.objects.filter(undoes=keys["c"]).exists()
+
+
+def test_failed_nodes_before_one_that_is_locked_keep_no_others_waiting(world, monkeypatch):
+    """Their dependant is locked: what other graphs wait for is failed all the same."""
+    monkeypatch.setattr(failing, "ROWS", 3)
+    monkeypatch.setattr(failing, "MOST", 0)
+    parts = submit(world, [*"abc", "merge"], [(part, "merge") for part in "abc"])
+    other = chain(world, "x", "y")
+    roots = [parts[part] for part in "abc"] + other[:1]
+    locked = Task.objects.select_for_update().filter(pk=parts["merge"])
+    with open_transaction(lambda: list(locked)):
+        world.store.cancel(roots)
+        assert Failing.objects.count() == 4
+        counts = [world.store.graphs.fail_dependants(limit=500) for _ in range(2)]
+        assert sum(counts) == 1
+        assert world.state(other[1]) == State.FAILED
+    world.store.graphs.fail_dependants(limit=500)
+    assert world.state(parts["merge"]) == State.FAILED

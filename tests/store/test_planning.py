@@ -3,9 +3,10 @@
 from datetime import UTC, timedelta
 
 import pytest
-from django.db import connection, transaction
+from django.db import IntegrityError, connection, transaction
+from django.db.models import F
 
-from atp.exceptions import ScheduleChanged, TypeInUse
+from atp.exceptions import IllegalSchedule, ScheduleChanged, TypeInUse
 from atp.models import Instance, LogRecord, Schedule, Slot
 from atp.payload.codec import Payload
 from atp.rows.schedule import Outcome
@@ -185,12 +186,49 @@ def test_a_pause_ends_by_itself(store, schedule):
 
 
 def test_resumed_it_goes_on_after_now(store, schedule):
-    """G16: never at once."""
+    """G16: never at once; the outcomes of the slots before are kept."""
     schedule(ago=HOUR)
     store.schedules.pause(NAME, who="ann")
+    back = store.now() - 10 * MINUTE
+    Schedule.objects.update(paused_since=back)
     row = store.schedules.resume(NAME, who="ann")
     assert row.next_at > store.now()
     assert store.schedules.plan().decided == 0
+    assert [outcome for outcome, _ in outcomes()] == [Outcome.MISSED, Outcome.PAUSED]
+    assert sum(count for _, count in outcomes()) == 60
+
+
+def test_a_slot_that_waits_for_its_jitter_outlives_a_pause(store, schedule):
+    row = schedule(every=HOUR, jitter=HOUR)
+    came, due = row.next_at - HOUR, store.now() + MINUTE
+    Schedule.objects.update(next_at=came, due_at=due)
+    store.schedules.pause(NAME)
+    row = store.schedules.resume(NAME)
+    assert (row.next_at, row.due_at) == (came, due)
+
+
+def test_a_second_pause_tells_its_own_reason(store, schedule):
+    schedule(every=HOUR, ago=5 * HOUR)
+    store.schedules.pause(NAME, who="ann", reason="storage moves")
+    back = store.now() - DAY
+    Schedule.objects.update(paused_since=back)
+    store.schedules.pause(NAME, who="bob", reason="disk broken")
+    # As if an hour passed.
+    Slot.objects.update(at=F("at") - HOUR, until=F("until") - HOUR)
+    Schedule.objects.update(next_at=F("next_at") - HOUR, due_at=F("due_at") - HOUR)
+    store.schedules.resume(NAME)
+    told = Slot.objects.order_by("at").values_list("count", "message")
+    assert [*told] == [(5, "paused by ann: storage moves"), (1, "paused by bob: disk broken")]
+
+
+def test_a_pause_that_is_over_is_followed_by_one_of_its_own(store, schedule):
+    schedule(every=HOUR)
+    store.schedules.pause(NAME, who="ann", until=store.now() + HOUR)
+    over = store.now() - MINUTE
+    Schedule.objects.update(paused_since=over - MINUTE, paused_until=over)
+    row = store.schedules.pause(NAME, who="bob")
+    assert row.paused_since > over
+    assert row.was_paused is None
 
 
 def test_an_edit_of_its_times_goes_on_after_now(store, schedule):
@@ -198,6 +236,69 @@ def test_an_edit_of_its_times_goes_on_after_now(store, schedule):
     row = schedule(every=timedelta(minutes=7))
     assert row.next_at > store.now()
     assert row.next_at.timestamp() % 420 == 0
+    assert outcomes() == [(Outcome.MISSED, 60)]
+
+
+def test_an_edit_of_its_jitter_alone_loses_no_slot(store, schedule):
+    row = schedule(every=HOUR, jitter=HOUR)
+    came = row.next_at - HOUR
+    Schedule.objects.update(next_at=came, due_at=store.now() + MINUTE)
+    row = schedule(every=HOUR, jitter=MINUTE)
+    assert row.next_at == came
+    assert came <= row.due_at <= came + MINUTE
+
+
+def test_what_was_mended_is_in_trouble_no_more(store, schedule):
+    schedule(cron="30 2 * * *", ago=MINUTE)
+    Schedule.objects.update(cron="61 2 * * *", due_at=store.now())
+    store.schedules.plan()
+    assert Schedule.objects.get().trouble
+    schedule(cron="@yearly")
+    assert Schedule.objects.get().trouble == ""
+
+
+def test_what_an_operator_has_set_runs_again_when_it_is_declared_again(store, schedule):
+    declared = ScheduleSpec(identifier=NAME, type=ONE, inputs=Payload("json", "{}"), every=HOUR)
+    store.schedules.declare([declared])
+    schedule(every=MINUTE)
+    store.schedules.retire(set())
+    store.schedules.declare([declared])
+    row = Schedule.objects.get()
+    assert (row.retired, row.is_set) == (None, True)
+    store.schedules.plan()
+    row.refresh_from_db()
+    assert store.now() < row.due_at <= store.now() + MINUTE
+
+
+def test_a_retired_schedule_is_neither_paused_nor_resumed(store, schedule):
+    declared = ScheduleSpec(identifier=NAME, type=ONE, inputs=Payload("json", "{}"), every=HOUR)
+    store.schedules.declare([declared])
+    store.schedules.pause(NAME)
+    store.schedules.retire(set())
+    for verb in (store.schedules.pause, store.schedules.resume):
+        with pytest.raises(IllegalSchedule, match="no code declares it"):
+            verb(NAME)
+    assert Schedule.objects.get().due_at is None
+
+
+@pytest.mark.parametrize("expected", [0, None])
+def test_two_that_make_it_at_once(store, schedule, monkeypatch, expected):
+    """On PostgreSQL there is no row yet that the second could wait for."""
+    spec = ScheduleSpec(identifier=NAME, type=ONE, inputs=Payload("json", "{}"), every=HOUR)
+    set_, others = store.schedules._set, ["other"]
+
+    def late(*args):
+        if others:
+            set_(spec, others.pop(), None)
+            raise IntegrityError
+        return set_(*args)
+
+    monkeypatch.setattr(store.schedules, "_set", late)
+    if expected is None:
+        assert store.schedules.set(spec).revision == 2
+    else:
+        with pytest.raises(ScheduleChanged):
+            store.schedules.set(spec, expected=expected)
 
 
 def test_two_edits_at_once(store, schedule):
@@ -350,6 +451,50 @@ def test_a_backfill_runs_what_was_not_run(store, schedule):
     assert planned.enqueued == len(slots) - 1
     assert Instance.objects.count() == len(slots)
     assert store.schedules.backfill(NAME, slots, who="ann").enqueued == 0
+
+
+def test_what_is_backfilled_before_it_was_decided(store, schedule):
+    row = schedule(every=HOUR, ago=5 * HOUR, missed="skip")
+    store.schedules.backfill(NAME, [row.next_at], who="ann")
+    store.schedules.plan()
+    assert outcomes() == [(Outcome.ENQUEUED, 1), (Outcome.MISSED, 4)]
+
+
+def test_a_backfill_counts_what_it_enqueues(store, schedule):
+    row = schedule(ago=MINUTE)
+    store.schedules.plan()
+    Slot.objects.all().delete()
+    planned = store.schedules.backfill(NAME, [row.next_at], who="ann")
+    assert (planned.enqueued, planned.instances) == (0, ())
+
+
+@pytest.mark.parametrize(
+    ("taken", "left"),
+    [
+        ((0, 1), (2, 8)),
+        ((8, 9), (0, 8)),
+        ((3, 5), (0, 8)),
+        ((0, 9), (1, 8)),
+        (tuple(range(9)), (9, 1)),
+        (tuple(range(1, 10)), (0, 1)),
+    ],
+)
+def test_what_a_row_of_many_slots_stands_for_after_a_backfill(store, schedule, taken, left):
+    row = schedule(every=HOUR, ago=10 * HOUR, missed="skip")
+    slots = [row.next_at + number * HOUR for number in range(10)]
+    store.schedules.plan()
+    store.schedules.backfill(NAME, [slots[number] for number in taken])
+    missed = Slot.objects.get(outcome=Outcome.MISSED)
+    assert (missed.at, missed.count) == (slots[left[0]], left[1])
+    assert sum(count for _, count in outcomes()) == 10
+
+
+def test_a_backfill_leaves_rows_of_other_times_alone(store, schedule):
+    schedule(every=HOUR, ago=5 * HOUR, missed="skip")
+    store.schedules.plan()
+    row = schedule(cron="30 * * * *")
+    store.schedules.backfill(NAME, [row.next_at - number * HOUR for number in (3, 2, 1)])
+    assert (Outcome.MISSED, 5) in outcomes()
 
 
 def test_no_more_slots_are_kept_than_needed(store, schedule):

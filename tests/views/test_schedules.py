@@ -37,6 +37,17 @@ def slots(row, count, outcome=Outcome.ENQUEUED):
     )
 
 
+def test_a_pause_that_is_over_may_be_followed_by_another(full, operator):
+    """It stays in the row until the next slot is planned."""
+    create("other")
+    queue.pause_schedule("other", until=timedelta(hours=1))
+    over = full.world.store.now() - timedelta(minutes=1)
+    Schedule.objects.filter(identifier="other").update(paused_until=over)
+    shown = text(operator.get("/atp/schedules/other/"))
+    assert 'id="pause"' in shown
+    assert 'id="resume"' not in shown
+
+
 # The list
 
 

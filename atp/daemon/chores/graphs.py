@@ -63,6 +63,8 @@ class Graphs(Chore):
             journal.purged(count=removed)
         if failed or removed >= LIMIT:
             self.core.timers.now(self.name)
+        if removed >= LIMIT:
+            self.core.timers.now(self.purging)
 
     def failed(self, result):
         journal.graphs_failed(error=" ".join(str(result.error).split()))

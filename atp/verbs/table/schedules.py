@@ -8,6 +8,7 @@ from ...models import Schedule
 from ...payload import codec
 from ...payload.codec import Payload
 from ...rows.schedule import Missed, Overlap
+from ...store import get_store
 from ...store.values import Planned
 from ...words import wording
 from ...words.kinds import PRIORITY, Choice, Delay, Moment, Text, WholeNumber
@@ -57,6 +58,10 @@ def _paused(_: Schedule, row: Schedule) -> str:
         return "It is paused."
     by, reason = row.was_paused
     return f"It is paused. Before, it was paused{_given(' by ', by)}{_given(': ', reason)}."
+
+
+def _is_paused(schedule: Schedule) -> bool:
+    return schedule.is_paused(get_store().now())
 
 
 def _given(before: str, text: str) -> str:
@@ -132,7 +137,7 @@ VERBS: tuple[ScheduleVerb, ...] = (
             Parameter(name="reason", kind=Text(), help="Why, for the log and the pages."),
             Parameter(name="until", kind=Moment(), help="When the schedule resumes by itself."),
         ),
-        is_allowed=lambda schedule: schedule.paused_since is None,
+        is_allowed=lambda schedule: schedule.retired is None and not _is_paused(schedule),
     ),
     ScheduleVerb(
         name="resume",
@@ -140,7 +145,7 @@ VERBS: tuple[ScheduleVerb, ...] = (
         explanation="Resume the schedule with its first slot after now.",
         call=lambda schedule, by: schedules.resume_schedule(schedule.identifier, by=by),
         told=lambda _, row: f"It goes on. The next slot is {wording.moment(row.next_at)}.",
-        is_allowed=lambda schedule: schedule.paused_since is not None,
+        is_allowed=lambda schedule: schedule.retired is None and _is_paused(schedule),
     ),
     ScheduleVerb(
         name="change",

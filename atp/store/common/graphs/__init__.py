@@ -21,3 +21,6 @@ class Graphs(
     def __init__(self, store):
         self.store = store
         self.rows = store.rows
+        # How far purge() and fail_dependants() have looked in vain: there they go on.
+        self.purge_mark = None
+        self.failing_mark = 0

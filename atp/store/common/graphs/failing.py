@@ -27,7 +27,8 @@ class Failures:
             return 0
         with self.store.atomic():
             rows = self.rows(Failing).select_for_update(skip_locked=True).order_by("pk")
-            keys = [row.pk for row in rows[:ROWS]]
+            keys = [row.pk for row in rows.filter(pk__gt=self.failing_mark)[:ROWS]]
+            self.failing_mark = 0
             if not keys:
                 return 0
             locked = self.lock(keys, waits=False)
@@ -37,6 +38,9 @@ class Failures:
             # A node that has been redriven meanwhile must not fail its dependants any more.
             self.rows(Failing).filter(pk__in=locked - left).delete()
             self._leave(left - failed)
+        if not count and len(keys) == ROWS:
+            # Somebody has locked what is behind all of these: others may come first.
+            self.failing_mark = keys[-1]
         return count
 
     def _leave(self, keys):

@@ -1,15 +1,16 @@
 """The end of graphs: recording when they ended, and removing each as a whole."""
 
+from collections import defaultdict
 from datetime import timedelta
 
-from django.db.models import Exists, Max, OuterRef
+from django.db.models import Exists, Max, OuterRef, Q
 
 from ....models import Failing, Graph, Instance, Node, Type
 from ..removal import failures_kept
 from .reviving import REMOVE
 
-# The number of ended graphs, oldest first, that one purge looks at.
-GRAPHS = 50
+# The number of ended graphs that one purge looks at, and that it reads at a time.
+GRAPHS, PART = 5_000, 50
 # A Type that keeps its Instances for ever keeps their graphs too.
 _EVER = timedelta.max
 
@@ -22,7 +23,9 @@ class Removing:
             return 0, 0
         ended = 0
         for key in live.filter(pk__in=keys).filter(~self._tasks()).values_list("pk", flat=True):
-            ended += self._end(key, who)
+            # Undoing it may have to wait for a Type that somebody has locked.
+            with self.store.unless_locked():
+                ended += self._end(key, who)
         return ended, keys[-1] if len(keys) == limit else 0
 
     def _end(self, key, who):
@@ -61,19 +64,31 @@ class Removing:
         return removed
 
     def _over(self):
-        """Yield the graphs that no Type keeps any longer, the oldest first."""
+        """Yield the graphs that no Type keeps any longer, the oldest first.
+
+        If there are many that are kept, it goes on behind those that it has looked at before.
+        """
         now = self.store.now()
         kept = {
             pk: _kept(retention) for pk, retention in self.rows(Type).values_list("pk", "retention")
         }
-        ended = self.rows(Graph).filter(ended__isnull=False)
-        for graph in ended.order_by("ended")[:GRAPHS]:
-            if now - graph.ended < min(kept.values(), default=_EVER):
+        shortest = min(kept.values(), default=_EVER)
+        if shortest == _EVER:
+            return
+        ended = self.rows(Graph).filter(ended__lte=now - shortest).order_by("ended", "pk")
+        for _ in range(GRAPHS // PART):
+            part = list(ended.filter(_behind(self.purge_mark))[:PART])
+            if not part:
+                self.purge_mark = None
                 return
-            own = self.rows(Instance).filter(node__graph=graph).order_by()
-            types = own.values_list("type", flat=True).distinct()
-            if all(now - graph.ended >= kept[type] for type in types):
-                yield graph
+            own = self.rows(Instance).filter(node__graph__in=part).order_by()
+            types = defaultdict(set)
+            for graph, type in own.values_list("node__graph", "type").distinct():
+                types[graph].add(type)
+            for graph in part:
+                if all(now - graph.ended >= kept[type] for type in types[graph.pk]):
+                    yield graph
+                self.purge_mark = graph.ended, graph.pk
 
     def _remove_part(self, graph, limit):
         """Remove up to ``limit`` Instances of a graph, and the graph itself after the last one."""
@@ -89,6 +104,14 @@ class Removing:
             if not nodes.exists():
                 self.rows(Graph).filter(pk=graph.pk).delete()
         return removed
+
+
+def _behind(mark):
+    """Return a condition: the graph ended after the mark, a pair of a time and a key."""
+    if mark is None:
+        return Q()
+    time, key = mark
+    return Q(ended__gt=time) | Q(ended=time, pk__gt=key)
 
 
 def _kept(retention):

@@ -8,6 +8,7 @@ from django.db.models import F
 from ....models import Edge, Failing, Graph, Instance, Node, Task
 from ....rows.graph import Condition, is_satisfied
 from ....states import State
+from ...values import CANCEL
 
 # The value of ``request`` of a graph that is being removed.
 REMOVE = "remove"
@@ -92,6 +93,7 @@ class Upstreams:
         if not self._revived:
             return
         graphs = {self._graphs[key] for key in self._revived}
+        self._end_cancelling(graphs)
         self._rows(Graph).filter(pk__in=graphs).update(ended=None)
         self._rows(Failing).filter(pk__in=self._revived).delete()
         again = self._rows(Edge).filter(upstream__in=self._revived, on=Condition.ENDED)
@@ -103,6 +105,16 @@ class Upstreams:
         waiting = self._rows(Task).select_for_update().filter(pk__in=counts, waits__gt=0)
         for task in waiting.order_by("pk"):
             self._rows(Task).filter(pk=task.pk).update(waits=F("waits") + counts[task.pk])
+
+    def _end_cancelling(self, graphs):
+        """Let nodes be added again to those cancelled graphs in which nothing else is live."""
+        cancelled = self._rows(Graph).filter(pk__in=graphs, request=CANCEL)
+        keys = set(cancelled.values_list("pk", flat=True))
+        if keys:
+            live = self._rows(Node).filter(graph__in=keys, instance__task__isnull=False)
+            live = live.exclude(pk__in=self._revived)
+            keys -= set(live.values_list("graph", flat=True))
+            self._rows(Graph).filter(pk__in=keys).update(request="")
 
     def _state(self, key):
         return State.ACCEPTED if key in self._revived else self._states.get(key)

@@ -20,14 +20,11 @@ class Whole:
         if self.store.connection.in_atomic_block:
             # Lock them in the usual order, since the portions below come in another order.
             list(waiting.select_for_update(of=("self",)).order_by("pk").values_list("pk"))
-        # Waiting nodes first, so that none of them starts. Of these the last first, since most are
-        # downstream of the others: then few have to fail one by one because of another.
-        while keys := _keys(waiting, "-pk"):
-            done = self.store.cancel(keys, who=who)
-            failed += done.failed
-            asked += done.asked
         held = nodes.filter(daemon__isnull=False).exclude(request=CANCEL)
-        while keys := _keys(held):
+        # Waiting nodes first, so that none of them starts. Of these the last first, since most are
+        # downstream of the others: then few have to fail one by one because of another. A held
+        # node may be handed back meanwhile.
+        while keys := _keys(waiting, "-pk") or _keys(held):
             done = self.store.cancel(keys, who=who)
             failed += done.failed
             asked += done.asked

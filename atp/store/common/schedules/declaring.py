@@ -1,23 +1,18 @@
 """Setting schedules in the portable store: by code, and by operators."""
 
-from django.db.models.functions import Coalesce
+from django.db import IntegrityError
 
-from ....exceptions import IllegalSchedule, ScheduleChanged, UnknownSchedule, UnknownType
+from ....exceptions import IllegalSchedule, ScheduleChanged, UnknownType
 from ....models import Schedule, Slot, Type
-from ....rows.log import Kind
-from ....rows.schedule import LONGEST_LINE, Outcome, Overlap
 from ....words import schedule_messages
-from ....words.hints import did_you_mean
-from ...values import Planned
-from ...values.schedules import timing_of
-from .planning import Planning
-from .slots import enqueued, move_on, resume
+from .backfilling import Backfilling
+from .slots import close, delay, move_on, resume, waits_for_jitter
 
 # The columns that decide the times of slots. When one changes, the schedule starts anew.
-_TIMES = ("cron", "every", "timezone", "jitter")
+_TIMES = ("cron", "every", "timezone")
 
 
-class Schedules(Planning):
+class Schedules(Backfilling):
     def declare(self, specs, *, who=""):
         wanted = {spec.identifier: spec for spec in specs}
         # If nothing differs, nothing is locked.
@@ -29,7 +24,11 @@ class Schedules(Planning):
         with self._store.atomic(), self._store.unless_locked() as is_locked:
             now = self._store.now()
             for spec in different:
-                self._declare(spec, now, who)
+                try:
+                    with self._store.atomic():
+                        self._declare(spec, now, who)
+                except IntegrityError:  # somebody else has made it meanwhile
+                    self._declare(spec, now, who)
         return {spec.type for spec in different} if is_locked else set()
 
     def _declare(self, spec, now, who):
@@ -41,7 +40,9 @@ class Schedules(Planning):
         row.declared, row.retired = spec.document(), None
         message = schedule_messages.declared(is_new=is_new, is_set=row.is_set)
         if not row.is_set:
-            self._take(row, spec, now)
+            self._take(row, spec, now, who)
+        elif row.next_at is None:  # it was retired meanwhile
+            row.next_at = row.due_at = now
         self._save(row, now, who, "declare", message)
 
     def retire(self, declared, *, who=""):
@@ -59,6 +60,12 @@ class Schedules(Planning):
             return [row.identifier for row in gone]
 
     def set(self, spec, *, who="", expected=None):
+        try:
+            return self._set(spec, who, expected)
+        except IntegrityError:  # somebody else has made it meanwhile
+            return self._set(spec, who, expected)
+
+    def _set(self, spec, who, expected):
         with self._store.atomic():
             rows = self._store.rows(Schedule).select_for_update()
             row = rows.filter(identifier=spec.identifier).first()
@@ -66,7 +73,8 @@ class Schedules(Planning):
             row = row or Schedule(identifier=spec.identifier)
             row.is_set, row.retired = True, None
             is_new, now = row.pk is None, self._store.now()
-            message = schedule_messages.changed(self._take(row, spec, now), is_new=is_new)
+            changes = self._take(row, spec, now, who)
+            message = schedule_messages.changed(changes, is_new=is_new)
             return self._save(row, now, who, "set", message)
 
     def leave(self, identifier, *, who=""):
@@ -82,10 +90,13 @@ class Schedules(Planning):
     def pause(self, identifier, *, who="", reason="", until=None):
         with self._store.atomic():
             row, now = self._schedule(identifier), self._store.now()
-            if row.paused_since is None:
-                row.paused_since = now
-            else:
+            _check_declared(row, "paused")
+            if row.is_paused(now):
                 row.was_paused = row.paused_by, row.paused_reason
+                if row.paused_since <= row.next_at <= now:
+                    self._close(row, now, who)
+            elif row.paused_since is None or row.next_at > now:
+                row.paused_since = now
             row.paused_until, row.paused_by, row.paused_reason = until, who, reason
             message = schedule_messages.paused(reason, until)
             return self._save(row, now, who, "pause", message)
@@ -95,63 +106,11 @@ class Schedules(Planning):
             row, now = self._schedule(identifier), self._store.now()
             if row.paused_since is None:
                 raise IllegalSchedule(f"{identifier!r} cannot be resumed: it is not paused.")
+            _check_declared(row, "resumed")
+            if not (row.next_at < row.paused_since and waits_for_jitter(row, now)):
+                self._close(row, now, who)
             resume(row)
-            self._move_on(row, now)
             return self._save(row, now, who, "resume", schedule_messages.resumed())
-
-    def run(self, identifier, *, who=""):
-        with self._store.atomic():
-            row = self._schedule(identifier)
-            if row.retired is not None:
-                raise IllegalSchedule(f"{identifier!r} cannot be run: no code declares it.")
-            lines = self._runs.lock([row])
-            _check_room(row, lines, 1)
-            [(instance, _)] = self._runs.enqueue(row.type, [(row, None)], lines, who=who)
-            row.last_id = instance.pk
-            row.save(using=self._store.alias, update_fields=["last_id"])
-            message = schedule_messages.run(instance.uuid)
-            self._log(identifier, self._store.now(), who, "run", message)
-            return instance
-
-    def backfill(self, identifier, slots, *, who=""):
-        with self._store.atomic():
-            row, now = self._schedule(identifier), self._store.now()
-            there = self._store.rows(Slot).filter(schedule=row)
-            ran = set(
-                there.filter(outcome=Outcome.ENQUEUED, at__in=slots).values_list("at", flat=True)
-            )
-            runs = [(row, at) for at in slots if at not in ran]
-            # With the overlap "cancel" each run would cancel the one before. So they run side by
-            # side.
-            lines = self._runs.lock([row] if row.overlap == Overlap.QUEUE else [])
-            _check_room(row, lines, len(runs))
-            made = self._runs.enqueue(row.type, runs, lines, who=who) if runs else []
-            self._take_out(row, [at for _, at in runs])
-            slots = []
-            for (_, at), (instance, message) in zip(runs, made, strict=True):
-                said = schedule_messages.slot_backfilled(message)
-                slots.append(enqueued(row, at, instance, said))
-                slots[-1].decided, slots[-1].who = now, who
-            self._store.rows(Slot).bulk_create(slots)
-            self._log(identifier, now, who, "backfill", schedule_messages.backfilled(len(runs)))
-            uuids = tuple(instance.uuid for instance, _ in made)
-            return Planned(decided=len(runs), enqueued=len(runs), instances=uuids)
-
-    def _take_out(self, row, slots):
-        """Remove slots that are backfilled from the rows that gave them another outcome."""
-        if not slots:
-            return
-        timing = timing_of(row)
-        others = self._store.rows(Slot).filter(schedule=row).exclude(outcome=Outcome.ENQUEUED)
-        ends = Coalesce("until", "at")
-        for other in others.annotate(last=ends).filter(at__lte=slots[-1], last__gte=slots[0]):
-            left = [at for at in _of(other, timing) if at not in set(slots)]
-            if not left:
-                other.delete(using=self._store.alias)
-                continue
-            other.at, other.count = left[0], len(left)
-            other.until = left[-1] if len(left) > 1 else None
-            other.save(using=self._store.alias)
 
     def delete(self, identifier, *, who=""):
         with self._store.atomic():
@@ -160,18 +119,7 @@ class Schedules(Planning):
             row.delete(using=self._store.alias)
             self._log(identifier, self._store.now(), who, "delete", schedule_messages.deleted())
 
-    def _schedule(self, identifier):
-        """Return a schedule, locked. Raises UnknownSchedule."""
-        rows = self._store.rows(Schedule).select_for_update()
-        row = rows.filter(identifier=identifier).first()
-        if row is None:
-            names = self._store.rows(Schedule).values_list("identifier", flat=True)
-            raise UnknownSchedule(
-                f"There is no schedule {identifier!r}.{did_you_mean(identifier, names)}"
-            )
-        return row
-
-    def _take(self, row, spec, now):
+    def _take(self, row, spec, now, who):
         """Copy a spec to a schedule's row; returns the changes: (old, new) by column.
 
         If its times change, the schedule goes on with its first slot after now.
@@ -185,17 +133,23 @@ class Schedules(Planning):
             for name, value in columns.items()
             if row.pk is not None and getattr(row, name) != value
         }
+        starts_anew = row.next_at is None or changes.keys() & set(_TIMES)
+        if starts_anew and row.next_at is not None and row.pk is not None:
+            self._close(row, now, who)
         for name, value in columns.items():
             setattr(row, name, value)
         row.type = type
-        if row.next_at is None or changes.keys() & set(_TIMES):
-            self._move_on(row, now, spec.timing)
+        if starts_anew:
+            move_on(row, spec.timing, now)
+        elif "jitter" in changes:
+            delay(row)
+        if changes:
+            row.trouble = ""
         return changes
 
-    @staticmethod
-    def _move_on(row, now, timing=None):
-        timing = timing or timing_of(row)
-        move_on(row, timing, now)
+    def _close(self, row, now, who):
+        """Record the slots of a schedule that have passed: none of them is run."""
+        self._keep_slots(close(row, now), now, who)
 
     def _save(self, row, now, who, verb, message):
         if row.pk is not None:
@@ -207,36 +161,10 @@ class Schedules(Planning):
         self._store.tell()
         return row
 
-    def _log(self, identifier, now, who, verb, message):
-        self._store.log(
-            Kind.SCHEDULE,
-            message,
-            subject=f"schedule:{identifier}",
-            time=now,
-            who=who,
-            detail=verb,
-        )
 
-
-def _of(slot, timing):
-    """Yield the slots that one row of Slot stands for."""
-    at, last = slot.at, slot.until or slot.at
-    while at is not None and at <= last:
-        yield at
-        at = timing.after(at)
-
-
-def _check_room(row, lines, count):
-    """Raise IllegalSchedule if ``count`` more Instances do not fit into a schedule's line."""
-    line = lines.get(row.pk)
-    if line is None or row.overlap != Overlap.QUEUE:
-        return
-    waiting = line.waiting + count - (0 if line.live else 1)
-    if waiting > LONGEST_LINE:
-        raise IllegalSchedule(
-            f"Of {row.identifier!r} {waiting} Instances would wait for each other, and "
-            f"{LONGEST_LINE} may: {line.waiting} wait already. Take fewer slots, or later."
-        )
+def _check_declared(row, done):
+    if row.retired is not None:
+        raise IllegalSchedule(f"{row.identifier!r} cannot be {done}: no code declares it.")
 
 
 def _check_expected(row, expected, identifier):

@@ -95,6 +95,12 @@ class Runs:
                 made[number] = instance, schedule_messages.slot_in_line(behind, ended)
         return [made[number] for number in range(len(runs))]
 
+    def there(self, row, slots):
+        """Return those of the slots whose Instances exist, even if their Slots are gone."""
+        named = {instance_identifier(row, at): at for at in slots}
+        found = self._store.rows(Instance).filter(type=row.type, identifier__in=list(named))
+        return {named[name] for name in found.values_list("identifier", flat=True)}
+
     def _there(self, type, submissions):
         """Return the identifiers, among those of the submissions, that Instances have already."""
         wanted = [each.identifier for each in submissions if each.identifier is not None]

@@ -140,6 +140,8 @@ class Planning(Contract):
         since = slot.schedule.paused_since
         if last is None or last.outcome != Outcome.PAUSED or since is None or last.at < since:
             return False
+        if last.message != slot.message:  # somebody else has paused it again
+            return False
         last.count, last.until = last.count + slot.count, slot.until or slot.at
         last.decided, last.who = slot.decided, slot.who
         last.save(using=self._store.alias, update_fields=["count", "until", "decided", "who"])

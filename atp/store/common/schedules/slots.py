@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from itertools import accumulate, takewhile
 
+from ....exceptions import InvalidSchedule
 from ....models import Schedule, Slot
 from ....payload import tagged_json
 from ....payload.codec import Payload
@@ -44,20 +45,41 @@ def plan_of(row, now):
     rest = [at for at in slots if not _is_paused(row, at)][len(late) :]
     run_late, missed = _caught_up(row, late, now)
     plan.runs = run_late + rest
-    if paused:
-        message = schedule_messages.slot_paused(row.paused_by, row.paused_reason)
-        plan.slots.append(_row_of(row, paused, Outcome.PAUSED, message))
-    before = [at for at in missed if not paused or at < paused[0]]
-    if before or has_more:
-        plan.slots.append(_missed(row, before, has_more, now))
-    if len(before) < len(missed):
-        plan.slots.append(_missed(row, missed[len(before) :], False, now))
+    plan.slots = _not_run(row, paused, missed, has_more, now)
     # If next_at is no slot any more, since the rules of its time zone changed, it is passed over.
     move_on(row, timing, slots[-1] if slots else row.next_at)
     if row.paused_until is not None and row.paused_until <= now:
         resume(row)
         plan.is_resumed = True
     return plan
+
+
+def close(row, now):
+    """Decide the slots that have passed, running none, and move the schedule on, in memory.
+
+    Returns the Slots. If an earlier timing is invalid, there are none.
+    """
+    try:
+        timing = timing_of(row)
+    except InvalidSchedule:
+        return []
+    since = row.next_at - timedelta.resolution
+    slots, has_more = timing.slots(since, now, WALKED + 1), False
+    if len(slots) > WALKED:
+        slots = timing.newest(since, now, WALKED)[::-1]
+        has_more = slots[0] != row.next_at
+    paused = [at for at in slots if _is_paused(row, at)]
+    missed = [at for at in slots if not _is_paused(row, at)]
+    found = _not_run(row, paused, missed, has_more, now)
+    move_on(row, timing, now)
+    return found
+
+
+def waits_for_jitter(row, now):
+    """Return whether the next slot has come, and only its jitter delays it; no other has come."""
+    if row.due_at is None or not row.next_at <= now < row.due_at:
+        return False
+    return timing_of(row).after(row.next_at) > now
 
 
 def resume(row):
@@ -69,6 +91,11 @@ def resume(row):
 def move_on(row, timing, time):
     """Move a schedule to its first slot after a time, in memory."""
     row.next_at = timing.after(time)
+    delay(row)
+
+
+def delay(row):
+    """Set the time to plan the next slot by the jitter, in memory."""
     row.due_at = _due_at(row, row.next_at)
 
 
@@ -165,6 +192,20 @@ def _caught_up(row, late, now):
     recent = [at for at in late if now - at <= row.window]
     runs = recent[max(0, len(recent) - row.most) :]
     return runs, late[: len(late) - len(runs)]
+
+
+def _not_run(row, paused, missed, has_more, now):
+    """Return the Slots of those that are not run, each of both kinds oldest first."""
+    found = []
+    if paused:
+        message = schedule_messages.slot_paused(row.paused_by, row.paused_reason)
+        found.append(_row_of(row, paused, Outcome.PAUSED, message))
+    before = [at for at in missed if not paused or at < paused[0]]
+    if before or has_more:
+        found.append(_missed(row, before, has_more, now))
+    if len(before) < len(missed):
+        found.append(_missed(row, missed[len(before) :], False, now))
+    return found
 
 
 def _missed(row, missed, is_more, now):

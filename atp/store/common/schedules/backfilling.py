@@ -1,0 +1,146 @@
+"""Instances that operators ask for beside the slots: run now, and backfills."""
+
+from datetime import timedelta
+
+from django.db.models.functions import Coalesce
+
+from ....exceptions import IllegalSchedule, UnknownSchedule
+from ....models import Schedule, Slot
+from ....rows.log import Kind
+from ....rows.schedule import LONGEST_LINE, Outcome, Overlap
+from ....words import schedule_messages
+from ....words.hints import did_you_mean
+from ...values import Planned
+from ...values.schedules import timing_of
+from .planning import Planning
+from .slots import enqueued
+
+
+class Backfilling(Planning):
+    def run(self, identifier, *, who=""):
+        with self._store.atomic():
+            row = self._schedule(identifier)
+            if row.retired is not None:
+                raise IllegalSchedule(f"{identifier!r} cannot be run: no code declares it.")
+            lines = self._runs.lock([row])
+            _check_room(row, lines, 1)
+            [(instance, _)] = self._runs.enqueue(row.type, [(row, None)], lines, who=who)
+            row.last_id = instance.pk
+            row.save(using=self._store.alias, update_fields=["last_id"])
+            message = schedule_messages.run(instance.uuid)
+            self._log(identifier, self._store.now(), who, "run", message)
+            return instance
+
+    def backfill(self, identifier, slots, *, who=""):
+        with self._store.atomic():
+            row, now = self._schedule(identifier), self._store.now()
+            if slots and row.next_at is not None and row.next_at <= slots[-1]:
+                # Otherwise a backfilled slot would also be one that nobody has planned.
+                self.plan(who=who, now=now, only=identifier)
+                row.refresh_from_db()
+            there = self._store.rows(Slot).filter(schedule=row)
+            ran = set(
+                there.filter(outcome=Outcome.ENQUEUED, at__in=slots).values_list("at", flat=True)
+            )
+            ran |= self._runs.there(row, [at for at in slots if at not in ran])
+            runs = [(row, at) for at in slots if at not in ran]
+            # With the overlap "cancel" each run would cancel the one before. So they run side by
+            # side.
+            lines = self._runs.lock([row] if row.overlap == Overlap.QUEUE else [])
+            _check_room(row, lines, len(runs))
+            made = self._runs.enqueue(row.type, runs, lines, who=who) if runs else []
+            self._take_out(row, [at for _, at in runs])
+            slots = []
+            for (_, at), (instance, message) in zip(runs, made, strict=True):
+                said = schedule_messages.slot_backfilled(message)
+                slots.append(enqueued(row, at, instance, said))
+                slots[-1].decided, slots[-1].who = now, who
+            self._store.rows(Slot).bulk_create(slots)
+            self._log(identifier, now, who, "backfill", schedule_messages.backfilled(len(runs)))
+            uuids = tuple(instance.uuid for instance, _ in made)
+            return Planned(decided=len(runs), enqueued=len(runs), instances=uuids)
+
+    def _take_out(self, row, slots):
+        """Remove slots that are backfilled from the rows that gave them another outcome."""
+        if not slots:
+            return
+        timing, wanted = timing_of(row), set(slots)
+        others = self._store.rows(Slot).filter(schedule=row).exclude(outcome=Outcome.ENQUEUED)
+        ends = Coalesce("until", "at")
+        for other in others.annotate(last=ends).filter(at__lte=slots[-1], last__gte=slots[0]):
+            found = _Stretch(other, timing)
+            if not found.fits:  # it stands for slots of other times, before a change
+                continue
+            if found.take_out(slots, wanted):
+                other.save(using=self._store.alias)
+            else:
+                other.delete(using=self._store.alias)
+
+    def _schedule(self, identifier):
+        """Return a schedule, locked. Raises UnknownSchedule."""
+        rows = self._store.rows(Schedule).select_for_update()
+        row = rows.filter(identifier=identifier).first()
+        if row is None:
+            names = self._store.rows(Schedule).values_list("identifier", flat=True)
+            raise UnknownSchedule(
+                f"There is no schedule {identifier!r}.{did_you_mean(identifier, names)}"
+            )
+        return row
+
+    def _log(self, identifier, now, who, verb, message):
+        self._store.log(
+            Kind.SCHEDULE,
+            message,
+            subject=f"schedule:{identifier}",
+            time=now,
+            who=who,
+            detail=verb,
+        )
+
+
+class _Stretch:
+    """The slots that one row of Slot stands for, by the timing of its schedule."""
+
+    def __init__(self, row, timing):
+        self._row, self._timing = row, timing
+        self._last = row.until or row.at
+
+    @property
+    def fits(self):
+        """Whether the row begins and ends with slots of this timing."""
+        ends = (self._row.at, self._last)
+        return all(self._timing.after(at - timedelta.resolution) == at for at in ends)
+
+    def take_out(self, slots, wanted):
+        """Take slots out of the row; return whether others are left.
+
+        ``slots`` are in order, and ``wanted`` is their set. Only what lies between them is walked.
+        """
+        row, last = self._row, self._last
+        first, until = max(row.at, slots[0]), min(last, slots[-1])
+        within = self._timing.slots(first - timedelta.resolution, until, row.count + len(slots))
+        left = [at for at in within if at not in wanted]
+        row.count -= len(within) - len(left)
+        if row.count <= 0:
+            return False
+        if last in wanted:
+            since = row.at - timedelta.resolution
+            before = self._timing.newest(since, first - timedelta.resolution, 1)
+            last = (left or before)[-1]
+        if row.at in wanted:
+            row.at = left[0] if left else self._timing.after(until)
+        row.until = last if last != row.at else None
+        return True
+
+
+def _check_room(row, lines, count):
+    """Raise IllegalSchedule if ``count`` more Instances do not fit into a schedule's line."""
+    line = lines.get(row.pk)
+    if line is None or row.overlap != Overlap.QUEUE:
+        return
+    waiting = line.waiting + count - (0 if line.live else 1)
+    if waiting > LONGEST_LINE:
+        raise IllegalSchedule(
+            f"Of {row.identifier!r} {waiting} Instances would wait for each other, and "
+            f"{LONGEST_LINE} may: {line.waiting} wait already. Take fewer slots, or later."
+        )
