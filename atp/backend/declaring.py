@@ -7,6 +7,7 @@ from collections.abc import Callable
 from functools import wraps
 from typing import TYPE_CHECKING, Any
 
+from asgiref.sync import sync_to_async
 from django.apps import apps
 from django.core.exceptions import ImproperlyConfigured
 
@@ -65,6 +66,9 @@ def _handler(task: Any, attempt_of: Callable[..., Any]) -> Callable[..., Any]:
         async def handler(context: Any, /, *args: Any, **kwargs: Any) -> Any:
             attempt = attempt_of(context, args, kwargs)
             given = attempt.arguments(args, takes_context=task.takes_context)
+            if task.takes_context:
+                # Attributes of the context cannot be awaited.
+                await sync_to_async(attempt.look)()
             return attempt.returned(await function(*given, **kwargs))
 
     else:

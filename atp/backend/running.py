@@ -42,6 +42,10 @@ class Attempt:
             return args
         return ATPTaskContext(task_result=self._result, atp=self._context), *args
 
+    def look(self) -> None:
+        """Read the values of the result that are not known yet."""
+        self._result.look()
+
     def returned(self, value: Any) -> Any:
         """Note the return value as ``django.tasks`` normalizes it, and return it.
 

@@ -129,14 +129,14 @@ class Kit:
 
     @contextmanager
     def inline(self, *, raises: bool = True) -> Iterator[None]:
-        """Drain at each outermost commit inside the block: see :meth:`drain`.
+        """Drain at each outermost commit inside the block: see :meth:`drain`. All that is due runs.
 
         Without an open transaction, each enqueue is its own commit. In a TestCase, whose
         transaction is never committed, the end of the outermost ``atomic()`` of the tested code
         counts as the commit. With ``raises`` the end of the block raises an error of a handler;
         the code that enqueues does not see it.
         """
-        with Inline(lambda: self.drain(raises=raises)):
+        with Inline(lambda: self._drain((), Wishes(raises=raises, runs_all=True)).run()):
             yield
 
     # Time
@@ -172,8 +172,8 @@ class Kit:
     def context(self, type: Any = None, /, **given: Any) -> MemoryContext:
         """Return a context for calling a handler directly: see :class:`MemoryContext`.
 
-        ``given`` are ``attempt``, ``identifier``, ``collection``, ``priority``, ``results`` and
-        ``kept``.
+        ``given`` are ``attempt``, ``identifier``, ``collection``, ``priority``, ``results``,
+        ``undoes`` (the output of the node that it undoes) and ``kept``.
         """
         made = MemoryContext(None if type is None else declared(type), **given)
         self._stack.callback(made.close)

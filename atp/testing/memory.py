@@ -18,7 +18,9 @@ from ..conf import settings
 from ..exceptions import InvalidGraph
 from ..graphs.results import NoResult
 from ..payload import codec
+from ..states import State
 from ..store.values import Checkpoint, Claimed, Parameters
+from ..verbs.graphs import NodeResult
 
 if TYPE_CHECKING:
     from ..authoring.growing import Growth
@@ -42,6 +44,7 @@ class MemoryContext(Context):
         collection: str = "",
         priority: int = 0,
         results: Mapping[str, Any] | None = None,
+        undoes: Any = None,
         kept: Mapping[str, Any] | None = None,
     ) -> None:
         self.messages: list[tuple[int, str]] = []
@@ -49,6 +52,7 @@ class MemoryContext(Context):
         self.published: list[dict[str, Any]] = []
         self.kept: dict[str, Any] = dict(kept or {})
         self._given = dict(results or {})
+        self._undone = undoes
         self._reason: str | None = None
         self._folder = tempfile.TemporaryDirectory(
             prefix="atp-testing-", ignore_cleanup_errors=True
@@ -78,9 +82,9 @@ class MemoryContext(Context):
         return _Given(self._given)  # type: ignore[return-value]
 
     @property
-    def undoes(self) -> None:
-        """None: the Instance undoes no node."""
-        return
+    def undoes(self) -> NodeResult | None:
+        """The node that is undone, with the output that the test has given; else None."""
+        return None if self._undone is None else _finished("undone", self._undone)
 
     def graph(self) -> Growth:
         raise InvalidGraph("This context is in no graph: enqueue one, and drain it.")
@@ -104,9 +108,16 @@ class _Given:
         self._given = given
 
     def __getitem__(self, name: str) -> Any:
+        return self.node(name).value
+
+    def node(self, name: str) -> NodeResult:
         if name not in self._given:
             raise NoResult(f"There is no node {name!r}: context(results={{…}}) gives results.")
-        return self._given[name]
+        return _finished(name, self._given[name])
+
+
+def _finished(name: str, output: Any) -> NodeResult:
+    return NodeResult(name, State.FINISHED, output=output)
 
 
 class _Free:

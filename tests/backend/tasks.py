@@ -88,6 +88,11 @@ def pair():
 
 
 @task(takes_context=True)
+async def which(context):
+    return [context.attempt, context.task_result.enqueued_at is not None]
+
+
+@task(takes_context=True)
 def who(context, number=0):
     result = context.task_result
     context.atp.progress(1, 2)

@@ -77,6 +77,15 @@ def test_what_a_task_returns(run):
     assert run().response.data == b"6"
 
 
+def test_a_coroutine_knows_its_attempt(run):
+    """Attributes of its context cannot be awaited, and a coroutine may not ask the database."""
+    tasks.which.enqueue()
+    [case] = run.host.claim()
+    run.host.move(case, Event.START)
+    run.host.move(case, Event.RETRY, delay=timedelta(0))
+    assert run().response.data == b"[2,true]"
+
+
 def test_a_coroutine(run):
     tasks.later.enqueue(4)
     assert run().response.data == b"5"

@@ -221,6 +221,27 @@ class Drains(QueueMixin):
         tasks.group.enqueue(name="c")
         assert [row.state for row in self.atp.enqueued(tasks.group)][-1] == "ACCEPTED"
 
+    def test_inline_at_the_end_of_a_block_without_a_savepoint(self):
+        """As those around the receivers of pre_delete and m2m_changed."""
+        with self.atp.inline():
+            with transaction.atomic(savepoint=False):
+                with transaction.atomic():
+                    row = tasks.group.enqueue(name="a")
+                assert queue.get(row.uuid).state == "ACCEPTED"
+            assert queue.get(row.uuid).state == "FINISHED"
+        with transaction.atomic(savepoint=False), self.atp.inline():
+            tasks.group.enqueue(name="b")
+
+    def test_inline_runs_all_that_is_due_at_a_commit(self):
+        def place_two():
+            with self.atp.inline(), transaction.atomic():
+                tasks.refused.enqueue()
+                tasks.refused.enqueue()
+
+        with pytest.raises(tasks.Refused):
+            place_two()
+        assert [row.attempt for row in self.atp.enqueued(tasks.refused)] == [1, 1]
+
     def test_inline_within_inline(self):
         with self.atp.inline():
             with self.atp.inline():

@@ -73,3 +73,14 @@ def test_steps_are_kept_for_a_later_attempt(kit):
 
 def test_a_sleep_is_over_at_once(kit):
     assert tasks.sleeper(kit.context()) == "awake"
+
+
+def test_nodes_around_a_handler(kit):
+    context = kit.context(results={"merge": 3}, undoes={"booking": 7})
+    assert (context.results.node("merge").state, context.results.node("merge").output) == (
+        "FINISHED",
+        3,
+    )
+    assert context.undoes.output["booking"] == 7
+    with pytest.raises(NoResult, match="'flight'"):
+        context.results.node("flight")

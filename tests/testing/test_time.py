@@ -68,6 +68,15 @@ def test_what_waits_for_nothing_but_a_time_is_left_as_it_is(atp):
     assert [run.state for run in atp.drain(most=2)] == ["FINISHED"] * 2
 
 
+def test_the_start_of_a_node_that_waits_for_another_comes_earlier(atp):
+    with public.Graph("dated") as graph:
+        first = graph.add(tasks.group, name="first", inputs={"name": "a"})
+        dated = tasks.group.using(run_after=timedelta(hours=1))
+        graph.add(dated, name="second", inputs={"name": "b"}, after=first)
+    atp.later(hours=2)
+    assert len(atp.drain()) == 2
+
+
 @pytest.fixture
 def nightly():
     queue.register(tasks.seen)

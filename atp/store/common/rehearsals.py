@@ -1,7 +1,7 @@
 """Rehearsals in the portable store: claim one Task, let time pass, plan a schedule's slots."""
 
 from ...exceptions import UnknownSchedule
-from ...models import Gate, Instance, Limit, Schedule, Step, Task
+from ...models import Gate, Instance, Limit, Node, Schedule, Step, Task
 from ...rows.task import BLOCKED
 from ..values.schedules import timing_of
 from .claims import Claims
@@ -26,6 +26,8 @@ class Rehearsals(Claims):
                 self._backdate(waiting.filter(pk__in=instances), time, "due_at")
                 return
             self._backdate(waiting, time, "due_at")
+            dated = self.rows(Node).filter(not_before__isnull=False)
+            self._backdate(dated, time, "not_before")
             for model in (Task, Instance):
                 limited = self.rows(model).filter(start_before__isnull=False)
                 self._backdate(limited, time, "start_before")

@@ -33,6 +33,8 @@ class Wishes:
     retries: bool = False
     twice: bool = False
     lose: Loss | Fault | None = None
+    # Whether all that is due runs before an exception of a handler is raised.
+    runs_all: bool = False
 
 
 class Drain:
@@ -46,6 +48,7 @@ class Drain:
         self._lost: set[int] = set()
         self._steps: list[str] = []
         self._hits = 0
+        self._errors: list[BaseException] = []
 
     @property
     def runs(self) -> list[Run]:
@@ -59,6 +62,8 @@ class Drain:
             if self._wishes.lose:
                 self._member.lost = log_messages.lost_in_rehearsal()
         self._check_fault()
+        if self._errors:
+            raise self._errors[0]
         return self.runs
 
     def work(self, instance: int, attempt: int) -> Run:
@@ -113,7 +118,9 @@ class Drain:
         if error is not None and wishes.raises:
             where = f"attempt {claimed.attempt} of {claimed.type}, inputs {claimed.data[:500]}"
             error.add_note(f"ATP: {where}")
-            raise error
+            if not wishes.runs_all:
+                raise error
+            self._errors.append(error)
 
     def _outcome(self, attempt: Attempt) -> tuple[Outcome | None, bool]:
         """Return the outcome of an attempt, None if it is lost; and whether the fault lost it."""
