@@ -100,12 +100,14 @@ def test_what_is_too_large_for_the_ring_goes_through_the_channel(worker, said):
     assert said.messages[1][:2] == (1, 1)
 
 
-def test_short_tasks_do_not_call_the_dispatcher_each(worker, said):
+def test_short_tasks_do_not_call_the_dispatcher_each(worker, said, monkeypatch):
+    """They do so after a time, which a slow machine takes for each."""
+    monkeypatch.setattr("atp.daemon.worker.worker.CALL_AFTER", 3600.0)
     for _ in range(100):
         worker._perform(task("daemon.noop"))
     assert len(worker._ring.read(worker._ring.written)) == 100
     assert set(said.kinds()) <= {Look}
-    assert len(said.messages) < 50
+    assert len(said.messages) <= 1
 
 
 def test_error_reporters_see_exceptions(worker, caplog):
