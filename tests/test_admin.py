@@ -13,6 +13,7 @@ from atp.admin.base import COUNTED, BoundedPaginator
 from atp.models import (
     Daemon,
     Edge,
+    ErrorGroup,
     Failing,
     Gate,
     Graph,
@@ -464,3 +465,36 @@ def test_no_column_of_a_slot_repeats_another(full, admin_client):
     row = Slot.objects.order_by("-pk").first()
     assert '<th class="field-at">' in page  # the link to it
     assert str(row) not in page
+
+
+@pytest.mark.parametrize("may_see", [False, True])
+def test_what_is_carried_takes_the_permission_to_see_inputs(full, client, may_see):
+    """G14: hooks have inputs too."""
+    one = full[State.FINISHED]
+    Instance.objects.filter(pk=one.pk).update(own={"carried": {"tenant": "secret-tenant"}})
+    client.force_login(user("view_instance", *["view_inputs"] * may_see))
+    page = client.get(address(Instance, "change", one.pk)).content.decode()
+    assert ("secret-tenant" in page) is may_see
+
+
+@pytest.mark.parametrize(
+    ("model", "name", "given"),
+    [
+        (Schedule, "view_schedule", {"data__contains": "first"}),
+        (Instance, "view_instance", {"own__carried__tenant__startswith": "a"}),
+        (ErrorGroup, "view_errorgroup", {"title__startswith": "ValueError: t"}),
+        (Task, "view_task", {"instance__inputs__data__contains": "first"}),
+    ],
+)
+def test_no_filter_tells_what_the_pages_hide(full, client, model, name, given):
+    """G14: otherwise a user reads it out a character at a time."""
+    client.force_login(user(name))
+    assert client.get(address(model, "changelist"), given).status_code == 400
+
+
+@pytest.mark.parametrize("may_see", [False, True])
+def test_the_daemon_of_a_task_takes_the_permission_to_see_daemons(full, client, may_see):
+    task = Task.objects.filter(daemon__isnull=False).first()
+    client.force_login(user("view_task", *["view_daemon"] * may_see))
+    for page in (address(Task, "changelist"), address(Task, "change", task.pk)):
+        assert ("host:1" in client.get(page).content.decode()) is may_see

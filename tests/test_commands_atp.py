@@ -1182,3 +1182,11 @@ def test_a_terminal_that_lacks_a_character_is_shown_it_escaped(db):
     call_command("atp", "show", str(instance.uuid), stdout=terminal)
     terminal.flush()
     assert rb"\u6f22" in raw.getvalue()
+
+
+def test_cancel_without_a_collection_leaves_collections_alone(full):
+    """An empty text is no missing filter."""
+    other = echo.using(collection="books").enqueue()
+    found = document("cancel", "--collection", "", "--yes")
+    assert found["cancelled"] >= 1
+    assert queue.get(other.uuid).state == State.ACCEPTED

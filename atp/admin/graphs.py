@@ -6,6 +6,7 @@ from django.utils.html import format_html
 from ..models import Edge, Failing, Graph, Node, Undo
 from ..reports import graphs
 from ..verbs.table import GRAPH
+from ..web import permissions
 from . import shown
 from .base import ReadOnlyAdmin, link_to
 from .verbs import VerbActions
@@ -86,7 +87,15 @@ class FailingAdmin(ReadOnlyAdmin):
 class UndoAdmin(ReadOnlyAdmin):
     list_display = ("__str__", "node_link", "type", "collection", "priority")
     list_select_related = ("node", "type")
-    fields = ("node_link", "type", "collection", "priority", "created_by", "format", "data")
-    readonly_fields = ("node_link",)
+    _facts = ("node_link", "type", "collection", "priority", "created_by", "format")
+    readonly_fields = ("node_link", "inputs_value")
+
+    def get_fields(self, request, obj=None):
+        may_see = request.user.has_perm(permissions.VIEW_INPUTS)
+        return [*self._facts, "inputs_value"] if may_see else self._facts
+
+    @admin.display(description="inputs")
+    def inputs_value(self, row):
+        return shown.inputs(row)
 
     node_link = link_to("node")

@@ -38,19 +38,15 @@ class InstanceAdmin(VerbActions, ReadOnlyAdmin):
     _facts = (
         *("uuid", "type_link", "identifier", "state", "reason", "collection", "priority"),
         *("attempt", "restarts", "retries", "lost", "percent", "progress_message"),
-        *(
-            shown.time_of("start_before"),
-            "own",
-            "created_by",
-            shown.time_of("created"),
-            shown.time_of("started"),
-        ),
-        shown.time_of("finished"),
+        *(shown.time_of("start_before"), "created_by", shown.time_of("created")),
+        *(shown.time_of("started"), shown.time_of("finished")),
     )
     # Pairs: a part of the page, and the permission to see it.
     _parts = (
         ("task", permissions.VIEW_TASK),
         ("inputs_value", permissions.VIEW_INPUTS),
+        # What its enqueue has saved, and its hooks with their inputs.
+        ("own", permissions.VIEW_INPUTS),
         ("output", permissions.VIEW_RESPONSE),
         ("files", permissions.VIEW_RESPONSE),
         ("steps", permissions.VIEW_STEP),

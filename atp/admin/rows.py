@@ -1,4 +1,4 @@
-"""Types, Tasks, daemons, logs, gates, limits and the parts of Instances in the admin."""
+"""Types, Tasks, daemons, logs and the parts of Instances in the admin."""
 
 import logging
 
@@ -7,10 +7,8 @@ from django.utils.html import format_html
 
 from ..models import (
     Daemon,
-    Gate,
     Inputs,
     Instance,
-    Limit,
     LogRecord,
     Response,
     SpareLease,
@@ -21,6 +19,7 @@ from ..models import (
 from ..reports import overview
 from ..verbs.table import DAEMON, SCOPE
 from ..verbs.table.scopes import Level
+from ..web import permissions
 from . import shown
 from .base import OfInstanceAdmin, ReadOnlyAdmin, link_to
 from .filters import ClaimedFilter, KindFilter, LevelFilter, TypeFilter
@@ -186,6 +185,13 @@ class TaskAdmin(OfInstanceAdmin):
     )
     list_filter = (TypeFilter, ClaimedFilter)
     list_select_related = ("instance", "type", "daemon")
+
+    def get_list_display(self, request):
+        return _without_daemons(request, super().get_list_display(request))
+
+    def get_fields(self, request, obj=None):
+        return _without_daemons(request, super().get_fields(request, obj))
+
     fields = (
         *("instance_link", "type_link", "collection", "priority", shown.time_of("due_at")),
         *(shown.time_of("start_before"), "daemon_link", "attempt", "request"),
@@ -197,6 +203,13 @@ class TaskAdmin(OfInstanceAdmin):
     daemon_link = link_to("daemon")
 
 
+def _without_daemons(request, names):
+    """Leave out the daemon for users who may not see daemons."""
+    if request.user.has_perm(permissions.VIEW_DAEMON):
+        return names
+    return [name for name in names if name != "daemon_link"]
+
+
 @admin.register(SpareLease)
 class SpareLeaseAdmin(ReadOnlyAdmin):
     list_display = ("daemon", shown.time_of("until"))
@@ -205,36 +218,3 @@ class SpareLeaseAdmin(ReadOnlyAdmin):
     readonly_fields = ("daemon_link",)
 
     daemon_link = link_to("daemon")
-
-
-class ControlAdmin(ReadOnlyAdmin):
-    """The admin of gates or limits; operators set them on the pages, not here."""
-
-    ordering = ("subject",)
-    list_select_related = ("type",)
-    search_fields = ("subject",)
-    readonly_fields = ("type_link",)
-
-    type_link = link_to("type")
-
-
-@admin.register(Gate)
-class GateAdmin(ControlAdmin):
-    list_display = (
-        *("subject", "mode", "reason", "who"),
-        *(shown.time_of("since"), shown.time_of("until")),
-    )
-    fields = ("subject", "type_link", "collection", *list_display[1:])
-
-
-@admin.register(Limit)
-class LimitAdmin(ControlAdmin):
-    list_display = (
-        *("subject", "max_running", "max_running_per_collection", "rate", "burst", "weight"),
-        *("max_waiting", "max_wait", "is_set", "who"),
-        shown.time_of("since"),
-    )
-    fields = (
-        *("subject", "type_link", "collection", *list_display[1:], "tokens"),
-        shown.time_of("refilled"),
-    )

@@ -89,7 +89,10 @@ class Negotiation(DefaultContentNegotiation):
         """Return the parser for exactly this content type in UTF-8; None if there is none."""
         if len(request.content_type) > _LONGEST_TYPE:
             return None
-        name, parameters = parse_header_parameters(request.content_type)
+        try:
+            name, parameters = parse_header_parameters(request.content_type)
+        except ValueError:
+            return None
         if parameters.get("charset", "utf-8").lower() not in ("utf-8", "utf8"):
             return None
         if name == MERGE_PATCH and request.method != "PATCH":
@@ -98,7 +101,10 @@ class Negotiation(DefaultContentNegotiation):
 
 
 def _is_problem(accepted):
-    return parse_header_parameters(accepted)[0] == PROBLEM
+    try:
+        return parse_header_parameters(accepted)[0] == PROBLEM
+    except ValueError:  # a parameter in an encoding that does not exist
+        return False
 
 
 class AnyAccept(Negotiation):

@@ -45,6 +45,13 @@ class SlotSerializer(Document):
     )
 
 
+class SchedulesSerializer(rest.ListSerializer):
+    """A list of schedules, read with a fixed number of queries."""
+
+    def to_representation(self, data):
+        return _documents(self.context["request"], list(data))
+
+
 class ScheduleSerializer(Document):
     identifier = fields.text()
     type = fields.text("Identifier of the Type that is enqueued.")
@@ -90,15 +97,21 @@ class ScheduleSerializer(Document):
         help_text="Uuids of the enqueued Instances. Given only after `run` and `backfill`.",
     )
 
-    @staticmethod
-    def render(row):
-        return reports.document(row) | {"actions": _actions(row)}
+    class Meta:
+        list_serializer_class = SchedulesSerializer
 
     def to_representation(self, instance):
-        told = super().to_representation(instance)
-        if not self.context["request"].user.has_perm(VIEW_INPUTS):
-            told["inputs"] = None
-        return told
+        [found] = _documents(self.context["request"], [instance])
+        return found
+
+
+def _documents(request, rows):
+    told = [
+        document | {"actions": _actions(row)}
+        for document, row in zip(reports.documents_of(rows), rows, strict=True)
+    ]
+    may_see = request.user.has_perm(VIEW_INPUTS)
+    return told if may_see else [document | {"inputs": None} for document in told]
 
 
 def _actions(row):

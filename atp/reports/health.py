@@ -89,28 +89,34 @@ def problems(
     time: datetime,
     shut: Iterable[Gate] | None = None,
     type: str | None = None,
+    *,
+    names: bool = True,
 ) -> tuple[str, ...]:
     """Return sentences about all problems, with the daemons as they are at ``time``.
 
     ``shut`` are the gates that are shut, if the caller knows them. With the identifier of a
-    ``type``, only its work is checked.
+    ``type``, only its work is checked. Without ``names`` no daemon is named.
     """
     shut = gates(now=time) if shut is None else shut
     return (
-        *_unattended(daemons, time, shut, type),
+        *_unattended(daemons, time, shut, type, names),
         *misfits.problems(daemons, time, type),
-        *_suspicions(time, type),
+        *_suspicions(time, type, names),
     )
 
 
+def _daemon(name: str, names: bool) -> str:
+    return f"Daemon {name}" if names else "A daemon"
+
+
 def _unattended(
-    daemons: Iterable[Daemon], time: datetime, shut: Iterable[Gate], type: str | None
+    daemons: Iterable[Daemon], time: datetime, shut: Iterable[Gate], type: str | None, names: bool
 ) -> tuple[str, ...]:
     """Return sentences about due work that no daemon does."""
     told = [documents.daemon(row, time) for row in daemons]
     living = [daemon for daemon in told if daemon["condition"] != overview.LOST]
     if not living:
-        return _without_daemons(told, time, shut, type)
+        return _without_daemons(told, time, shut, type, names)
     aims = _aims(living)
     served = {identifier for identifier, found in aims.items() if Mode.RUNNING in found}
     return tuple(
@@ -123,16 +129,16 @@ _SUSPICIONS = {
     Trouble.UNCLAIMED: "Work of Type {type!r} has been due for {since} ({count} in all), and an "
     "idle daemon that serves it does not claim it. Restart that daemon; manage.py atp check says "
     "more.",
-    Trouble.UNSWEPT: "Daemon {daemon} was lost {since} ago, and no other takes away what it "
+    Trouble.UNSWEPT: "{daemon} was lost {since} ago, and no other takes away what it "
     "holds. See the others' logs; manage.py atp check takes it away.",
-    Trouble.OWNERLESS: "Daemon {daemon} has no row any more, but holds Tasks. A daemon or "
+    Trouble.OWNERLESS: "{daemon} has no row any more, but holds Tasks. A daemon or "
     "manage.py atp check will take them away.",
     Trouble.UNPLANNED: "Schedule {schedule!r} has been due for {since} ({count} of its Type), and "
     "its slots are not decided. {why}",
 }
 
 
-def _suspicions(time: datetime, type: str | None = None) -> tuple[str, ...]:
+def _suspicions(time: datetime, type: str | None, names: bool) -> tuple[str, ...]:
     """Return sentences about inconsistent states that indexes show, each with a remedy."""
     groups = defaultdict(list)
     found = scanning.suspicions(now=time)
@@ -142,7 +148,7 @@ def _suspicions(time: datetime, type: str | None = None) -> tuple[str, ...]:
         _SUSPICIONS[trouble].format(
             count=len(findings),
             type=type,
-            daemon=daemon,
+            daemon=_daemon(daemon, names),
             schedule=findings[0].schedule,
             why=findings[0].why or "Restart the daemons; their logs may say more.",
             since=wording.age(min((f.since for f in findings if f.since), default=time), time),
@@ -178,7 +184,11 @@ def _why_not(aims: Collection[Mode] | None) -> str:
 
 
 def _without_daemons(
-    lost: Iterable[Document], time: datetime, shut: Iterable[Gate], type: str | None
+    lost: Iterable[Document],
+    time: datetime,
+    shut: Iterable[Gate],
+    type: str | None,
+    names: bool,
 ) -> tuple[str, ...]:
     """Return sentences about work that waits while no daemon has a lease."""
     found = []
@@ -193,8 +203,8 @@ def _without_daemons(
     holders = set(held.distinct())
     for daemon in lost:
         if daemon["uuid"] in holders:
-            name = f"{daemon['host']}:{daemon['pid']}"
-            found.append(f"Daemon {name} was lost with work in hand, and none is alive to go on.")
+            name = _daemon(f"{daemon['host']}:{daemon['pid']}", names)
+            found.append(f"{name} was lost with work in hand, and none is alive to go on.")
     return tuple(found)
 
 

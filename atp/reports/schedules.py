@@ -27,18 +27,24 @@ SLOT_FIELDS = ("at", "until", "count", "is_more", "outcome", "decided", "who", "
 
 def documents(type: Type | None = None) -> list[dict[str, Any]]:
     """Return a document for each schedule (of a Type, if it is given), with its last slot."""
-    return _documents([row for row in verbs.schedules() if type is None or row.type == type])
+    return documents_of([row for row in verbs.schedules() if type is None or row.type == type])
 
 
 def document(row: Schedule) -> dict[str, Any]:
     """Return a schedule as plain values, with its last slot."""
-    return _documents([row])[0]
+    return documents_of([row])[0]
 
 
-def _documents(rows: list[Schedule]) -> list[dict[str, Any]]:
+def documents_of(rows: list[Schedule]) -> list[dict[str, Any]]:
+    """Return a document for each of these schedules, in few queries for all of them.
+
+    Each row gets an attribute ``now``: the time at which it was looked at.
+    """
     if not rows:
         return []
     now, last = overview.now(), _last_slots(rows)
+    for row in rows:
+        row.now = now
     return [_document(row, now) | {"last_slot": last.get(row.pk)} for row in rows]
 
 

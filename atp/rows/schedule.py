@@ -97,6 +97,8 @@ class Schedule(models.Model):
 
     # If it was paused already when it was paused again: who had paused it, and why. Else None.
     was_paused: tuple[str, str] | None = None
+    # The database's time at which it was looked at, if that is known.
+    now: datetime | None = None
 
     class Meta:
         ordering = ["identifier"]

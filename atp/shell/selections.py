@@ -165,9 +165,10 @@ class Cancel(Selecting):
 
     def selection(self, options):
         type = None if options["type"] is None else queue.get_type(options["type"])
-        return instances().selected(
-            state=State.ACCEPTED, type=type, collection=options["collection"] or ""
-        )
+        collection = options["collection"]
+        rows = instances().selected(state=State.ACCEPTED, type=type, collection=collection or "")
+        # An empty text is for those without a collection.
+        return rows.filter(collection="") if collection == "" else rows
 
     def act(self, chosen):
         asked = queue.cancel(*chosen, by=actor())

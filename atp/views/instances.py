@@ -47,7 +47,7 @@ class InstancesPage(Page):
         page = paging.page(filters.qs, NEWEST_FIRST, size=PAGE_SIZE, key=key)
         now = overview.now()
         _add_due_times(page.rows)
-        _add_causes(page.rows, now)
+        _add_causes(page.rows, now, request.user)
         return self.show(
             now=now,
             form=filters.form,
@@ -66,9 +66,9 @@ def _add_due_times(instances):
         row.due = blocked.due(tasks[row.pk]) if row.pk in tasks else None
 
 
-def _add_causes(instances, now):
+def _add_causes(instances, now, user):
     """Set ``cause`` of each Instance: the short cause why it does not run, None if it has none."""
-    found = briefs(instances, now)
+    found = briefs(instances, now, **permissions.told_to(user))
     for row in instances:
         row.cause = found.get(row.pk)
 

@@ -33,7 +33,12 @@ class OverviewPage(Page):
             types_shown=shown,
             types_idle=idle,
             limited=notes.limited(queue.time, shut),
-            problems=health.problems([row.daemon for row in rows], queue.time, shut),
+            problems=health.problems(
+                [row.daemon for row in rows],
+                queue.time,
+                shut,
+                names=self.may(permissions.VIEW_DAEMON),
+            ),
             quieted=health.quieted([row.daemon for row in rows], queue.time),
             log=verbs.scope_log(limit=SHOWN) if self.may(permissions.VIEW_LOG) else None,
             daemons=rows if may_see_daemons else None,

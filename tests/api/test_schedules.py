@@ -83,3 +83,12 @@ def test_inputs_take_a_permission_of_their_own(full, user_with):
     user.user_permissions.add(Permission.objects.get(codename="view_inputs"))
     seeing = Api(User.objects.get(pk=user.pk))
     assert seeing.get(address).json()["inputs"] is not None
+
+
+def test_the_list_takes_as_few_queries_for_many(world, user_with, django_assert_max_num_queries):
+    queue.register_all()
+    for number in range(5):
+        queue.create_schedule(f"of-{number}", "tests.echo", every=3600)
+    api = Api(user_with("view_schedule"))
+    with django_assert_max_num_queries(10):
+        assert len(api.get("schedules").json()["results"]) >= 5

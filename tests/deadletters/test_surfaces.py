@@ -242,3 +242,15 @@ def test_a_muted_group_is_kept(group):
     assert get_store().errors.trim(before=later) == 0
     queue.unmute(group)
     assert get_store().errors.trim(before=later) == 1
+
+
+def test_a_note_that_is_left_as_it_is_stays(logged_in, group):
+    queue.annotate(group, "see ticket 12")
+    address = reverse("atp:failure-verb", args=[group.name, "annotate"])
+    logged_in.post(address, {"note": "see ticket 12", "initial-note": "see ticket 12"})
+    logged_in.post(f"/atp/api/errors/{group.name}/annotate", {}, content_type="application/json")
+    group.refresh_from_db()
+    assert group.note == "see ticket 12"
+    logged_in.post(address, {"note": "", "initial-note": "see ticket 12"})
+    group.refresh_from_db()
+    assert group.note == ""

@@ -145,3 +145,11 @@ def test_a_part_whose_instance_is_gone_has_the_page_say_so(full, operator):
     queue.delete(full[State.FINISHED])
     answer = operator.get(address, headers={"HX-Request": "true"})
     assert (answer.status_code, answer["HX-Refresh"]) == (404, "true")
+
+
+@pytest.mark.parametrize("path", ["/atp/", "/atp/instances/"])
+def test_names_of_daemons_take_the_permission_to_see_them(path, full, visitor, allow):
+    """G14."""
+    allow(INSTANCE)
+    full.host.lose_lease()
+    assert "host:1" not in visitor.get(path).content.decode()

@@ -8,6 +8,7 @@ from ...conf import settings
 from ...exceptions import CorruptData
 from ...models import Gate, Limit, Schedule
 from ...payload import adapting, codec
+from ...payload.signed_pickle import check_signature
 from ...verbs.registry import registry
 from ...verbs.schedule_specs import declared
 from .findings import Finding, Kind
@@ -37,6 +38,9 @@ def _judged(row: Schedule) -> tuple[Kind, str]:
         return Kind.UNDECLARED, "no code declares its Type"
     task_type = registry.get(row.type.identifier)
     try:
+        if row.format == codec.PICKLE:
+            check_signature(row.data)
+            return Kind.UNOPENED, "its inputs are pickled, and were not opened"
         inputs = codec.decode(codec.Payload(row.format, row.data))
         if row.takes_slot:
             inputs = {**inputs, _SLOT: None}

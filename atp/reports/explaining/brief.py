@@ -58,23 +58,26 @@ class Brief:
     sentence: str
 
 
-def briefs(instances: Iterable[Instance], now: datetime) -> dict[int, Brief]:
+def briefs(
+    instances: Iterable[Instance], now: datetime, *, errors: bool = True, daemons: bool = True
+) -> dict[int, Brief]:
     """Return the first cause for each live Instance among these, by primary key.
 
-    Running Instances have none, unless they are asked to end.
+    Running Instances have none, unless they are asked to end. ``errors`` and ``daemons`` say
+    whether the reader may see error lines, and names of daemons.
     """
     live = {row.pk: row for row in instances if row.state not in TERMINAL}
     if not live:
         return {}
     tasks = Task.objects.using(settings.DATABASE).select_related("daemon").in_bulk(list(live))
-    daemons = releases.told(overview.daemons(), now)
+    told = releases.told(overview.daemons(), now)
     shut = gates(now=now)
     limits = _limits(live.values())
     held = _held_in_lanes(limits)
     found = {}
     for key, task in tasks.items():
         instance = live[key]
-        facts = Facts(now=now, type=instance.type, instance=instance, task=task, daemons=daemons)
+        facts = Facts(now=now, type=instance.type, instance=instance, task=task, daemons=told)
         own = [row for row in limits if covers(row, facts)]
         for row in own:
             row.held_in_lane = held[row.type_id, task.collection]
@@ -83,6 +86,7 @@ def briefs(instances: Iterable[Instance], now: datetime) -> dict[int, Brief]:
             gates=[gate for gate in shut if covers(gate, facts)],
             full=limited.full(own, task.collection, now),
         )
+        facts = facts.redacted(errors=errors, daemons=daemons)
         brief = _brief(judged(facts), facts)
         if brief is not None:
             found[key] = brief

@@ -91,6 +91,15 @@ def _of_error(call: Callable[..., Any], group: ErrorGroup, **given: Any) -> Any:
     return call(error=group, **given)
 
 
+def _annotate(group: ErrorGroup, by: str, note: str | None = None) -> ErrorGroup | None:
+    """Set the note of a group; without a note, change nothing."""
+    return None if note is None else errors.annotate(group, note, by=by)
+
+
+def _noted(_: ErrorGroup, group: ErrorGroup | None) -> str:
+    return "Nothing was changed." if group is None else f"The note of {group.name} is set."
+
+
 def _told(_: object, outcome: Any) -> str:
     return told.of(outcome)
 
@@ -166,8 +175,8 @@ OF_ERROR = (
         label="Note",
         phrase="Set the note of {}",
         explanation="Set the note of the error group.",
-        call=lambda group, by, note="": errors.annotate(group, note, by=by),
-        told=lambda _, group: f"The note of {group.name} is set.",
+        call=_annotate,
+        told=_noted,
         parameters=(Parameter(name="note", kind=Text(), help="What is known of the error."),),
         current=lambda group: {"note": group.note},
     ),

@@ -61,7 +61,7 @@ def _paused(_: Schedule, row: Schedule) -> str:
 
 
 def _is_paused(schedule: Schedule) -> bool:
-    return schedule.is_paused(get_store().now())
+    return schedule.is_paused(schedule.now or get_store().now())
 
 
 def _given(before: str, text: str) -> str:
