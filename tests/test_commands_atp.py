@@ -19,7 +19,7 @@ from atp import queue
 from atp.management.commands.atp import Command
 from atp.models import Instance, LogRecord, Schedule, Type
 from atp.reports import overview
-from atp.shell import arguments, present, selections, subcommands
+from atp.shell import arguments, enqueueing, present, selections, subcommands
 from atp.shell.base import actor
 from atp.states import Event, Reason, State
 from atp.store.values import Move, ResponseData
@@ -511,6 +511,24 @@ def test_an_interrupted_wait_leaves_the_instance_in_the_queue(world, monkeypatch
         run("enqueue", "tests.echo", "--wait")
     assert caught.value.returncode == 130
     assert latest().state == State.ACCEPTED
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize("wait", [["--wait", "20"], []])
+def test_an_instance_that_is_gone_at_its_end_has_finished(world, monkeypatch, wait):
+    """A Type with retention=0 keeps no Instance that has FINISHED."""
+    host = world.host("kit.nothing")
+    place, name = (enqueueing, "_wait") if wait else (queue, "get")
+    original = getattr(place, name)
+
+    def late(*args):
+        [case] = host.claim()
+        host.move(case, Event.START)
+        host.move(case, Event.FINISH)
+        return original(*args)
+
+    monkeypatch.setattr(place, name, late)
+    assert "FINISHED" in run("enqueue", "kit.nothing", *wait)
 
 
 @pytest.mark.django_db(transaction=True)

@@ -6,6 +6,8 @@ import pytest
 
 from atp import queue
 from atp.exceptions import GateChanged, InvalidGate, InvalidLimit
+from atp.models import Limit
+from atp.verbs.control import limits
 from atp.verbs.registry import registry
 from atp.words import rates, wording
 
@@ -15,6 +17,19 @@ pytestmark = pytest.mark.usefixtures("world")
 @pytest.fixture(autouse=True)
 def registered(world):
     queue.register_all()
+
+
+def test_a_burst_alone_leaves_the_rate_that_somebody_sets_meanwhile(monkeypatch):
+    queue.limit("tests.echo", rate="100/s")
+
+    def check(**given):
+        Limit.objects.update(rate="5/s", per_second=5.0)
+        rates.check_limits(**given)
+
+    monkeypatch.setattr(limits, "check_limits", check)
+    queue.limit("tests.echo", burst=3)
+    [limit] = queue.limits("tests.echo")
+    assert (limit.rate, limit.per_second, limit.burst) == ("5/s", 5.0, 3)
 
 
 class TestUnlimit:

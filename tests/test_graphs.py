@@ -27,7 +27,7 @@ from atp.store.common.graphs import whole
 from atp.verbs.table import GRAPH, VERBS
 
 from .app.tasks import echo
-from .app.tasks_graphs import fetch, merge, named, noop, report, shade
+from .app.tasks_graphs import by_position, fetch, merge, more, named, noop, report, rest, shade
 
 pytestmark = pytest.mark.django_db
 
@@ -108,6 +108,29 @@ def test_a_chain():
     graph = fetch.then(shade, path=result("fetch")["scene"]).then(noop).enqueue(url="u")
     assert edges() == {("fetch", "shade", "finished"), ("shade", "noop", "finished")}
     assert Inputs.objects.get(pk=graph.instance("fetch").pk).value == {"url": "u"}
+
+
+@pytest.mark.parametrize(
+    ("type", "args", "kwargs"),
+    [
+        (rest, (1,), {"x": 2}),
+        (more, (1, 2), {"flag": True}),
+        (by_position, (1,), {"b": 2}),
+        (named, (), {"name": "a", "after": 2}),
+    ],
+)
+def test_the_first_of_a_chain_is_given_what_an_enqueue_is_given(type, args, kwargs):
+    alone = type.enqueue(*args, **kwargs)
+    type.then(noop).enqueue(*args, **kwargs)
+    first = Instance.objects.filter(type__identifier=type.identifier).latest("pk")
+    assert first.pk != alone.pk
+    assert Inputs.objects.get(pk=first.pk).value == Inputs.objects.get(pk=alone.pk).value
+
+
+def test_arguments_that_the_first_of_a_chain_does_not_take():
+    with pytest.raises(InvalidInputs, match="wrong"):
+        noop.then(noop).enqueue(1, wrong=2)
+    assert not Instance.objects.exists()
 
 
 def test_a_chain_of_the_same_type():

@@ -89,9 +89,9 @@ def test_one_may_wait_where_one_may(declare):
 def test_a_spike_of_five_times_passes_while_it_is_worked_off(declare):
     type = declare(max_waiting=10, max_wait=600)
     fill(type, 50)
-    age(599)
+    age(300)
     type.enqueue()
-    age(2)
+    age(301)
     with pytest.raises(QueueFull, match="the oldest has waited 10 min, longer than 10 min"):
         type.enqueue()
 
@@ -222,6 +222,16 @@ def test_exact_counts_anew(declare):
     type.enqueue()
     with pytest.raises(QueueFull):
         type.enqueue()
+
+
+def test_what_exact_refuses_is_recorded(declare):
+    """Though what it refuses rolls back the transaction in which it was counted."""
+    type = declare(max_waiting=1).using(exact=True)
+    type.enqueue()
+    with pytest.raises(QueueFull):
+        type.enqueue()
+    [record] = LogRecord.objects.filter(kind=Kind.FULL)
+    assert (record.subject, record.detail) == (f"type:{NAME}", "1")
 
 
 def test_inside_a_transaction_its_own_enqueues_count(declare):

@@ -94,6 +94,17 @@ class Adding:
         self._before += [(own, each) for each in waiting]
         return GraphNode(self, own)
 
+    def add_called(
+        self, type: TaskType, args: Sequence[Any], kwargs: Mapping[str, Any]
+    ) -> GraphNode:
+        """Add an Instance that waits for no other: ``enqueue(*args, **kwargs)`` as a node.
+
+        Unlike :meth:`add` it takes arguments of any name. Raises what :meth:`add` raises.
+        """
+        own = self._new_name(type, None)
+        self._add(self._added(type), args, kwargs, own, [], None)
+        return GraphNode(self, own)
+
     def map(
         self,
         type: TaskType,

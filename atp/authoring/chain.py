@@ -31,8 +31,8 @@ class Chain:
         with Graph() as graph:
             after: tuple[GraphNode, ...] = ()
             for number, (type, inputs) in enumerate(self.steps):
-                given: Any = inputs if number else (args or kwargs)
-                if not number and args and kwargs:
-                    given = type.signature.bind(*args, **kwargs).arguments
-                after = (graph.add(type, inputs=given, after=after),)
+                if number:
+                    after = (graph.add(type, inputs=inputs, after=after),)
+                else:
+                    after = (graph.add_called(type, args, kwargs),)
         return graph

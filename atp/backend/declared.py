@@ -23,11 +23,13 @@ class Declared(NamedTuple):
 
 # The key is the identifier of the Type, which is the path of the task's function.
 _declared: dict[str, Declared] = {}
+# The current identifiers, by former ones.
+_current: dict[str, str] = {}
 
 
 def find(identifier: str) -> Declared | None:
-    """Return the task of a Type that this process declares, or None."""
-    return _declared.get(identifier)
+    """Return the task of a Type that this process declares, also by a former name, or None."""
+    return _declared.get(identifier) or _declared.get(_current.get(identifier, ""))
 
 
 def paths() -> list[str]:
@@ -38,6 +40,7 @@ def paths() -> list[str]:
 def add(path: str, task: Any, task_type: TaskType) -> None:
     """Keep a task, and the Type that was made of it."""
     _declared[path] = Declared(task, task_type)
+    _current.update(dict.fromkeys(task_type.formerly, path))
 
 
 def as_enqueued(task: Any, **facts: Any) -> Any:

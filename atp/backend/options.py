@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from fnmatch import fnmatchcase
 from importlib.util import find_spec
+from types import MappingProxyType
 from typing import Any
 
 from ..authoring.parameters import check_values
@@ -14,6 +15,8 @@ from ..words.options import check_text
 from .task import PARAMETERS, STANDARD
 
 KEYS = (*PARAMETERS, "types", "modules")
+# Parameters that say something only beside another one.
+_BESIDE = {"burst": "rate", "downstream_errors": "downstream"}
 
 
 class BackendOptions:
@@ -63,24 +66,34 @@ class BackendOptions:
                 known[name] = value
             else:
                 self.problems.append(f"{told} has no key {name!r}.{_instead(name, PARAMETERS)}")
-        self.patterns[pattern] = self._checked(told, known)
+        # A task that matches this pattern may match each earlier one too.
+        general = dict(self.defaults)
+        for earlier in self.patterns.values():
+            general |= earlier
+        self.patterns[pattern] = self._checked(told, known, general)
 
-    def _checked(self, told: str, values: dict[str, Any]) -> dict[str, Any]:
-        """Return the valid values, and add the problems with the others to ``problems``."""
+    def _checked(
+        self, told: str, values: dict[str, Any], general: Mapping[str, Any] = MappingProxyType({})
+    ) -> dict[str, Any]:
+        """Return the valid values, and add the problems with the others to ``problems``.
+
+        ``general`` are the values that hold where ``values`` say nothing else.
+        """
         right = {}
         for name, value in values.items():
-            try:
-                check_values(told, {name: value})
-            except ATPError as error:
-                self.problems.append(str(error))
-            else:
+            if self._is_right(told, {name: value}, {**general, **values}):
                 right[name] = value
+        return right if self._is_right(told, right, {**general, **right}) else {}
+
+    def _is_right(self, told: str, values: dict[str, Any], all: Mapping[str, Any]) -> bool:
+        beside = {_BESIDE[name] for name in values if name in _BESIDE}
         try:
-            check_values(told, right)
+            check_values(told, {name: all[name] for name in beside if name in all} | values)
         except ATPError as error:
-            self.problems.append(str(error))
-            return {}
-        return right
+            if str(error) not in self.problems:
+                self.problems.append(str(error))
+            return False
+        return True
 
     def _read_modules(self, given: Any) -> None:
         told = f"{self.told}['modules']"

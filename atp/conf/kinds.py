@@ -4,11 +4,14 @@ import types
 from datetime import timedelta
 from typing import Any, get_origin, get_type_hints
 
+from ..words.options import MAX_RETRIES
+from ..words.raised import LONGEST_DELAY
 from .defaults import Defaults
 
 HINTS = get_type_hints(Defaults)
 _MAY_BE_ZERO = {"BACKOFF", "BACKOFF_MAX", "RETENTION", "GRACE", "RELEASE_GRACE", "CANCEL_GRACE"}
 _MAY_BE_ZERO |= {"KEEP_CONNECTIONS", "MISFIT_FOR"}
+_COUNTS = {"MAX_RETRIES", "MAX_RESTARTS"}
 
 
 def kind_problem(name: str, value: Any) -> str | None:
@@ -20,6 +23,7 @@ def kind_problem(name: str, value: Any) -> str | None:
     if not isinstance(value, accepted) or (isinstance(value, bool) and bool not in kinds):
         wanted = " or ".join("None" if k is type(None) else k.__name__ for k in kinds)
         return f"ATP[{name!r}] must be {wanted}, not {value!r}."
+    is_duration = float in kinds or timedelta in kinds
     if isinstance(value, timedelta):
         value = value.total_seconds()
     if isinstance(value, (int, float)) and not isinstance(value, bool):
@@ -27,4 +31,9 @@ def kind_problem(name: str, value: Any) -> str | None:
             return f"ATP[{name!r}] must be 0 or more and finite, not {value!r}."
         if float in kinds and value == 0 and name not in _MAY_BE_ZERO:
             return f"ATP[{name!r}] must be more than 0."
+        if is_duration and value >= LONGEST_DELAY:
+            hint = ", or None for no limit" if type(None) in kinds else ""
+            return f"ATP[{name!r}] must be less than ten years{hint}."
+        if name in _COUNTS and value > MAX_RETRIES:
+            return f"ATP[{name!r}] must be {MAX_RETRIES} at most, not {value!r}."
     return None

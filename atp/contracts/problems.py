@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 from jsonschema import Draft202012Validator, FormatChecker
 from jsonschema.exceptions import ValidationError
+from jsonschema.validators import extend
 
 from ..words import wording
 from .described import is_tagged, words_of
@@ -21,9 +23,34 @@ _WHOLE = ("anyOf", "oneOf", "type", "enum", "const")
 _FORMATS = FormatChecker(formats=["date", "uuid", "ipv4", "ipv6"])
 
 
+def _tolerant(keyword: str) -> Any:
+    """Return the check of a keyword that takes what it cannot check; pydantic checks it later.
+
+    Pydantic's patterns have more than those of Python, and its numbers may be larger than floats.
+    """
+    check = Draft202012Validator.VALIDATORS[keyword]
+
+    def checked(*given: Any) -> Iterator[ValidationError]:
+        try:
+            yield from check(*given) or ()
+        except (re.error, OverflowError):
+            return
+
+    return checked
+
+
+_Validator = extend(
+    Draft202012Validator,
+    {
+        keyword: _tolerant(keyword)
+        for keyword in ("pattern", "patternProperties", "additionalProperties", "multipleOf")
+    },
+)
+
+
 def validator_of(schema: dict[str, Any], defs: dict[str, Any]) -> Draft202012Validator:
     """Return the validator of a schema, which may refer to definitions."""
-    return Draft202012Validator({**schema, "$defs": defs}, format_checker=_FORMATS)
+    return _Validator({**schema, "$defs": defs}, format_checker=_FORMATS)
 
 
 def problems(

@@ -29,12 +29,19 @@ def read(value: object, now: datetime) -> Asked:
         return Asked(None)
     seconds = _seconds(value, now)
     if seconds is None or math.isnan(seconds):
-        return Asked(None, f"Retry-After {str(value)[:60]!r} cannot be read")
+        return Asked(None, f"Retry-After {_shown(value)} cannot be read")
     if seconds < 0:
-        return Asked(0.0, f"Retry-After {str(value)[:60]!r} has passed")
+        return Asked(0.0, f"Retry-After {_shown(value)} has passed")
     if seconds > LONGEST:
-        return Asked(LONGEST, f"Retry-After {str(value)[:60]!r} is cut to {LONGEST:.0f} s")
+        return Asked(LONGEST, f"Retry-After {_shown(value)} is cut to {LONGEST:.0f} s")
     return Asked(seconds)
+
+
+def _shown(value: object) -> str:
+    try:
+        return repr(str(value)[:60])
+    except ValueError:  # an integer with more digits than Python writes
+        return "with too many digits"
 
 
 def _seconds(value: object, now: datetime) -> float | None:
@@ -42,8 +49,11 @@ def _seconds(value: object, now: datetime) -> float | None:
         return None
     if isinstance(value, timedelta):
         return value.total_seconds()
-    if isinstance(value, (int, float)):
-        return float(value)
+    if isinstance(value, int):
+        # A float has no room for larger integers.
+        return float(max(-LONGEST, min(value, 2 * LONGEST)))
+    if isinstance(value, float):
+        return value
     if isinstance(value, datetime):
         return (_aware(value) - now).total_seconds()
     if not isinstance(value, str):

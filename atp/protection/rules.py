@@ -93,6 +93,8 @@ def bounded(was: Protection, now: float) -> Protection:
     """Return the Protection with its rate within a ceiling and a floor that have just been set."""
     if was.state is State.CLOSED and was.ceiling is not None:
         return _throttled(was, was.ceiling, now)
+    if was.state is State.THROTTLED and _is_healthy(was):
+        return closed(was, now)
     return replace(was, per_second=was.bounded(was.per_second)) if was.per_second else was
 
 
@@ -103,6 +105,11 @@ def due_in(after: float | None, opens_in: float, chance: float) -> float:
     """
     longest = max(opens_in, after or 0.0, 0.5)
     return longest + chance * max(1.0, 0.2 * longest)
+
+
+def _is_healthy(was: Protection) -> bool:
+    """Whether only a ceiling limits the rate: nothing was refused, and nothing has failed."""
+    return not (was.decreased_at or was.not_before or was.last_max or was.trips)
 
 
 def _has_failed(window: Window) -> bool:

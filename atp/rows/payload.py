@@ -76,12 +76,21 @@ class Response(models.Model):
         body = self.body
         if body is None:
             return None
-        kind = self.content_type.partition(";")[0].strip().lower()
+        if self.is_pickle:
+            return codec.decode(codec.Payload(codec.PICKLE, body.decode()))
+        kind = self._kind
         if kind == "application/json":
             return tagged_json.from_json(body.decode())
-        if kind == codec.PICKLE_CONTENT_TYPE:
-            return codec.decode(codec.Payload(codec.PICKLE, body.decode()))
         return body.decode() if kind.startswith("text/") else body
+
+    @property
+    def is_pickle(self) -> bool:
+        """Whether :attr:`value` has to open a pickle."""
+        return self._kind == codec.PICKLE_CONTENT_TYPE
+
+    @property
+    def _kind(self) -> str:
+        return self.content_type.partition(";")[0].strip().lower()
 
     @property
     def stored_paths(self) -> list[str]:

@@ -8,7 +8,14 @@ from django.core.management.base import CommandError
 
 from .. import contracts, queue
 from ..conf import settings
-from ..exceptions import CorruptData, InvalidInputs, InvalidOption, NotSerializable, WaitTimeout
+from ..exceptions import (
+    CorruptData,
+    InvalidInputs,
+    InvalidOption,
+    NotSerializable,
+    UnknownInstance,
+    WaitTimeout,
+)
 from ..models import LogRecord
 from ..payload import binding, tagged_json
 from ..reports import documents, overview
@@ -92,7 +99,11 @@ class Enqueue(Subcommand):
         if options["wait"] is not None:
             self._tell_obstacle(instance)
             _wait(instance, options["wait"])
-        instance = queue.get(instance.uuid)
+        try:
+            instance = queue.get(instance.uuid)
+        except UnknownInstance:
+            # A Type with retention=0 keeps no Instance that has FINISHED.
+            instance.wait(timeout=0)
         document = documents.instance(instance)
         return document | {"response": documents.response(queue.response(instance))}
 

@@ -63,7 +63,7 @@ class Bucket:
     def of_downstream(cls, row, type, now, *, is_probed):
         """Return the bucket of a Downstream that is not closed.
 
-        ``is_probed`` says that a daemon holds the Instance that probes it.
+        ``is_probed`` says that a daemon holds the Instance that probes it, and has not paused it.
         """
         found, at = row.protection, now.timestamp()
         shut_for = found.opens_in(at)

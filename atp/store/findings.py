@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 from uuid import UUID
 
 from django.db.models import TextChoices
@@ -79,3 +80,13 @@ class Scanned:
     def is_round(self) -> bool:
         """Whether this scan has reached the last row of both tables, Task and Instance."""
         return self.cursor == Cursor()
+
+
+class Marks(dict[Any, Any]):
+    """How far a purge has come: by key of a Type and kind of reasons, the last end that it met.
+
+    ``passes_kept`` says that the last call met as many as it may remove, and kept some of them,
+    as their files cannot be removed. Then others may lie behind them.
+    """
+
+    passes_kept = False

@@ -161,7 +161,7 @@ def undone_by(instance: int) -> NodeResult | None:
     nodes = Node.objects.using(settings.DATABASE)
     undone = nodes.filter(pk__in=nodes.filter(pk=instance).values("undoes"))
     found = undone.select_related("instance__response").first()
-    return None if found is None else _result(found)
+    return None if found is None else result_of(found)
 
 
 @dataclass(frozen=True)
@@ -188,20 +188,26 @@ def results_of(instance: int, names: Iterable[str] | None = None) -> dict[str, N
     With ``names``, return the results of these nodes, otherwise of all nodes that have ended. It
     takes one query for each 5,000 names. An Instance that is in no graph has no results.
     """
+    return {name: result_of(node) for name, node in nodes_beside(instance, names).items()}
+
+
+def nodes_beside(instance: int, names: Iterable[str] | None = None) -> dict[str, Node]:
+    """Return the nodes that :func:`results_of` reads, by name; their responses are not opened."""
     nodes = Node.objects.using(settings.DATABASE)
     own = nodes.filter(graph__in=nodes.filter(pk=instance).values("graph"))
     own = own.select_related("instance__response").order_by()
     if names is None:
-        return {node.name: _result(node) for node in own.filter(instance__state__in=TERMINAL)}
+        return {node.name: node for node in own.filter(instance__state__in=TERMINAL)}
     wanted = list(names)
-    found: dict[str, NodeResult] = {}
+    found: dict[str, Node] = {}
     for start in range(0, len(wanted), _MOST):
         some = own.filter(name__in=wanted[start : start + _MOST])
-        found |= {node.name: _result(node) for node in some}
+        found |= {node.name: node for node in some}
     return found
 
 
-def _result(node: Node) -> NodeResult:
+def result_of(node: Node) -> NodeResult:
+    """Return the result of a node; this opens its response."""
     instance = node.instance
     response = getattr(instance, "response", None)
     output = None if response is None else response.value

@@ -76,7 +76,7 @@ def spec_of(
     cron: str | None = None,
     every: timedelta | float | None = None,
     timezone: str | None = None,
-    inputs: Mapping[str, Any] | None = None,
+    inputs: Mapping[str, Any] | Payload | None = None,
     missed: str = "one",
     most: int = 100,
     window: timedelta | float = timedelta(days=1),
@@ -89,7 +89,8 @@ def spec_of(
 ) -> ScheduleSpec:
     """Check the parameters of a schedule; return a ScheduleSpec.
 
-    Raises InvalidSchedule, also for an unknown parameter, or InvalidInputs.
+    ``inputs`` may be a pickle that is stored already: it stays as it is. Raises InvalidSchedule,
+    also for an unknown parameter, or InvalidInputs.
     """
     for name in unknown:
         hint = did_you_mean(name, spec_of.__kwdefaults__ or ())
@@ -120,7 +121,10 @@ def spec_of(
             parameter="late_after",
         )
     options = _options(task_type, priority, collection)
-    payload, takes_slot = _payload(task_type, dict(inputs or {}))
+    if isinstance(inputs, Payload):
+        payload, takes_slot = inputs, False
+    else:
+        payload, takes_slot = _payload(task_type, dict(inputs or {}))
     return ScheduleSpec(
         identifier=identifier,
         type=task_type.identifier,
@@ -149,9 +153,13 @@ def changes_of(changes: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def given_of(row: Schedule) -> dict[str, Any]:
-    """Return the row of a schedule as keyword arguments for :func:`spec_of`."""
+    """Return the row of a schedule as keyword arguments for :func:`spec_of`.
+
+    A pickle stays closed: it may run code of whoever could write to the table.
+    """
     names = ("every", "timezone", "missed", "most", "overlap", "priority", "collection", *_LENGTHS)
-    inputs = codec.decode(Payload(row.format, row.data))
+    stored = Payload(row.format, row.data)
+    inputs = codec.decode(stored) if row.format == codec.JSON else stored
     return {name: getattr(row, name) for name in names} | {
         "cron": row.cron or None,
         "inputs": inputs,

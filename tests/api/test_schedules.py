@@ -32,6 +32,16 @@ def test_a_backfill_answers_with_its_instances(hourly, api):
     assert (told["enqueued"], told["instances"]) == (0, [])
 
 
+def test_a_change_opens_no_pickle(hourly, api):
+    """G14."""
+    rows = Schedule.objects.filter(identifier="hourly")
+    rows.update(format="pickle", data="evil")
+    answer = api.send("PATCH", "schedules/hourly", {"every": 60})
+    assert answer.status_code == 200
+    row = rows.get()
+    assert (row.every.total_seconds(), row.format, row.data) == (60.0, "pickle", "evil")
+
+
 def test_other_verbs_tell_of_no_instances(hourly, api):
     told = api.post("schedules/hourly/pause").json()
     assert not told.keys() & {"enqueued", "instances"}

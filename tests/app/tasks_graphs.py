@@ -28,6 +28,21 @@ def merge(context, parts=()):
     return [*parts]
 
 
+@task_type("graphs.rest")
+def rest(context, a, **more):
+    """Take arguments of any name."""
+
+
+@task_type("graphs.more")
+def more(context, a, *others, flag=False):
+    """Take any number of arguments by position."""
+
+
+@task_type("graphs.by_position")
+def by_position(context, a, /, b=0):
+    """Take one argument by its position alone."""
+
+
 @task_type("graphs.named")
 def named(context, *, name, after):
     """Take parameters that are called as those of Graph.add() are."""

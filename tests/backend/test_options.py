@@ -42,6 +42,28 @@ def test_parameters_for_all_and_by_pattern():
     assert found.of("b.a") == {"timeout": 9, "max_retries": 1}
 
 
+@pytest.mark.parametrize(
+    ("name", "value", "other", "beside"),
+    [("rate", "5/s", "burst", 2), ("downstream", "erp", "downstream_errors", ["OSError"])],
+)
+def test_a_parameter_that_says_something_only_beside_another(name, value, other, beside):
+    both = {name: value, other: beside}
+    for given in (
+        both,
+        {"types": {"a": both}},
+        {name: value, "types": {"a": {other: beside}}},
+        {"types": {"*": {name: value}, "a": {other: beside}}},
+    ):
+        found = options(**given)
+        assert (found.problems, found.of("a")) == ([], both)
+
+
+def test_a_parameter_without_the_one_that_it_needs():
+    found = options(types={"a": {"burst": 2}, "b": {"rate": "5/s"}})
+    assert found.problems == ["OPTIONS['types']['a']: burst=2: needs a rate, and none is given."]
+    assert options(rate="x", burst=2).problems == options(rate="x").problems
+
+
 def test_a_pattern_gives_parameters_to_somebody_elses_task():
     from atp.verbs.registry import registry
 

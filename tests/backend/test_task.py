@@ -7,13 +7,17 @@ import django
 import pytest
 
 from atp import on_failed
+from atp.authoring.context import Context
 from atp.backend import ATPBackend, ATPTask, declared
 from atp.backend.frameworks import error
 from atp.backend.task import OPTIONS, PARAMETERS
+from atp.daemon.shared.outcome import Kind
+from atp.daemon.worker import execution
 from atp.exceptions import InvalidType
 from atp.verbs.registry import registry
 
 from ..app.tasks_hooks import hook
+from ..samples import claimed
 from . import tasks
 
 InvalidTask = error("InvalidTask")
@@ -61,6 +65,17 @@ def test_parameters_of_a_type(function):
     declared = registry.get(f"{__name__}.fresh")
     assert (declared.timeout, declared.max_retries, declared.transactional) == (None, 4, True)
     assert made.parameters == {"timeout": None, "max_retries": 4, "transactional": True}
+
+
+@needs_parameters
+def test_what_waits_under_a_former_name_is_run(function, tmp_path):
+    made = tasks.task(formerly=["former.fresh"])(function)
+    old = claimed(1, "former.fresh")._replace(data='{"*":[4]}')
+    told = {"report": lambda *report: None, "interruption": lambda: None, "worker": "host:1"}
+    outcome = execution.run(old, Context(old, scratch_root=tmp_path, **told))
+    assert (outcome.kind, outcome.response.data) == (Kind.FINISHED, b"4")
+    assert declared.find("former.fresh").task is made
+    assert "former.fresh" not in declared.paths()
 
 
 @needs_parameters

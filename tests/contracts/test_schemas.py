@@ -5,10 +5,12 @@ import subprocess
 import sys
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
+from typing import Annotated
 from uuid import UUID
 
 import pytest
 from jsonschema import Draft202012Validator
+from pydantic import Field
 
 from atp import contracts, queue, task_type
 from atp.contracts.described import texts_of
@@ -99,6 +101,18 @@ MISFIT = [
 ]
 
 
+@pytest.fixture
+def declared():
+    """Return a function that declares a handler for this test."""
+
+    def declare(handler):
+        registry.remove("tests.contract_once")
+        return task_type("tests.contract_once")(handler)
+
+    yield declare
+    registry.remove("tests.contract_once")
+
+
 def paths(task_type, inputs):
     return sorted(path for path, _ in contracts.check(task_type, inputs))
 
@@ -119,6 +133,25 @@ def test_what_fits_is_valid_for_any_validator_that_is_given_the_schema(name, val
     schema = contracts.schema_of(tasks.contract).inputs
     Draft202012Validator.check_schema(schema)
     assert Draft202012Validator(schema).is_valid(stored)
+
+
+def test_a_pattern_that_only_pydantic_knows_is_checked_by_pydantic(declared):
+    def handler(context, *, name: Annotated[str, Field(pattern=r"^\p{L}+$")] = "Ärger"):
+        """Take letters."""
+
+    made = declared(handler)
+    assert contracts.check(made, {"name": "Ümit"}) == []
+    [(path, text)] = contracts.check(made, {"name": "1"})
+    assert (path, "pattern" in text) == ("name", True)
+    assert "name" in contracts.schema_of(made).inputs["properties"]
+
+
+def test_a_number_that_no_float_can_be(declared):
+    def handler(context, *, step: Annotated[float, Field(multiple_of=0.5)]):
+        """Take half steps."""
+
+    assert paths(declared(handler), {"step": 0.3}) == ["step"]
+    contracts.check(declared(handler), {"step": 10**400})
 
 
 def test_all_problems_are_told_at_once():

@@ -1,8 +1,10 @@
 """Downstreams as real daemons call them: what is refused waits, and what fails stops the others."""
 
 import pytest
+from django.db import connections
 
 from atp import queue
+from atp.conf import settings
 from atp.models import Downstream, Instance, Task
 from atp.protection.values import State
 from tests.app import tasks_downstream as types
@@ -122,14 +124,15 @@ def test_when_the_daemon_that_probes_is_killed_another_probes(atpd, service, rec
     assert other.stop() == 0
 
 
-def test_somebody_who_keeps_the_row_stops_no_daemon(atpd, service, enqueued):
-    """G9: Types without the downstream run on; the others go on when the lock is gone."""
-    from django.db import connections
-
-    from atp.conf import settings
-
+@pytest.fixture
+def rows_that_lock():
     if connections[settings.DATABASE].vendor == "sqlite":
         pytest.skip("SQLite has one writer: there are no locks of rows")
+
+
+@pytest.mark.usefixtures("rows_that_lock")
+def test_somebody_who_keeps_the_row_stops_no_daemon(atpd, service, enqueued):
+    """G9: Types without the downstream run on; the others go on when the lock is gone."""
     daemon = atpd(processes=2).ready(workers=2)
     service.write_text("refuse")
     enqueued(5)
@@ -138,6 +141,27 @@ def test_somebody_who_keeps_the_row_stops_no_daemon(atpd, service, enqueued):
         done = types.none.enqueue(fails=True)
         wait_for(lambda: queue.get(done.uuid).is_terminal, PATIENCE, what="its end")
     service.write_text("ok")
+    queue.reset_downstream("relay")
+    wait_for(is_empty, PATIENCE, what="an empty queue")
+    assert daemon.stop() == 0
+
+
+@pytest.mark.usefixtures("rows_that_lock")
+def test_somebody_who_keeps_the_row_while_a_probe_ends_stops_no_daemon(
+    atpd, service, record, enqueued
+):
+    """G9: the end of the probe waits for the row, and no other end does."""
+    daemon = atpd(processes=2).ready(workers=2)
+    service.write_text("hang")
+    queue.trip_downstream("relay")
+    enqueued(3)
+    record.wait_for("hang", 1, timeout=PATIENCE)
+    with open_transaction(lambda: list(Downstream.objects.select_for_update())):
+        service.write_text("ok")
+        done = types.none.enqueue(fails=True)
+        wait_for(lambda: queue.get(done.uuid).is_terminal, PATIENCE, what="its end")
+        assert relay().state == State.HALF_OPEN
+    wait_for_state(State.THROTTLED)
     queue.reset_downstream("relay")
     wait_for(is_empty, PATIENCE, what="an empty queue")
     assert daemon.stop() == 0

@@ -236,8 +236,9 @@ def test_a_row_of_what_is_missed(atpd, record, name):
     soon = timezone.now() + timedelta(seconds=3)
     late = types.wait.using(start_before=soon)
     victim, other = (late.enqueue(path=str(record), until="never") for _ in range(2))
-    daemon = atpd(processes=1, settings=SETTINGS).ready()
+    # The daemon starts later: it may need longer than it takes until they are missed.
     with locked(WAITING[name], victim.pk):
+        daemon = atpd(processes=1, settings=SETTINGS).ready()
         begun = time.monotonic()
         assert other.wait(DEADLINE).reason == Reason.MISSED
         neighbours_come_and_go(begun)

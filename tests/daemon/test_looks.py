@@ -6,7 +6,7 @@ import pytest
 
 from atp.daemon.chores.chore import Chores
 from atp.daemon.chores.table import CLAIMING
-from atp.daemon.dispatcher import queue_state
+from atp.daemon.dispatcher import claiming, queue_state
 from atp.daemon.dispatcher.caution import Caution
 from atp.daemon.dispatcher.claiming import FIRST_WAIT, Claiming
 from atp.daemon.dispatcher.queue_state import QueueState
@@ -37,7 +37,7 @@ class Daemon:
         self.claims, self.outlook = 0, Outlook()
         self.queue = QueueState()
         self.queue.call()
-        self.while_claiming = lambda: None
+        self.while_claiming = self.before_outlook = lambda: None
         self.timers = Timers()
         core = SimpleNamespace(
             store=SimpleNamespace(claim=self._claim, miss=lambda **_: 0, outlook=self._outlook),
@@ -66,6 +66,7 @@ class Daemon:
         return []
 
     def _outlook(self, *_, **__):
+        self.before_outlook()
         return self.outlook
 
     def turn(self):
@@ -84,6 +85,20 @@ def test_who_finds_nothing_looks_ever_later(daemon):
         daemon.turn()
         waits.append(daemon.timers.later_by["outlook"])
     assert waits == [FIRST_WAIT, 2 * FIRST_WAIT, 4 * FIRST_WAIT, 8 * FIRST_WAIT]
+
+
+def test_chores_are_done_though_there_is_always_something_to_claim(daemon, monkeypatch):
+    """G2, G3: the sweep and the plan of schedules are among them."""
+    now, looks = [uptime()], []
+    monkeypatch.setattr(claiming, "uptime", lambda: now[0])
+    monkeypatch.setattr(daemon.timers, "due", lambda *_: now[0] - (looks or [0])[-1] >= 1)
+    monkeypatch.setattr(daemon, "before_outlook", lambda: looks.append(now[0]))
+    for _ in range(100):
+        now[0] += 0.05
+        daemon.queue.call()
+        daemon.turn()
+    assert 2 <= len(looks) <= 6
+    assert daemon.claims + len(looks) == 100
 
 
 def test_who_hears_of_something_looks_soon_however_often_it_was_nothing(daemon):

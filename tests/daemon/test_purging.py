@@ -26,7 +26,7 @@ class Chore:
 
     def __init__(self, monkeypatch, each):
         self.now, self.each, self.left, self.limits = 1000.0, each, 0, []
-        self.wait = 0.001
+        self.wait, self.kept = 0.001, 0
         monkeypatch.setattr(purging, "uptime", lambda: self.now)
         monkeypatch.setattr("atp.daemon.system.timers.uptime", lambda: self.now)
         self.timers = Timers()
@@ -42,6 +42,7 @@ class Chore:
 
     def purge(self, *, limit, marks):
         self.limits.append(limit)
+        self.kept, marks.passes_kept = self.kept - 1, self.kept > 0
         count = min(limit, self.left)
         self.left -= count
         self.now += self.wait + count * self.each
@@ -105,6 +106,23 @@ def test_what_failed_is_tried_again_with_less(chore):
     daemon.left = 10**6
     daemon.run(settings.PURGE_EVERY + 1, rate=0)
     assert daemon.limits[0] == 250
+
+
+def test_what_failed_calls_have_taught_it_is_not_forgotten(chore):
+    """A call that is slow all the same must not become longer than may be waited for."""
+    daemon = chore(1 / 50)
+    for _ in range(2):
+        daemon.purging.failed(SimpleNamespace(error=OSError("too long")))
+    daemon.left = 10**4
+    daemon.run(settings.PURGE_EVERY + 60, rate=0)
+    assert set(daemon.limits) == {125}
+
+
+def test_it_goes_on_behind_what_cannot_be_removed(chore):
+    daemon = chore(1 / 1000)
+    daemon.kept = 4
+    daemon.run(settings.PURGE_EVERY / 2, rate=0)
+    assert daemon.limits == [FIRST] * 5
 
 
 def over(identifier):

@@ -4,9 +4,10 @@ import os
 
 import pytest
 
-from atp import Graph, queue, result
-from atp.models import Daemon, Inputs, Schedule
-from atp.payload.tagged_json import to_json
+from atp import Graph, queue, result, task_type
+from atp.models import Daemon, Inputs, Response, Schedule
+from atp.payload.codec import PICKLE_CONTENT_TYPE
+from atp.payload.signed_pickle import to_pickle
 from atp.reports.deploys import findings, opening, pending
 from atp.reports.deploys.findings import Kind
 from atp.reports.deploys.pending import pending as look
@@ -14,6 +15,7 @@ from atp.states import Event
 from atp.store import get_store
 from atp.store.common.inputs import Inputs as Portable
 from atp.store.values import ResponseData
+from atp.verbs.registry import registry
 
 from ..app.tasks import echo
 from ..app.tasks_graphs import fetch
@@ -225,10 +227,9 @@ class TestGraphs:
             scene = graph.add(fetch, url="x")
             graph.add(shade_node, after=scene, path=result(scene)[key])
 
-    def finish(self, host):
+    def finish(self, host, content_type="application/json", data=b'{"scene":"x"}'):
         [case] = host.claim(types=("graphs.fetch",))
-        data = to_json({"scene": "x"}).encode()
-        response = ResponseData(content_type="application/json", data=data, size=len(data))
+        response = ResponseData(content_type=content_type, data=data, size=len(data))
         host.move(case, Event.FINISH, started=host.world.store.now(), response=response)
 
     def test_a_result_that_is_not_there_yet_is_no_finding(self, host):
@@ -246,6 +247,51 @@ class TestGraphs:
         self.graph("scene")
         self.finish(host)
         assert found() == []
+
+    @pytest.fixture
+    def pickled(self, host, settings):
+        """A node waits that has the pickled result of another one."""
+        settings.ATP = settings.ATP | {"ALLOW_PICKLE": True}
+
+        def make(key, value):
+            self.graph(key)
+            data = to_pickle(value).encode()
+            self.finish(host, content_type=PICKLE_CONTENT_TYPE, data=data)
+
+        return make
+
+    def test_a_pickled_result_is_not_opened(self, pickled):
+        """G14."""
+        pickled("scene", Deadly())
+        assert (only().kind, only().why) == (Kind.UNOPENED, opening.RESULT_NOT_OPENED)
+
+    def test_deep_opens_it_in_a_process_of_its_own(self, pickled):
+        pickled("scene", Deadly())
+        assert (only(deep=True).kind, "ended" in only(deep=True).why) == (Kind.RESULT, True)
+
+    @pytest.mark.parametrize(("key", "kinds"), [("scene", []), ("nothing", [Kind.RESULT])])
+    def test_deep_finds_what_is_in_it(self, pickled, key, kinds):
+        pickled(key, {"scene": "x"})
+        assert [kind for kind, *_ in found(deep=True)] == kinds
+
+    def test_no_adapter_is_given_a_pickled_result(self, pickled, monkeypatch):
+        monkeypatch.setattr(registry, "_types", dict(registry._types))
+        pickled("scene", Deadly())
+        registry.remove("graphs.shade")
+        made = task_type("graphs.shade")(lambda context, *, paths: 0)
+        made.adapt(lambda inputs: {"paths": [inputs["path"]]})
+        assert (Kind.UNOPENED, "graphs.shade", 1) in found()
+
+    def test_a_pickled_result_that_this_project_does_not_open(self, pickled, settings):
+        pickled("scene", {"scene": "x"})
+        settings.ATP = settings.ATP | {"ALLOW_PICKLE": False}
+        assert (only().kind, "ALLOW_PICKLE" in only().why) == (Kind.RESULT, True)
+
+    def test_a_result_whose_file_is_gone(self, host):
+        self.graph("scene")
+        self.finish(host)
+        Response.objects.update(data=None, file="gone")
+        assert (only().kind, "FileNotFoundError" in only().why) == (Kind.RESULT, True)
 
     def test_not_all_are_looked_at(self, host, monkeypatch):
         monkeypatch.setattr(pending, "MOST_RESULTS", 0)

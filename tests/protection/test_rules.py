@@ -77,6 +77,21 @@ class TestRate:
         assert rules.reported(risen, report(ok=5), NOW + 1).per_second == 5.0
         assert rules.closed(found, NOW).per_second == 5.0
 
+    @pytest.mark.parametrize("ceiling", [2.0, 500.0])
+    def test_another_ceiling_is_the_rate_of_what_is_healthy(self, ceiling):
+        first = rules.bounded(replace(FINE, ceiling=5.0), NOW)
+        found = rules.bounded(replace(first, ceiling=ceiling), NOW)
+        assert (found.state, found.per_second) == (State.THROTTLED, ceiling)
+
+    def test_without_its_ceiling_what_is_healthy_has_no_rate(self):
+        first = rules.bounded(replace(FINE, ceiling=5.0), NOW)
+        assert rules.bounded(replace(first, ceiling=None), NOW) == FINE
+
+    def test_without_a_ceiling_what_refuses_calls_keeps_its_rate(self):
+        was = throttled(4.0, ceiling=5.0, decreased_at=NOW - 5)
+        found = rules.bounded(replace(was, ceiling=None), NOW)
+        assert (found.state, found.per_second) == (State.THROTTLED, 4.0)
+
     def test_a_floor_is_kept(self):
         was = throttled(10.0, floor=8.0)
         assert rules.reported(was, report(refused=1), NOW).per_second == 8.0

@@ -129,6 +129,16 @@ class TestOpen:
         change(not_before=calling.store.now())
         assert calling.host().claim(30) == []
 
+    def test_while_an_operator_has_paused_it_another_probes(self, calling):
+        opened(calling)
+        host = calling.host()
+        [probe] = [task for task in host.claim(30) if task.guard]
+        host.move(probe, Event.START)
+        host.move(probe, Event.PAUSE)
+        change(not_before=calling.store.now())
+        [other] = calling.host().claim(30)
+        assert (other.guard, relay().probe) == ("probe", other.instance)
+
     def test_when_its_daemon_is_lost_another_probes(self, calling):
         """G3."""
         opened(calling)
@@ -171,8 +181,8 @@ class TestSetting:
 
     def test_none_takes_it_away(self, calling):
         calling.store.bound("relay", ceiling=5.0)
-        calling.store.bound("relay", ceiling=None)
-        assert calling.store.reset("relay").state == State.CLOSED
+        row = calling.store.bound("relay", ceiling=None)
+        assert (row.state, row.per_second) == (State.CLOSED, 0.0)
 
     @pytest.mark.parametrize("verb", ["reset", "trip", "bound"])
     def test_what_somebody_else_has_changed_stays(self, calling, verb):

@@ -160,6 +160,10 @@ def limit(world, host, ear):
     world.store.limit(scope(ONE), max_running=1)
 
 
+def limit_of_each_lane(world, host, ear):
+    world.store.limit(scope(ONE), max_running_per_collection=1)
+
+
 def something_in_the_lane(world, host, ear):
     say(world, host, ear, idle=False)
     world.enqueue()
@@ -174,7 +178,8 @@ def something_dated_in_the_lane(world, host, ear):
     "prepare",
     [
         *(busy, deaf, gone, over, quiet, asked_to_stop),
-        *(gate_of_everything, gate_of_the_type, gate_of_another_lane, limit),
+        *(gate_of_everything, gate_of_the_type, gate_of_another_lane),
+        *(limit, limit_of_each_lane),
         *(something_in_the_lane, something_dated_in_the_lane),
     ],
 )

@@ -136,6 +136,22 @@ class TestMany:
         claimed = [each.instance for _ in range(2) for each in host.claim(limit)]
         assert key in claimed
 
+    @pytest.mark.parametrize("limit", [1, 10])
+    def test_a_look_that_is_broken_off_goes_on_though_other_types_give_enough(
+        self, world, monkeypatch, limit
+    ):
+        """G9: however many lanes of a Type have nothing due, it is not passed over for ever."""
+        monkeypatch.setattr("atp.store.rotation.STEPS", 100)
+        later = world.store.now() + timedelta(hours=1)
+        for n in range(80):
+            world.enqueue(collection=f"lane {n:02}", due=later)
+        [key] = world.enqueue(collection="z")
+        for n in range(20):
+            world.enqueue(10, type=TWO, collection=f"lane {n:02}")
+        host = world.host()
+        claimed = [each.instance for _ in range(6) for each in host.claim(limit)]
+        assert key in claimed
+
     def test_a_look_that_is_broken_off_goes_on_next_time(self, world, monkeypatch):
         """G9: however many lanes have nothing due."""
         monkeypatch.setattr("atp.store.rotation.STEPS", 7)

@@ -2,13 +2,15 @@
 
 from collections import Counter
 from datetime import UTC, datetime, timedelta
+from functools import partial
 
 import pytest
 
 from atp.models import Limit
 from atp.store.buckets import Bucket
 
-from .world import ONE, TWO, scope
+from ..helpers import at_once
+from .world import ONE, TWO, registration, scope
 
 NOW = datetime(2026, 11, 23, tzinfo=UTC)
 
@@ -87,6 +89,21 @@ class TestAhead:
                 found[task.type] += 1
         assert found.total() == 400
         assert 260 <= found[ONE] <= 340
+
+
+@pytest.mark.django_db(transaction=True)
+class TestSetting:
+    def test_two_who_set_the_first_at_once_both_set_theirs(self, world):
+        """G13."""
+        world.store.register([registration()])
+        for name in "abc":
+            lane = scope(ONE, name)
+            at_once(
+                partial(world.store.limit, lane, max_running=5),
+                partial(world.store.limit, lane, max_waiting=7),
+            )
+        found = Limit.objects.values_list("max_running", "max_waiting")
+        assert list(found) == [(5, 7)] * 3
 
 
 class TestRates:

@@ -5,7 +5,7 @@ import contextlib
 from datetime import UTC, datetime
 
 import pytest
-from django.db import DatabaseError, connection, transaction
+from django.db import DatabaseError, connection, connections, transaction
 
 from atp.conf import settings
 from atp.models import Instance
@@ -65,6 +65,15 @@ def often(call):
 def _in_a_row(monkeypatch):
     """Nothing that is enqueued may be handed over, however long after another it comes."""
     monkeypatch.setattr(handover, "APART", float("inf"))
+
+
+def test_a_connection_that_comes_back_from_a_pool_has_its_statements(world):
+    """Django's pool gives a connection to one after another, as a new session to ATP."""
+    often(world.enqueue)
+    for _ in range(2):
+        sessions._SESSIONS.pop(connections[settings.DATABASE])
+        with transaction.atomic():
+            often(world.enqueue)
 
 
 def test_what_is_handed_over_is_prepared_too(world, monkeypatch):

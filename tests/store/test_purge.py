@@ -11,6 +11,7 @@ from django.db.models.signals import post_delete
 
 from atp.models import Inputs, Instance, LogRecord, Response
 from atp.states import LIVE, TERMINAL, Event, Reason, State
+from atp.store.findings import Marks
 from atp.store.values import Move, Note, ResponseData
 
 from .world import ONE, THREE, TWO, registration
@@ -147,16 +148,41 @@ class TestFiles:
         next(path for path in media.rglob("*") if path.is_file()).unlink()
         assert world.store.purge() == 1
 
-    def test_what_cannot_be_removed_keeps_its_row(self, world, case, monkeypatch, caplog):
-        """G12: nothing is forgotten that still lies somewhere."""
+    @pytest.fixture
+    def refusing(self, monkeypatch):
+        """Let the storage raise an error; some have errors of their own."""
 
-        def refuse(self, name):
-            raise PermissionError(name)
+        def refusing(error):
+            def refuse(self, name):
+                raise error(name)
 
-        monkeypatch.setattr(type(default_storage._wrapped or default_storage), "delete", refuse)
-        assert world.store.purge() == 0
+            storage = type(default_storage._wrapped or default_storage)
+            monkeypatch.setattr(storage, "delete", refuse)
+
+        return refusing
+
+    @pytest.mark.parametrize("error", [PermissionError, RuntimeError])
+    def test_what_cannot_be_removed_keeps_its_row(
+        self, world, case, ended, refusing, error, caplog
+    ):
+        """G12: nothing is forgotten that still lies somewhere, and nothing else is kept."""
+        ended(kept(TWO, DAY), 2 * DAY)
+        refusing(error)
+        assert world.store.purge() == 1
         assert left() == {case.instance}
-        assert "cannot be removed" in caplog.text
+        assert "files of 1 Instances cannot be removed" in caplog.text
+
+    def test_behind_what_cannot_be_removed_it_goes_on(self, world, case, ended, refusing):
+        Instance.objects.update(finished=world.store.now() - 9 * DAY)
+        stuck, gone = (ended(kept(ONE, DAY), days * DAY) for days in (3, 2))
+        Response.objects.create(instance_id=stuck, file="another", size=1)
+        refusing(PermissionError)
+        marks = Marks()
+        assert (world.store.purge(limit=2, marks=marks), marks.passes_kept) == (0, True)
+        assert (world.store.purge(limit=2, marks=marks), marks.passes_kept) == (1, True)
+        assert (world.store.purge(limit=2, marks=marks), marks.passes_kept) == (0, False)
+        assert left() == {case.instance, stuck}
+        assert not Instance.objects.filter(pk=gone).exists()
 
 
 @pytest.mark.django_db(transaction=True)
@@ -197,7 +223,7 @@ class TestLocks:
     def test_the_marks_go_past_it(self, world, ended, elsewhere):
         keys = [ended(kept(ONE, DAY), (9 - n) * DAY) for n in range(5)]
         elsewhere.execute("SELECT FROM atp_instance WHERE id = %s FOR UPDATE", [keys[0]])
-        marks = {}
+        marks = Marks()
         removed = [world.store.purge(limit=2, marks=marks) for _ in range(3)]
         assert removed == [2, 2, 0]
         assert left() == {keys[0]}
@@ -205,14 +231,14 @@ class TestLocks:
 
 def test_marks_say_how_far_it_has_come(world, ended):
     """What comes later than what is newer is found with new ones."""
-    marks = {}
+    marks = Marks()
     ended(kept(ONE, DAY), 2 * DAY)
     assert world.store.purge(marks=marks) == 1
     ended(kept(ONE, DAY), 1.5 * DAY)
     assert world.store.purge(marks=marks) == 1
     ended(kept(ONE, DAY), 9 * DAY)
     world.store.purge(marks=marks)
-    world.store.purge(marks={})
+    world.store.purge(marks=Marks())
     assert left() == set()
 
 

@@ -6,7 +6,7 @@ from datetime import timedelta
 import pytest
 
 from atp.conf import settings
-from atp.models import Daemon, Gate, Instance, Limit, LogRecord, Task
+from atp.models import Daemon, Gate, Instance, Limit, LogRecord, Task, Type
 from atp.rows.log import Kind
 from atp.states import Event, Reason, State
 from atp.store.common import scan as scanning
@@ -114,6 +114,19 @@ class TestLanes:
             world.store.shut(scope(ONE, collection), "hold")
         wanted = dict.fromkeys(lost, (Trouble.UNCLAIMED, False))
         assert scan(world) == scan(world, cursor=NOWHERE) == wanted
+
+    def test_beside_more_closed_lanes_than_a_query_could_name(self, world, idle):
+        later = {"is_set": True, "since": world.store.now(), "max_running": 1}
+        world.store.register([registration(TWO)])
+        two = Type.objects.get(identifier=TWO)
+        Limit.objects.bulk_create(
+            Limit(subject=f"lane:{n}", type=two, collection=f"lane {n}", **later)
+            for n in range(1100)
+        )
+        [lost] = world.enqueue()
+        [limited] = world.enqueue(type=TWO, collection="lane 7")
+        age(lost, limited)
+        assert scan(world) == {lost: (Trouble.UNCLAIMED, False)}
 
     @pytest.mark.parametrize("limits", [{"max_running": 1}, {"per_second": 0.01, "rate": "1/100s"}])
     @pytest.mark.parametrize("of", [(ONE,), (ONE, "a")])

@@ -80,6 +80,19 @@ class TestReplace:
             enqueue(world, '{"a":2}', existing=existing, due=world.store.now())
         assert world.snapshot() == before
 
+    def test_what_has_kept_a_step_is_left_as_it_is(self, world):
+        """Its later steps would have the new inputs, and this one the result of the old."""
+        host = world.host()
+        case = world.bring_to(State.RUNNING, host, **KEY)
+        key = case.instance, case.attempt, "a"
+        world.store.steps.begin(*key)
+        assert world.store.steps.keep(*key, Payload("json", "5"))
+        host.move(case, Event.RETRY)
+        before = world.snapshot()
+        with pytest.raises(UniqueTaken, match="has begun steps"):
+            enqueue(world, '{"a":2}', existing="replace")
+        assert world.snapshot() == before
+
 
 class TestDebounce:
     def test_it_is_due_as_the_last_one_said(self, world):

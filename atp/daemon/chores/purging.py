@@ -3,6 +3,7 @@
 from django.db import connections
 
 from ...conf import settings
+from ...store.findings import Marks
 from .. import journal
 from ..system.processes import uptime
 from .chore import Chore
@@ -36,7 +37,7 @@ class Purge(Chore):
         self._rest = REST.get(connections[settings.DATABASE].vendor, 1.0)
         self._limit = FIRST
         self._pause = settings.PURGE_EVERY
-        self._marks = {}
+        self._marks = Marks()
         self._untold = 0
 
     def every(self):
@@ -46,7 +47,8 @@ class Purge(Chore):
         return self.core.identity.is_registered
 
     def call(self):
-        if self._timers.due("purge everywhere", settings.PURGE_EVERY):
+        goes_on = self._marks.passes_kept
+        if not goes_on and self._timers.due("purge everywhere", settings.PURGE_EVERY):
             # Instances that earlier turns left out, or that ended late, lie before the marks.
             self._marks.clear()
         limit, marks, pause = self._limit, self._marks, self._pause
@@ -56,24 +58,29 @@ class Purge(Chore):
             count = self.core.store.purge(limit=limit, marks=marks)
             if count < limit and pause > SOON:
                 connections[settings.DATABASE].close()
-            return count, uptime() - began, limit
+            return count, uptime() - began, limit, marks.passes_kept
 
         return purge
 
     def done(self, result):
         self._purged(*result.value)
 
-    def _purged(self, count, seconds, limit):
+    def _purged(self, count, seconds, limit, passes_kept):
         self._untold += count
         # A busy daemon removes all the time, and logs a sum only every PURGE_EVERY.
         if self._untold and self._timers.due("purged", settings.PURGE_EVERY):
             journal.purged(count=self._untold)
             self._untold = 0
+        if passes_kept:
+            # Others lie behind those that could not be removed.
+            self._timers.later("purge", LONGEST_REST)
+            return
         if count >= limit:
             if seconds < LONG:
                 self._limit = min(MOST, 2 * limit)
             else:
-                self._limit = max(FIRST, limit // 2)
+                # A limit that failed calls have lowered stays: they would fail again.
+                self._limit = max(min(FIRST, limit), limit // 2)
             self._pause = max(SHORTEST, self._pause / 2)
             self._timers.later("purge", min(LONGEST_REST, self._rest * seconds))
             return

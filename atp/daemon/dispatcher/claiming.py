@@ -24,16 +24,32 @@ class Claiming:
         self._attempts = attempts
         self._chores = chores
         self._wait, self._put_backs_at_wait = FIRST_WAIT, None
+        # When chores come before claims, and whether one has come since the last claim.
+        self._chores_first_at, self._did_chore = _after_a_rest(), False
 
     def turn(self, claims):
-        """Start the next call if the thread is free; only a chore if ``claims`` is false."""
+        """Start the next call if the thread is free; only a chore if ``claims`` is false.
+
+        While there is always something to claim, claims and chores that are due take turns, as
+        soon as no chore was looked for during the shortest interval of a chore.
+        """
         if self._thread.busy:
+            return
+        if uptime() >= self._chores_first_at and not self._did_chore and self._chore():
             return
         wanted = self._wanted() if claims and self._identity.leased else 0
         if wanted and self._identity.types and self._is_time():
+            self._did_chore = False
             self._claim(wanted)
         else:
-            self._chores.turn()
+            self._chore()
+
+    def _chore(self):
+        """Start the next chore that is due; return whether there is one."""
+        self._did_chore = self._chores.turn()
+        if not self._did_chore:
+            self._chores_first_at = _after_a_rest()
+        return self._did_chore
 
     def _wanted(self):
         if not self._pool.is_low():
@@ -127,3 +143,8 @@ class Claiming:
     def is_idle(self):
         """Tell whether a worker would start a new Task at once."""
         return self.found_nothing() and self._pool.has_free() and not self._attempts.stopping
+
+
+def _after_a_rest():
+    """Return when chores are to be looked for again, even if there is always something to claim."""
+    return uptime() + min(settings.POLL_EVERY, settings.SWEEP_EVERY)

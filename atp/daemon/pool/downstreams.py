@@ -95,16 +95,23 @@ class Downstream:
         self.opens_at = self.told_at = 0.0
         # Whether a claim has found the downstream in another state than the last answer said.
         self.is_doubtful = False
+        # Whether the last report was not written, for example as somebody has locked the row.
+        self.is_unwritten = False
 
     @property
     def is_due(self):
         """Whether its answers have to be reported now."""
         passed = uptime() - self.told_at
-        if self.answers.probe or (self.answers.is_urgent and passed >= SOONEST):
+        if self.answers.probe and not self.is_unwritten:
             return True
-        if self.is_doubtful and passed >= SOONEST:
-            return True
+        if self.is_pressing:
+            return passed >= SOONEST
         return self.state is not State.CLOSED and bool(self.answers.seconds) and passed >= EVERY
+
+    @property
+    def is_pressing(self):
+        """Whether its answers have to be reported SOONEST seconds after the last report."""
+        return bool(self.answers.probe) or self.answers.is_urgent or self.is_doubtful
 
     @property
     def is_paused(self):
@@ -166,6 +173,7 @@ class Downstreams:
         """Note the result of a report: the downstream's row, or None if nothing was written."""
         known = self._known[name]
         sent, known.sent = known.sent, None
+        known.is_unwritten = row is None
         if row is None:
             known.answers = sent.merged(known.answers)
             return
@@ -201,7 +209,7 @@ class Downstreams:
     def pause(self, longest):
         """Return the time until the next urgent report, in seconds, ``longest`` at most."""
         for known in self._known.values():
-            if known.answers.is_urgent or known.is_doubtful:
+            if known.is_pressing:
                 longest = min(longest, max(0.0, known.told_at + SOONEST - uptime()))
         return longest
 

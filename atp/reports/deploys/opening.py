@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ...conf import settings
 from ...exceptions import CorruptData
-from ...graphs.results import NoResult, resolved, results_in
-from ...models import Inputs
+from ...graphs.results import NoResult, Result, resolved, results_in
+from ...models import Inputs, Node
 from ...payload import adapting, codec
 from ...payload.signed_pickle import check_signature
-from ...states import TERMINAL
-from ...verbs.graphs import results_of
+from ...states import TERMINAL, State
+from ...verbs.graphs import nodes_beside, result_of
 from . import pickles
 from .findings import Kind
 
@@ -25,6 +25,8 @@ Judged = tuple[int, Kind | None, str]
 # The number of inputs that are read at once.
 CHUNK = 500
 NOT_OPENED = "pickled: --deep opens them, in a process of its own"
+RESULT_NOT_OPENED = "a result that they contain is pickled: --deep opens it, in another process"
+NO_ADAPTER = "a result that they contain is pickled: no adapter was tried"
 NOT_YET = "they have results of other nodes that are not there yet: no adapter was tried"
 
 
@@ -46,10 +48,16 @@ def _adapted(task_type: TaskType, key: int, text: str, why: str) -> tuple[Kind, 
     try:
         inputs = codec.decode(codec.Payload(codec.JSON, text))
         found = results_in(inputs)
-        if found and (missing := _missing(key, found)):
-            return Kind.RESULT, missing
-        if found and (inputs := _with_results(key, inputs)) is None:
-            return Kind.UNOPENED, NOT_YET
+        if found:
+            nodes = _nodes(key, found)
+            kind, missing = _missing(found, nodes)
+            if kind is Kind.UNOPENED:
+                return kind, NO_ADAPTER
+            if kind is not None:
+                return kind, missing
+            if any(node.instance.state not in TERMINAL for node in nodes.values()):
+                return Kind.UNOPENED, NOT_YET
+            inputs = resolved(inputs, lambda name: _output(nodes[name]))
         _, still = adapting.fitted(task_type.signatures, task_type.adapters, inputs)
     except CorruptData as error:
         return Kind.UNREADABLE, str(error)
@@ -87,10 +95,11 @@ def pickled(task_type: TaskType, keys: Sequence[int], *, deep: bool) -> Iterator
             yield key, (Kind.ADAPTED if is_adapted else Kind.MISFIT if why else None), why
 
 
-def results(keys: Sequence[int]) -> Iterator[Judged]:
+def results(keys: Sequence[int], *, deep: bool) -> Iterator[Judged]:
     """Yield findings about results of other nodes that JSON inputs contain.
 
-    A node that has not ended yet may still provide its result, so it is no finding.
+    A node that has not ended yet may still provide its result, so it is no finding. A pickled
+    result is opened only with ``deep``; its cryptographic signature is checked in any case.
     """
     for rows in _rows(keys):
         for key, text in rows:
@@ -99,29 +108,66 @@ def results(keys: Sequence[int]) -> Iterator[Judged]:
             except CorruptData as error:
                 yield key, Kind.UNREADABLE, str(error)
                 continue
-            why = _missing(key, found)
-            yield key, (Kind.RESULT if why else None), why
+            yield key, *_missing(found, _nodes(key, found), deep=deep)
 
 
-def _with_results(key: int, inputs: Any) -> Any:
-    """Return inputs with the results of other nodes inserted; None if one is not there yet."""
-    nodes = results_of(key, {name for each in results_in(inputs) for name in each.names})
-    if any(node.state not in TERMINAL for node in nodes.values()):
-        return None
-    return resolved(inputs, lambda name: nodes[name].value)
+def _nodes(key: int, found: Sequence[Result]) -> dict[str, Node]:
+    return nodes_beside(key, {name for each in found for name in each.names})
 
 
-def _missing(key: int, found: Sequence[Any]) -> str:
-    """Return the reason why a result will never exist; "" if all may still exist."""
-    nodes = results_of(key, {name for each in found for name in each.names})
+def _missing(
+    found: Sequence[Result], nodes: Mapping[str, Node], *, deep: bool = False
+) -> tuple[Kind | None, str]:
+    """Return RESULT with the reason why a result will never exist; None if all may still exist.
+
+    If only a pickle could tell, return UNOPENED.
+    """
+    pickled = []
     for result in found:
         if absent := [name for name in result.names if name not in nodes]:
-            return f"There is no node {absent[0]!r} in its graph."
-        if all(nodes[name].state in TERMINAL for name in result.names):
+            return Kind.RESULT, f"There is no node {absent[0]!r} in its graph."
+        if all(nodes[name].instance.state in TERMINAL for name in result.names):
             try:
-                result.value(lambda name: nodes[name].value)
-            except NoResult as error:
-                return str(error)
-            except Exception as error:  # a stored response that cannot be read
-                return f"{type(error).__name__}: {error}"
+                why = _no_value(result, nodes)
+            except _Pickled:
+                pickled.append(result)
+            else:
+                if why:
+                    return Kind.RESULT, why
+    if pickled and not deep:
+        return Kind.UNOPENED, RESULT_NOT_OPENED
+    for result in pickled:
+
+        def judge(text: str, result: Result = result) -> tuple[str, bool]:
+            return _no_value(result, nodes, opens=True), False
+
+        [(_, why, _)] = pickles.opened([(0, "")], judge)
+        if why:
+            return Kind.RESULT, why
+    return None, ""
+
+
+class _Pickled(Exception):
+    """The output of a node is a pickle, which this process does not open."""
+
+
+def _no_value(result: Result, nodes: Mapping[str, Node], *, opens: bool = False) -> str:
+    """Return the reason why a result of ended nodes has no value; "" if it has one."""
+    try:
+        result.value(lambda name: _output(nodes[name], opens=opens))
+    except NoResult as error:
+        return str(error)
+    except _Pickled:
+        raise
+    except Exception as error:  # a stored response that cannot be read
+        return f"{type(error).__name__}: {error}"
     return ""
+
+
+def _output(node: Node, *, opens: bool = False) -> Any:
+    """Return the output of a node. Raises NoResult, _Pickled, and what reading it raises."""
+    response = getattr(node.instance, "response", None)
+    if node.instance.state == State.FINISHED and response and response.is_pickle and not opens:
+        check_signature((response.body or b"").decode())
+        raise _Pickled
+    return result_of(node).value

@@ -186,7 +186,7 @@ class _Look:
             self._add(Kind.MISFIT, why, identifier, shape)
         if shape.has_results:
             some = self._some(_RESULTS, shape.keys, MOST_RESULTS)
-            self._judge(opening.results(some), identifier, shape)
+            self._judge(opening.results(some, deep=self._deep), identifier, shape)
             if others := shape.keys[len(some) :]:
                 told = "results of other nodes: --deep looks at all of them"
                 self._add(Kind.UNOPENED, told, identifier, shape, others)

@@ -26,6 +26,7 @@ from ...models import (
 from ...rows.log import Kind
 from ...words import log_messages
 from ...words.hints import seconds
+from ..findings import Marks
 from .base import ORMBase
 
 logger = logging.getLogger("atp.store")
@@ -52,7 +53,8 @@ class Removal(ORMBase):
         if instances is not None:
             given = self.rows(Instance).filter(pk__in=instances)
             return self._remove(given.filter(~self._in_graph()), limit, who)
-        marks = {} if marks is None else marks
+        marks = Marks() if marks is None else marks
+        marks.passes_kept = False
         types = self.rows(Type).filter(retention__isnull=False)
         if type is not None:
             types = types.filter(identifier=type)
@@ -62,6 +64,15 @@ class Removal(ORMBase):
                 if removed < limit and (oldest is None or oldest < over.before):
                     removed += self._remove_over(over, limit - removed, who, marks)
         return removed
+
+    def _passed(self, marks, over, until, *, is_full):
+        """Note the last end that a purge has come to.
+
+        If it has found as many as it may remove, and keeps some, then others may lie behind them.
+        """
+        since = marks.get((over.type, over.reasons))
+        marks[over.type, over.reasons] = until
+        marks.passes_kept |= is_full and until != since
 
     def _with_ended(self, types, marks):
         """Return pairs: a Type that may have Instances to remove, and when its first one ended.
@@ -173,16 +184,19 @@ class Removal(ORMBase):
         Returns the keys of the Instances whose files could not be removed.
         """
         storage = storages[settings.STORAGE]
-        kept = set()
+        kept = {}
         for response in self.rows(Response).filter(pk__in=keys):
             try:
                 for path in response.stored_paths:
                     storage.delete(path)
                     _remove_folder(storage, posixpath.dirname(path))
-            except OSError as error:
-                logger.warning("files of Instance %s cannot be removed: %s", response.pk, error)
-                kept.add(response.pk)
-        return kept
+            except Exception as error:  # storages have errors of their own
+                kept[response.pk] = error
+        if kept:
+            first, error = next(iter(kept.items()))
+            told = "files of %d Instances cannot be removed, the first is %s: %s"
+            logger.warning(told, len(kept), first, error)
+        return set(kept)
 
 
 def _overs(row, now):

@@ -10,7 +10,7 @@ import logging
 from django.db.models import F
 
 from ...exceptions import UniqueTaken
-from ...models import Inputs, LogRecord, Task
+from ...models import Inputs, LogRecord, Step, Task
 from ...payload.own import UNIQUE
 from ...rows.log import Kind
 from ...states import State
@@ -56,6 +56,12 @@ class Unique(ORMBase):
             done = "replaced" if submission.existing == "replace" else "put off"
             raise UniqueTaken(
                 f"{told} is taken: {taken.uuid} is {taken.state}, so it cannot be {done} any more.",
+                taken,
+            )
+        if submission.existing == "replace" and self.rows(Step).filter(instance=task.pk).exists():
+            raise UniqueTaken(
+                f"{told} is taken: {taken.uuid} has begun steps with its inputs, so they "
+                "cannot be replaced any more.",
                 taken,
             )
         who = submission.created_by or who

@@ -3,9 +3,8 @@
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Any
 
-from ..findings import Cursor, Scanned
+from ..findings import Cursor, Marks, Scanned
 
 
 class Upkeep(ABC):
@@ -36,7 +35,7 @@ class Upkeep(ABC):
         instances: Sequence[int] | None = None,
         limit: int = 500,
         who: str = "",
-        marks: dict[Any, Any] | None = None,
+        marks: Marks | None = None,
     ) -> int:
         """Remove up to ``limit`` Instances that have ended; returns how many.
 
@@ -46,7 +45,6 @@ class Upkeep(ABC):
         removal is logged for each Type.
 
         It waits for no lock: an Instance stays if another session has locked something of it.
-        ``marks`` is a dict that the caller passes to each of its calls: it keeps how far the purge
-        has come, so that the next call goes on there. With an empty dict the purge begins with the
-        oldest.
+        The caller passes the same ``marks`` to each of its calls: they keep how far the purge has
+        come, so that the next call goes on there. With new ones the purge begins with the oldest.
         """

@@ -53,7 +53,7 @@ class Claims(ORMClaims):
             known_part.looked(claimed, limit)
         if not ends and not part:
             shortcut.looked(look)
-        memory.rotation.skip(shortcut.cut if ends else cut)
+        memory.rotation.skip(shortcut.cut if ends else cut or look.barren or [])
         return claimed
 
     def _followed(self, look, *args, **kwargs):

@@ -41,6 +41,7 @@ class Look:
     looked: float | None
     steps: int
     cut: list | None
+    barren: list | None
     limited: list | None
     # The number of Tasks that were locked but not claimed: they had just been handed back.
     missed: int

@@ -27,7 +27,7 @@ class Removal(ORMRemoval):
             # Some row is locked. The portable store finds out which, and leaves that Instance out.
             return super()._remove_over(over, limit, who, marks)
         if until is not None:
-            marks[over.type, over.reasons] = until
+            self._passed(marks, over, until, is_full=found == limit and bool(stored))
         removed = found - len(stored)
         if stored:
             removed += self._remove(self.rows(Instance).filter(pk__in=stored), len(stored), who)

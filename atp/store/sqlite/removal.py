@@ -44,8 +44,9 @@ class Removal(SQLiteBase, ORMRemoval):
             self._run_removal(keys)
         if not found:
             return 0
-        marks[over.type, over.reasons] = found[-1][1]
         stored = [key for key, _, is_stored in found if is_stored]
+        is_full = len(found) == limit and bool(stored)
+        self._passed(marks, over, found[-1][1], is_full=is_full)
         removed = len(found) - len(stored)
         if stored:
             removed += self._remove(self.rows(Instance).filter(pk__in=stored), len(stored), who)

@@ -148,15 +148,15 @@ def _changes(scope: Scope, values: dict[str, Any]) -> dict[str, Any]:
         raise InvalidLimit(
             "Say what is to be limited: max_running, rate, burst, weight, max_waiting or max_wait."
         )
+    rate = given.get("rate")
     if "burst" in given and "rate" not in given:
         rows = Limit.objects.using(settings.DATABASE).filter(subject=scope.subject)
-        given["rate"] = rows.values_list("rate", flat=True).first() or None
-    check_limits(**given)
+        rate = rows.values_list("rate", flat=True).first() or None
+    check_limits(**given | {"rate": rate})
+    if given.keys() & {"rate", "burst"} and given.get("burst") is None:
+        given["burst"] = 1 if rate is None else default_burst(rate)
     if "rate" in given:
-        rate = given["rate"]
         given["per_second"] = None if rate is None else per_second(rate)
-        if given.get("burst") is None:
-            given["burst"] = 1 if rate is None else default_burst(rate)
         given["rate"] = rate or ""
     if given.get("weight", KEEP) is None:
         given["weight"] = 1.0

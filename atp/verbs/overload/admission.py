@@ -51,12 +51,17 @@ def admitted(
     ``options`` are the options of each. With ``on_full="delay"`` a Submission may come back with a
     later due time. Raises QueueFull; or InvalidOption if there are more than can ever fit.
     """
-    if any(each.exact for each in options):
-        with store.enqueueing_alone(task_type.identifier):
-            known_of(store).looks.clear()
-            yield _Admission(store, task_type).of(submissions, options)
-    else:
-        yield _Admission(store, task_type).of(submissions, options)
+    admission = _Admission(store, task_type)
+    try:
+        if any(each.exact for each in options):
+            with store.enqueueing_alone(task_type.identifier):
+                known_of(store).looks.clear()
+                yield admission.of(submissions, options)
+        else:
+            yield admission.of(submissions, options)
+    finally:
+        # After the transaction: what is refused rolls it back, and the log record stays.
+        admission.tell()
 
 
 class _Admission:
@@ -65,6 +70,7 @@ class _Admission:
     def __init__(self, store: Store, task_type: TaskType) -> None:
         self._store, self._type = store, task_type
         self._known = known_of(store)
+        self._full_scopes: list[tuple[Fill, int]] = []
 
     def of(
         self, submissions: Sequence[Submission], options: Sequence[Options]
@@ -89,7 +95,7 @@ class _Admission:
             for number in sorted(own - firm)[-excess:]:
                 delay = self._delay(submissions[number], options[number], excess)
                 shifted[number] = max(delay, shifted.get(number, delay))
-            self._tell(look.fill, min(excess, len(own - firm)))
+            self._full_scopes.append((look.fill, min(excess, len(own - firm))))
         for look in looks:
             look.added += len(_of_scope(look.fill, submissions, numbers))
         return self._shift(submissions, shifted) if shifted else submissions
@@ -137,7 +143,7 @@ class _Admission:
                 f"{count} at once never fit into {scope}: {sentences.of_room(fill, priority)}. "
                 "Enqueue fewer at a time."
             )
-        self._tell(fill, count)
+        self._full_scopes.append((fill, count))
         excess = look.excess(count, priority)
         after = min(LONGEST, max(SHORTEST, self._seconds(excess)))
         waiting = fill.waiting + look.added
@@ -177,8 +183,12 @@ class _Admission:
             made[number] = each._replace(due=due + (delay if last is None else min(delay, last)))
         return made
 
+    def tell(self) -> None:
+        """Log which scopes were full, each at most once a minute, with all refusals since then."""
+        for fill, count in self._full_scopes:
+            self._tell(fill, count)
+
     def _tell(self, fill: Fill, count: int) -> None:
-        """Log that a scope is full, at most once a minute, with the refusals since the last log."""
         key, now = (fill.type, fill.collection), monotonic()
         before, again = self._known.refused.get(key, (0, 0.0))
         count += before

@@ -12,6 +12,7 @@ from ....models import Downstream, Task, Type
 from ....protection import messages, rules
 from ....protection.values import State
 from ....rows.log import Kind
+from ....states import State as InstanceState
 from ....words.hints import did_you_mean
 from ...buckets import Bucket
 from ..base import ORMBase
@@ -124,10 +125,11 @@ class Downstreams(ORMBase):
         ]
 
     def _is_probed(self, row):
-        """Return whether a daemon still holds the Instance that probes this downstream."""
+        """Return whether a daemon holds the Instance that probes this downstream, not paused."""
         if row.probe is None:
             return False
-        return self.rows(Task).filter(pk=row.probe, daemon__isnull=False).exists()
+        held = self.rows(Task).filter(pk=row.probe, daemon__isnull=False)
+        return held.exclude(instance__state=InstanceState.PAUSED.value).exists()
 
     def _locked_downstream(self, name):
         """Return the row, locked; None if another session has locked it or it does not exist."""

@@ -68,21 +68,23 @@ class Setting(ORMBase):
 
     def limit(self, scope, *, who="", **changes):
         with self.atomic():
+            columns = NOTHING | changes | {"is_set": True, "who": who, "since": self.now()}
+            # If two operators set the first limit at once, the second finds the row of the first.
+            rows = self.rows(Limit).select_for_update()
+            row, is_new = rows.get_or_create(
+                subject=scope.subject, defaults=columns | scope.columns
+            )
             now = self.now()
-            rows = self.rows(Limit).select_for_update().filter(subject=scope.subject)
-            row = rows.first()
-            before = NOTHING if row is None else _columns(row)
-            after = before | changes
-            columns = after | {"is_set": True, "who": who, "since": now}
-            if row is None or before["per_second"] != after["per_second"]:
-                columns |= {"tokens": 0.0, "refilled": None}
-            if row is None:
-                row = self.rows(Limit).create(subject=scope.subject, **scope.columns, **columns)
-            elif before != after or not row.is_set:
-                rows.update(**columns)
+            if not is_new:
+                before = _columns(row)
+                after = before | changes
+                if before == after and row.is_set:
+                    return row
+                columns = after | {"is_set": True, "who": who, "since": now}
+                if before["per_second"] != after["per_second"]:
+                    columns |= {"tokens": 0.0, "refilled": None}
+                self.rows(Limit).filter(pk=row.pk).update(**columns)
                 row.refresh_from_db(using=self.alias)
-            else:
-                return row
             message = log_messages.limits_set(_columns(row))
             self._log_scope(scope, now, who, Kind.LIMITS, message, "set")
             self.tell()

@@ -1,6 +1,7 @@
 """Tasks that have been due for a long time and are not claimed, although a daemon is idle."""
 
 import logging
+from itertools import islice
 
 from django.db.models import Max
 
@@ -13,6 +14,8 @@ from .look import MOST
 
 # The number of lanes that one scan looks at by their index. The walk sees all lanes.
 LANES = 100
+# The number of Tasks that are read at once.
+PAGE = 1000
 
 
 class Forgotten:
@@ -38,10 +41,17 @@ class Forgotten:
         """Check the Tasks with ``low < key <= high``."""
         if not self._types:
             return []
-        due = self._due().filter(pk__gt=low, pk__lte=high, type__in=self._types)
-        for type, collection in self._look.closed.lanes:
-            due = due.exclude(type=type, collection=collection)
-        return self._unclaimed(_by_key(due.order_by("pk")[:MOST]))
+        due = self._due().filter(pk__lte=high, type__in=self._types).order_by("pk")
+        found, last = {}, low
+        while len(found) < MOST and last is not None:
+            # There may be too many closed lanes for a query.
+            rows = due.filter(pk__gt=last).values_list("pk", "due_at", "type", "collection")[:PAGE]
+            last = None
+            for key, due_at, *lane in rows:
+                last = key
+                if tuple(lane) not in self._look.closed.lanes:
+                    found[key] = due_at
+        return self._unclaimed(dict(islice(found.items(), MOST)))
 
     def _due(self):
         return self._rows(Task).due(self._look.then)

@@ -188,9 +188,11 @@ def _is_prepared(cursor, wanted):
         session.keeps = _keeps(cursor)
         if not session.keeps:
             return False
-    # Noted only after it succeeds: if it fails, as in a broken transaction, it is tried
-    # again later.
-    cursor.execute(wanted.prepare)
+    # A connection that comes back from a pool, as Django's, is a new session here, and an old one
+    # of the server, which has its statements still. Noted only after it succeeds: if it fails, as
+    # in a broken transaction, it is tried again later.
+    if not _is_there(cursor, wanted):
+        cursor.execute(wanted.prepare)
     session.prepared.add(wanted.name)
     return True
 

@@ -150,6 +150,12 @@ SELECT
             FROM level JOIN served ON served.id = level.type_id
             WHERE level.steps = %(most)s::int AND way = 'all'
         ) END,
+        -- The same of Types in which the walk has found nothing, also if others had enough finds.
+        'barren', (
+            SELECT json_agg(json_build_array(identifier, collection))
+            FROM level JOIN served ON served.id = level.type_id
+            WHERE level.steps = %(most)s::int AND way = 'all' AND ready = 0 AND NOT is_ready
+        ),
         'limited', (
             SELECT json_agg(identifier) FROM atp_type
             WHERE id = ANY (ARRAY(SELECT DISTINCT type_id FROM closed WHERE is_limit))

@@ -25,7 +25,9 @@ TAKERS = """
           SELECT 1 FROM atp_gate WHERE type_id IS NULL OR type_id = %(type)s
         UNION ALL
           SELECT 1 FROM atp_limit
-          WHERE type_id = %(type)s AND (max_running NOT NULL OR per_second NOT NULL)
+          WHERE type_id = %(type)s AND (
+              max_running NOT NULL OR max_running_per_collection NOT NULL OR per_second NOT NULL
+          )
         UNION ALL
           SELECT 1 FROM atp_downstream
           WHERE name = atp_type.downstream AND atp_downstream.state <> 'closed'
