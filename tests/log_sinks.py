@@ -90,6 +90,8 @@ class Queueing(QueueHandler):
 def on_start(sender, role, **more):
     """The receiver of process_started."""
     note(event="started", started=role)
+    if role == "worker":
+        time.sleep(SINK.get("slow", 0))
     if SINK.get("fails") == role:
         raise RuntimeError("the receiver went wrong")
     if SINK["what"] == "queue" and role != "supervisor":

@@ -113,7 +113,8 @@ def test_of_the_queue(message, expected):
         ),
         (attempt_messages.left_out(15), "15 messages of this attempt are left out here"),
         (attempt_messages.daemon_lost("lost:1"), "daemon lost:1 was lost"),
-        (attempt_messages.worker_stuck(), "it started none of the tasks that it was given"),
+        (attempt_messages.worker_stuck(), "it started none of the tasks it was given"),
+        (attempt_messages.worker_stuck(is_ready=False), "it was not ready in time"),
         (
             attempt_messages.left_transaction_open(),
             "the handler left a transaction open, which was rolled back",

@@ -62,6 +62,10 @@ class Daemon(models.Model):
     counted = models.BigIntegerField(
         null=True, help_text="Key of the last of its own LogRecords that Statistic counts."
     )
+    signed_until = models.BigIntegerField(
+        null=True,
+        help_text="Later LogRecords with its host and pid are those of its successor.",
+    )
 
     objects = DaemonQuerySet.as_manager()
 

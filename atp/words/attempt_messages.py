@@ -87,8 +87,8 @@ def worker_died_early() -> str:
     return "its worker died before the handler began"
 
 
-def worker_stuck() -> str:
-    return "it started none of the tasks that it was given"
+def worker_stuck(*, is_ready: bool = True) -> str:
+    return f"it {'started none of the tasks it was given' if is_ready else 'was not ready in time'}"
 
 
 def made_room() -> str:

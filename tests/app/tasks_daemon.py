@@ -431,7 +431,7 @@ def kin(context, *, path, until, number=0):
 
 
 @task_type("daemon.talkative", timeout=120)
-def talkative(context, *, path, until):
+def talkative(context, *, path, until, pause=0.2):
     """Publish a file, then tell of progress and log lines until a file exists."""
     context.publish(b"first", "first.txt")
     record(path, event="start", attempt=context.attempt)
@@ -441,7 +441,7 @@ def talkative(context, *, path, until):
         lines += 1
         context.progress(0.5, message=f"line {lines}")
         context.log(f"line {lines}")
-        time.sleep(0.2)
+        time.sleep(pause)
     context.publish(b"last", "last.txt")
     record(path, event="end", attempt=context.attempt)
     return lines

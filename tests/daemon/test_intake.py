@@ -13,6 +13,23 @@ from atp.daemon.shared.ring import Ring
 from atp.daemon.shared.tokens import Tokens
 
 
+class Unrecorded(list):
+    """Entries that wait; ``full`` are the attempts that have too many behind a lock."""
+
+    full = frozenset()
+
+    @property
+    def pending(self):
+        return len(self)
+
+    @property
+    def has_aside(self):
+        return bool(self.full)
+
+    def overfull(self, most):
+        return self.full
+
+
 @pytest.fixture
 def hall():
     selector = selectors.DefaultSelector()
@@ -20,7 +37,7 @@ def hall():
     ring = Ring(memoryview(bytearray(1024)))
     link = WorkerLink(0, 100, ours, Tokens(None), ring)
     link.is_stuck = True
-    heard, unrecorded = [], []
+    heard, unrecorded = [], Unrecorded()
     intake = Intake(selector, unrecorded, SimpleNamespace(collect=heard.append))
     intake.add(link)
     yield SimpleNamespace(
@@ -59,6 +76,40 @@ def test_backpressure(hall):
     call(hall)
     assert not hall.intake.is_behind
     assert len(hall.heard) == 3  # by its ring, and by its channel
+
+
+def test_only_the_worker_of_an_attempt_behind_a_lock_waits(hall):
+    """G9: an attempt that talks without end, and whose rows somebody has locked."""
+    ours, theirs = Channel.pair()
+    other = WorkerLink(1, 101, ours, Tokens(None), Ring(memoryview(bytearray(1024))))
+    hall.intake.add(other)
+    hall.link.assigned[7, 1] = None
+    hall.unrecorded.full = {(7, 1)}
+    hall.worker.send(Look())
+    hall.intake.turn()
+    call(hall)
+    assert list(hall.selector.get_map()) == [other.channel.fileno()]
+    assert hall.heard == []
+    hall.unrecorded.full = frozenset()
+    hall.intake.turn()
+    call(hall)
+    assert hall.heard == [hall.link]
+    hall.intake.remove(other)
+    ours.close()
+    theirs.close()
+
+
+def test_a_channel_that_is_closed_calls_once(hall):
+    """G5: its worker may live on for long, with a handler that has closed all it found."""
+    hall.intake._reader.collect = lambda link: hall.heard.extend(link.channel.drain())
+    hall.worker.send(Look())
+    hall.worker.close()
+    call(hall)
+    assert hall.heard == [Look()]
+    assert not hall.selector.get_map()
+    hall.intake.turn()
+    assert not hall.selector.get_map()
+    hall.intake.remove(hall.link)
 
 
 @pytest.mark.parametrize("waiting", [0, MOST])

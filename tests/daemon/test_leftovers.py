@@ -62,6 +62,19 @@ def test_the_dead_are_buried(started):
         os.waitpid(dead, os.WNOHANG)
 
 
+def test_what_somebody_else_buries_meanwhile(started, monkeypatch):
+    """A thread of a library may wait for its process, as that of asyncio does."""
+    leftovers = Leftovers()
+    started("true")
+
+    def gone(pid, options):
+        raise ChildProcessError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(module.os, "waitpid", gone)
+        leftovers.end()
+
+
 def test_helpers_of_python_are_left_alone():
     """The resource tracker of multiprocessing serves whatever runs next, too."""
     leftovers = Leftovers()

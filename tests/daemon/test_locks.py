@@ -122,9 +122,9 @@ def running(atpd, record, tmp_path):
     return run_two(atpd, record, tmp_path)
 
 
-def run_two(atpd, record, tmp_path, **settings):
+def run_two(atpd, record, tmp_path, pause=0.2, **settings):
     flags = tmp_path / "victim", tmp_path / "neighbour"
-    victim = types.talkative.enqueue(path=str(record), until=str(flags[0]))
+    victim = types.talkative.enqueue(path=str(record), until=str(flags[0]), pause=pause)
     neighbour = types.wait.enqueue(path=str(record), until=str(flags[1]))
     daemon = atpd(processes=3, settings=SETTINGS | settings)
     record.wait_for("start", 2, timeout=DEADLINE)
@@ -145,6 +145,20 @@ def test_a_row_of_what_runs_or_of_the_daemon(running, record, name):
         neighbours_come_and_go(begun)
         assert troubles(daemon) == []
     flags[1].touch()
+    nobody_is_charged(victim, neighbour)
+    assert troubles(daemon) == []
+
+
+def test_a_row_of_what_talks_without_end(atpd, record, tmp_path):
+    """G9, G11: only its own worker waits when too much of it cannot be recorded."""
+    daemon, victim, neighbour, flags = run_two(
+        atpd, record, tmp_path, pause=0.0005, MAX_LOG_RECORDS=10**6
+    )
+    with locked(ROWS["task"], victim.pk):
+        neighbours_come_and_go(time.monotonic())
+        assert troubles(daemon) == []
+    for flag in flags:
+        flag.touch()
     nobody_is_charged(victim, neighbour)
     assert troubles(daemon) == []
 

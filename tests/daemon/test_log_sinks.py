@@ -11,11 +11,12 @@ from collections import Counter
 import pytest
 from django.db import connection
 
+from atp.daemon.pool.stuck_workers import KILL_AFTER
 from atp.daemon.sinks import log_thread
 from atp.daemon.sinks.log_thread import LogThread
 from atp.states import TERMINAL, Reason, State
 from tests.app import tasks_daemon as types
-from tests.helpers import stays, wait_for
+from tests.helpers import DEADLINE, stays, wait_for
 
 from .harness import Lines
 from .test_freezes import has_begun
@@ -134,6 +135,18 @@ def test_a_process_is_made_ready_when_it_begins(atpd, tmp_path):
     assert [role for role, _ in started].count("log") == 1
     assert set(started.values()) == {1}
     assert daemon.stop() == 0
+
+
+@pytest.mark.timeout(120)
+def test_a_worker_may_need_long_to_be_ready(atpd, tmp_path):
+    """G2, G5: it may load a model; it gets tasks when it is ready, and is not taken for stuck."""
+    sink = Lines(tmp_path / "lines")
+    told = {"what": "stderr", "path": str(sink.path), "slow": KILL_AFTER + 1}
+    daemon = atpd(processes=1, sink=told)
+    instance = types.noop.enqueue()
+    instance.wait(DEADLINE)
+    assert (instance.state, instance.attempt) == (State.FINISHED, 1)
+    assert not daemon.facts("worker_killed")
 
 
 def test_what_is_dropped_is_counted(monkeypatch):

@@ -46,7 +46,7 @@ class Daemon:
             ),
             pool=SimpleNamespace(wanted=lambda behind: 1, is_low=lambda: True, free=lambda: 1),
             queue=self.queue,
-            unrecorded=(),
+            unrecorded=SimpleNamespace(pending=0),
             timers=self.timers,
             caution=Caution(),
             memory=ClaimMemory(),
@@ -155,6 +155,20 @@ def test_who_is_handed_one_and_has_no_worker_free_keeps_what_it_has_claimed():
     assert [holding.claimed.instance for holding in pool.waiting] == [1, 2]
 
 
+def test_who_is_handed_one_that_its_downstream_forbids_hands_it_back_once():
+    """G5: it was told later than others that the downstream is well again."""
+    pool, back = Pool(), []
+    attempts = SimpleNamespace(
+        stopping="",
+        limited=SimpleNamespace(add=lambda tasks: None),
+        hand_back=lambda holdings, why: back.extend(holdings),
+    )
+    downstreams = SimpleNamespace(too_early=lambda pool: [("relay", pool.take_all_waiting())])
+    core = SimpleNamespace(pool=pool, queue=QueueState(), identity=None, downstreams=downstreams)
+    Claiming(core, None, attempts, None).handed(claimed(3))
+    assert [holding.claimed.instance for holding in back] == [3]
+
+
 @pytest.mark.parametrize(("unrecorded", "behind"), [(0, 0), (BATCH, 0), (BATCH + 50, 50)])
 def test_what_cannot_be_recorded_in_one_go_counts_against_a_claim(unrecorded, behind):
     """G9: nothing is gained by running more than can be recorded."""
@@ -164,7 +178,7 @@ def test_what_cannot_be_recorded_in_one_go_counts_against_a_claim(unrecorded, be
         pool=pool,
         queue=QueueState(),
         identity=SimpleNamespace(leased=True),
-        unrecorded=range(unrecorded),
+        unrecorded=SimpleNamespace(pending=unrecorded),
     )
     chores = SimpleNamespace(turn=lambda: None)
     Claiming(core, SimpleNamespace(busy=False), None, chores).turn(claims=True)

@@ -86,6 +86,19 @@ def test_a_worker_that_is_stopped_after_its_attempt_has_ended_goes_on(hall):
     assert hall.told == [Thaw(link.slot, link.pid, holding.key)]
 
 
+def test_a_worker_that_is_stopped_while_its_handler_has_paused_goes_on(hall):
+    """It has to say when it is ready to go on; until then the pause lasts."""
+    run(hall, 1)
+    link, holding = hall.pool.find((1, 1))
+    hall.pausing.begun(link, (1, 1), 0.0, 1, is_own=True)
+    hall.pausing.begun(link, (1, 1), 0.0, 0, is_frozen=True)
+    assert hall.told == [Thaw(link.slot, link.pid, (1, 1))]
+    hall.pausing.thawed(link, (1, 1), 0.0)
+    assert holding.pause is not None
+    hall.pausing.ending(link, (1, 1))
+    assert holding.pause.wants_to_go
+
+
 def test_who_has_nothing_to_do_makes_room(hall):
     run(hall, 1, 2)
     hold(hall, 1)

@@ -3,6 +3,7 @@
 import signal
 import subprocess
 import sys
+from collections import Counter
 
 import pytest
 from django.db import transaction
@@ -13,6 +14,7 @@ from atp.rows.log import Kind
 from atp.states import State
 from atp.words import attempt_messages
 from tests.app import tasks_daemon as types
+from tests.app import tasks_transactional as transactional
 from tests.helpers import DEADLINE, child_environment, wait_for
 
 from ..nonsense import tells
@@ -156,6 +158,16 @@ def test_workers_retire(atpd, record):
     assert {instance.lost for instance in instances} == {0}
     assert "has run 3 tasks" in daemon.wait_for_fact("worker_retired", 3)["message"]
     assert not daemon.facts("worker_died")
+
+
+def test_who_retires_is_given_nothing_more(atpd):
+    """G6: the start of a transactional attempt is recorded before its worker has it."""
+    atpd("--max-tasks-per-worker", "1", processes=1)
+    instances = [transactional.row.enqueue(number=number) for number in range(8)]
+    for instance in instances:
+        instance.wait(DEADLINE)
+    kinds = LogRecord.objects.filter(instance__in=instances).values_list("kind", flat=True)
+    assert Counter(kinds) == dict.fromkeys(("enqueue", "claim", "start", "finish", "message"), 8)
 
 
 def test_workers_retire_for_memory(atpd):

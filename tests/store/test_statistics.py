@@ -128,6 +128,21 @@ def test_the_last_counts_of_a_killed_daemon_are_made_up_for(world, daemon):
     assert not Uncounted.objects.exists()
 
 
+def test_a_daemon_that_has_the_name_of_a_killed_one_is_not_counted_twice(world):
+    """As in a container that is started again: it has the same host, and pid 1."""
+    killed = Counting(world, world.host(name="one"))
+    killed.attempt(Event.START, Event.FINISH)
+    started = Counting(world, world.host(name="one"))
+    assert started.who == killed.who
+    for _ in range(3):
+        started.attempt(Event.START, Event.FINISH)
+    assert started.add()
+    killed.host.lose_lease()
+    world.store.sweep(daemon=started.host.uuid)
+    pay(world)
+    assert counted() == {"started": 4, "finished": 4, "wall_us": 4_000_000}
+
+
 def test_who_leaves_has_its_last_counts_made_up_for(world, daemon):
     daemon.attempt(Event.START, Event.FINISH)
     assert world.store.leave(daemon.host.uuid)

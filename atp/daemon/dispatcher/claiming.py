@@ -54,7 +54,7 @@ class Claiming:
     def _wanted(self):
         if not self._pool.is_low():
             return 0
-        return self._pool.wanted(behind=max(0, len(self._core.unrecorded) - BATCH))
+        return self._pool.wanted(behind=max(0, self._core.unrecorded.pending - BATCH))
 
     def _is_time(self):
         """Tell whether a worker has become free, or a Task is due or may be due."""
@@ -126,10 +126,11 @@ class Claiming:
         has_free = self._pool.has_free()
         self._take([task])
         if not has_free and not self._attempts.stopping:
-            # Hand this Task back, since other daemons may be idle; keep the claimed ones.
-            self._attempts.hand_back(
-                [self._pool.take_waiting(task.key)], attempt_messages.no_worker_free()
-            )
+            # Hand this Task back, since other daemons may be idle; keep the claimed ones. It may
+            # have been handed back already, as the state of its downstream forbids it.
+            waiting = self._pool.take_waiting(task.key)
+            if waiting is not None:
+                self._attempts.hand_back([waiting], attempt_messages.no_worker_free())
 
     @property
     def is_claiming(self):

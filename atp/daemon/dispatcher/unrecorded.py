@@ -37,7 +37,12 @@ class UnrecordedChanges:
 
     def __len__(self):
         aside = sum(map(len, self._aside.values()))
-        return len(self._entries) + len(self._sent) + aside
+        return self.pending + aside
+
+    @property
+    def pending(self):
+        """The number of entries that wait for nothing but the next batches."""
+        return len(self._entries) + len(self._sent)
 
     def add(self, *entries):
         """Append Moves or Notes."""
@@ -99,6 +104,10 @@ class UnrecordedChanges:
     def has_aside(self):
         """Whether entries wait for locks of other sessions."""
         return bool(self._aside)
+
+    def overfull(self, most):
+        """Return the keys of the attempts that have ``most`` entries or more apart."""
+        return {key for key, entries in self._aside.items() if len(entries) >= most}
 
     def set_aside(self, keys):
         """Let the entries of these attempts wait apart, future ones included."""

@@ -30,6 +30,7 @@ class WorkerChanges:
     def _add(self, slot, pid, channel, taking, giving):
         channel, tokens = Channel.from_descriptor(channel), Tokens(taking, giving)
         link = WorkerLink(slot, pid, channel, tokens, self._core.page.ring(slot))
+        link.is_starting = True
         # The last records of the slot's previous worker are of no use any more.
         link.ring.skip()
         self.sessions.add(pid)
@@ -61,4 +62,4 @@ class WorkerChanges:
     def _thawed(self, slot, pid, key, at):
         link = self._find(slot, pid)
         if link is not None:
-            self._attempts.pausing.ended(link, key, at)
+            self._attempts.pausing.thawed(link, key, at)

@@ -207,10 +207,14 @@ class Downstreams:
                 yield name, gone
 
     def pause(self, longest):
-        """Return the time until the next urgent report, in seconds, ``longest`` at most."""
+        """Return the time until the next urgent report, in seconds, ``longest`` at most.
+
+        A report that is overdue waits for the thread that records, or for the next join.
+        """
         for known in self._known.values():
             if known.is_pressing:
-                longest = min(longest, max(0.0, known.told_at + SOONEST - uptime()))
+                left = known.told_at + SOONEST - uptime()
+                longest = min(longest, left if left > 0 else longest)
         return longest
 
 

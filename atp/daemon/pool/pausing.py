@@ -85,8 +85,9 @@ class Pausing:
         ``is_own``: the handler wanted the pause, and says itself when it is ready to go on.
         """
         holding = link.assigned.get(key)
-        if holding is None and is_frozen:
-            # The worker was stopped after it had reported the end of the attempt.
+        if is_frozen and (holding is None or holding.pause is not None):
+            # The worker was stopped after it had reported the end of the attempt, or after the
+            # handler had paused by itself: then it can say when it is ready to go on.
             self._tell(messages.Thaw(link.slot, link.pid, key))
         if holding is None or holding.pause is not None:
             return
@@ -100,6 +101,12 @@ class Pausing:
         holding = link.assigned.get(key)
         if holding is not None and holding.pause is not None:
             holding.pause.is_over = True
+
+    def thawed(self, link, key, at):
+        """Note that the supervisor has let a stopped worker go on."""
+        holding = link.assigned.get(key)
+        if holding is not None and holding.pause is not None and holding.pause.is_frozen:
+            self.over(holding, link, at)
 
     def ended(self, link, key, at):
         """Note that a paused attempt has gone on."""

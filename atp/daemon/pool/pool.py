@@ -97,7 +97,7 @@ class Pool:
 
     def load(self, link, now):
         """Return the time that a worker is expected to need for its tasks, in seconds."""
-        if link.reserved is not None or link.is_stuck or link.is_leaving:
+        if link.reserved is not None or not link.takes_tasks:
             return float("inf")
         running = link.running
         if running is None:

@@ -131,13 +131,18 @@ class Reader:
         return move
 
     def _on_retiring(self, link, why):
+        link.is_retiring = True
         journal.worker_retired(worker=link.slot, pid=link.pid, why=why)
 
     def _on_ended(self, link, *end):
         self._ended(link, end, self._attempts.who(link))
 
     def _on_look(self, link):
-        """Do nothing: :meth:`collect` reads the ring in any case."""
+        """Note that the worker is ready; :meth:`collect` reads the ring in any case."""
+        if link.is_starting:
+            link.is_starting = False
+            # Tasks may wait for it.
+            self._queue.free()
 
     # Messages of running attempts
 

@@ -14,6 +14,10 @@ from ..shared.running_page import NOTHING
 # The times, in seconds, after which its unstarted tasks are taken back, and after which it is
 # killed. The clock stands still while the host is suspended.
 TAKE_BACK_AFTER, KILL_AFTER = 1.0, 10.0
+# A worker that is not ready within this many seconds is replaced: a lock may have been held when
+# it was forked.
+READY_WITHIN = 600.0
+_STARTING = "starting"
 
 
 class StuckWorkers:
@@ -34,7 +38,14 @@ class StuckWorkers:
         now = time.monotonic()
         seen = {}
         for link in self._pool.links.values():
-            if not link.is_stuck and not link.assigned:
+            if link.is_starting:
+                before = self._since.get(link.pid, (_STARTING, now))
+                seen[link.pid] = before
+                if now - before[1] >= READY_WITHIN:
+                    self._kill(link, NOTHING, attempt_messages.worker_stuck(is_ready=False))
+                    seen[link.pid] = _STARTING, now
+                continue
+            if not link.is_stuck and (not link.assigned or link.ring.has_news):
                 continue
             running = self._page.read(link.slot)
             if running is not None and (
@@ -57,7 +68,7 @@ class StuckWorkers:
             self._kill(link, key, attempt_messages.worker_stuck())
             return True
         if not link.is_stuck and waited >= TAKE_BACK_AFTER:
-            unstarted = self._pool.unstarted(link)
-            link.is_stuck = bool(unstarted)
-            self._pool.put_back(unstarted)
+            # A task whose token the worker has taken stays with it.
+            link.is_stuck = True
+            self._pool.put_back(self._pool.unstarted(link))
         return False

@@ -65,6 +65,9 @@ class WorkerLink:
     revoked: dict = field(default_factory=dict, init=False)
     # The attempt that waits for its start to be recorded before this worker gets it.
     reserved: Holding | None = field(default=None, init=False)
+    # It has not said yet that it is ready; it has said that it is about to exit.
+    is_starting: bool = field(default=False, init=False)
+    is_retiring: bool = field(default=False, init=False)
     # It has tasks and starts none.
     is_stuck: bool = field(default=False, init=False)
     # It was dismissed; and the time of the last dismissal, on the uptime clock.
@@ -90,9 +93,14 @@ class WorkerLink:
 
     @property
     def is_free(self):
-        """Whether the worker has no task, and is neither stuck nor leaving."""
-        is_out = self.is_stuck or self.is_leaving
-        return not self.assigned and self.reserved is None and not is_out
+        """Whether the worker has no task, and takes one."""
+        return not self.assigned and self.reserved is None and self.takes_tasks
+
+    @property
+    def takes_tasks(self):
+        """Whether the worker is ready, and is neither stuck nor about to exit."""
+        is_going = self.is_leaving or self.is_retiring
+        return not (self.is_starting or self.is_stuck or is_going)
 
     def add(self, holding):
         """Assign a task to the worker."""

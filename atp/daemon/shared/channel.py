@@ -35,6 +35,8 @@ class Channel:
     def __init__(self, end):
         self._socket = end
         self._sending = threading.Lock()
+        # Whether draining it has shown that the other end is closed.
+        self.has_ended = False
 
     @classmethod
     def pair(cls):
@@ -109,7 +111,10 @@ class Channel:
         while True:
             try:
                 message, descriptors = self.receive(wait=False)
-            except (BlockingIOError, Closed):
+            except BlockingIOError:
+                return
+            except Closed:
+                self.has_ended = True
                 return
             for descriptor in descriptors:
                 os.close(descriptor)

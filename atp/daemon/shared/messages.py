@@ -161,7 +161,7 @@ class Ended(NamedTuple):
 
 
 class Look(NamedTuple):
-    """The worker's ring has records for the dispatcher to read."""
+    """The worker is ready to run tasks, or its ring has records for the dispatcher to read."""
 
 
 class Retiring(NamedTuple):

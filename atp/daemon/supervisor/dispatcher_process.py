@@ -10,6 +10,7 @@ from ..system.processes import uptime
 QUICK_DEATH = 5.0
 SLOWEST_RESTART = 10.0
 MOST_UNREAD = 8
+LONGEST_TURN = 1.0
 
 
 class DispatcherProcess:
@@ -25,7 +26,8 @@ class DispatcherProcess:
         self.channel = None
         self.identities = []
         self.lease_until = None
-        self.sign_of_life = 0.0
+        # The seconds without a sign of life from it, and until when they are counted.
+        self._silent = self._listened = 0.0
         # The number of additional workers that it wants, in place of paused ones.
         self.spare = 0
         self.request = self.stop = ""
@@ -46,7 +48,8 @@ class DispatcherProcess:
     def started(self, pid, channel):
         """Note the pid and the channel of a dispatcher that has just been started."""
         self.pid, self.channel = pid, channel
-        self._started = self.sign_of_life = uptime()
+        self._started = self._listened = uptime()
+        self._silent = 0.0
         self.lease_until = None
         self.spare = 0
 
@@ -80,7 +83,7 @@ class DispatcherProcess:
                 message, _ = self.channel.receive(wait=False)
             except (BlockingIOError, Closed):
                 return
-            self.sign_of_life = uptime()
+            self._silent = 0.0
             match message:
                 case messages.LeaseRenewed():
                     self.lease_until = message.until
@@ -119,9 +122,15 @@ class DispatcherProcess:
                 end.close()
 
     def end_if_silent(self, limit):
-        """Kill the dispatcher if it has given no sign of life for ``limit`` seconds."""
-        silent = uptime() - self.sign_of_life
-        if self.pid is not None and silent > limit:
-            journal.dispatcher_hung(pid=self.pid, seconds=silent)
+        """Kill the dispatcher if it has given no sign of life for ``limit`` seconds.
+
+        Each turn of the supervisor counts as LONGEST_TURN at most: if it takes longer, the host was
+        suspended or both processes were frozen, and the dispatcher could not give one.
+        """
+        now = uptime()
+        self._silent += min(now - self._listened, LONGEST_TURN)
+        self._listened = now
+        if self.pid is not None and self._silent > limit:
+            journal.dispatcher_hung(pid=self.pid, seconds=self._silent)
             processes.kill(self.pid)
-            self.sign_of_life = uptime()
+            self._silent = 0.0

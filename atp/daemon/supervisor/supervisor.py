@@ -234,6 +234,8 @@ class Supervisor:
 
     def _enforce_lease(self):
         """Kill the workers before other daemons may take their Tasks; kill a hung dispatcher."""
+        # The turn may have taken long: the dispatcher may have renewed the lease meanwhile.
+        self._receive()
         until = self._dispatcher.lease_until
         if until is not None and uptime() >= until:
             self._dispatcher.lease_until = None

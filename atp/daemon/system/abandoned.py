@@ -17,7 +17,7 @@ _WORKER = "atpd-worker"
 
 def mark(name):
     """Return the mark for programs below this process, which is their supervisor."""
-    return f"{name}/{os.getpid()}/{_start(os.getpid())}"
+    return f"{name}/{_namespace()}/{os.getpid()}/{_start(os.getpid())}"
 
 
 def end():
@@ -58,13 +58,24 @@ def _is_ours(pid):
 
 
 def _marked(pid):
-    """Return the pid and the start of the supervisor in a program's mark; None without a mark."""
+    """Return the pid and the start of the supervisor in a program's mark; None without a mark.
+
+    A pid says something in its own namespace only: a mark of another container counts as none.
+    """
     with contextlib.suppress(OSError, ValueError), open(f"/proc/{pid}/environ", "rb") as file:
         for entry in file.read().split(b"\0"):
             if entry.startswith(MARK.encode() + b"="):
-                _, supervisor, start = entry.decode().rsplit("/", 2)
-                return int(supervisor), start
+                _, namespace, supervisor, start = entry.decode().rsplit("/", 3)
+                return (int(supervisor), start) if namespace == _namespace() else None
     return None
+
+
+def _namespace():
+    """Return the name of the namespace of this process's pids; "" if it cannot be found out."""
+    try:
+        return os.readlink("/proc/self/ns/pid")
+    except OSError:
+        return ""
 
 
 def _start(pid):

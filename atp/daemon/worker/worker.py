@@ -5,7 +5,6 @@ import logging
 import os
 import select
 import shutil
-import sys
 import time
 from functools import partial
 
@@ -32,6 +31,7 @@ from .isolation.lifelines import Lifelines
 from .isolation.process_state import ProcessState
 from .isolation.threads import Threads
 from .pauses import Pauses
+from .retiring import reason_to_retire
 from .transactions import Transaction
 
 # A busy worker wakes the dispatcher no more often than this, in seconds: a wakeup costs both
@@ -58,7 +58,7 @@ class Worker:
         self._options = inherited.options
         # The name with which this worker signs.
         self._name = f"{hostname()}:{os.getppid()} worker {slot}"
-        self._done = 0
+        self._done, self._retires = 0, False
         self._called = 0.0
         self.interruption = Interruption(lambda key: page.is_asked(slot, *key))
         self.interruption.listen()
@@ -83,14 +83,13 @@ class Worker:
         self._process_state = ProcessState()
         self._lifelines = Lifelines(1, 2, self._channel.fileno(), self._tokens.taking)
         try:
+            self._channel.send(messages.Look())
             for serial, claimed in self._given():
                 # The dispatcher has taken the token of a task that it took back.
                 if not self._tokens.take(serial):
                     continue
                 self._perform(claimed)
-                reason = self._reason_to_retire()
-                if reason is not None:
-                    self._channel.send(messages.Retiring(reason))
+                if self._is_to_retire():
                     return
         except Closed:
             return
@@ -114,22 +113,16 @@ class Worker:
         poll.register(self._channel.fileno(), select.POLLIN)
         return bool(poll.poll(1000 * settings.KEEP_CONNECTIONS))
 
-    def _reason_to_retire(self):
-        limit = self._options.max_tasks_per_worker
-        if limit is not None and self._done >= limit:
-            return f"it has run {self._done} tasks"
-        limit = self._options.max_memory_per_worker
-        if limit is not None and self._done:
-            resident = processes.resident_bytes()
-            if resident > limit:
-                return f"it has {resident >> 20} MiB resident, {limit >> 20} MiB are allowed"
-        for file in (sys.stdout, sys.stderr):
-            if file is not None and file.closed:
-                return "a handler closed its standard output or error"
-        if self.interruption.has_struck:
+    def _is_to_retire(self):
+        """Tell whether this worker retires; if so, it has told the dispatcher."""
+        if not self._retires:
             # The interruption may have left a library in a broken state.
-            return "its handler was interrupted"
-        return self._worn_out
+            struck = "its handler was interrupted" if self.interruption.has_struck else None
+            reason = reason_to_retire(self._options, self._done) or struck or self._worn_out
+            if reason:
+                self._retires = True
+                self._channel.send(messages.Retiring(reason))
+        return self._retires
 
     def _perform(self, claimed):
         """Run one Task. The page shows it from before its handler until after its report."""
@@ -141,9 +134,11 @@ class Worker:
         self.interruption.expect(key)
         self._pauses.expect(key, report)
         outcome = self._execute(claimed, report, is_transactional, started)
+        self._done += 1
+        # Before the end is told, or the dispatcher would give this worker another task.
+        self._is_to_retire()
         self._tell(key, started, outcome)
         self._page.leave(self._slot)
-        self._done += 1
 
     def _enter(self, claimed, started, grace=0.0):
         """Write into the page that this attempt runs; its time-out counts from ``started``."""

@@ -31,11 +31,12 @@ class Statistics(ABC):
         """
 
     @abstractmethod
-    def owe(self, daemon: UUID, who: str, counted: int | None) -> None:
+    def owe(self, daemon: UUID, who: str, counted: int | None, until: int | None) -> None:
         """Note, in the caller's transaction, the counts that a daemon owes as its identity ends.
 
-        They are those of the LogRecords signed by ``who`` after the position ``counted``. None is
-        for a daemon that does not count. The debt of an identity is noted once.
+        They are those of the LogRecords signed by ``who`` after the position ``counted``, up to the
+        position ``until``, or to the last one if that is None. A ``counted`` of None is for a
+        daemon that does not count. The debt of an identity is noted once.
         """
 
     @abstractmethod

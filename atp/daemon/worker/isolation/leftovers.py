@@ -1,5 +1,6 @@
 """Leftovers: processes that a handler has started and left running. They end with its attempt."""
 
+import contextlib
 import os
 
 from ....words import attempt_messages
@@ -46,7 +47,9 @@ class Leftovers:
         helpers = pools.helpers()
         for each in self._found().values():
             if each.is_dead and each.parent == os.getpid() and each.pid not in helpers:
-                os.waitpid(each.pid, os.WNOHANG)
+                # A thread of a library may have reaped it since.
+                with contextlib.suppress(ChildProcessError):
+                    os.waitpid(each.pid, os.WNOHANG)
 
 
 class Unkillable(Exception):

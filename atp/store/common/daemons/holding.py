@@ -45,8 +45,9 @@ class Holding(Mending):
 
     def _owe(self, row):
         """Record the events that the daemon has recorded under this identity but not counted."""
-        counted = self.rows(Daemon).filter(pk=row.pk).values_list("counted", flat=True).first()
-        self.statistics.owe(row.uuid, str(row), counted)
+        rows = self.rows(Daemon).filter(pk=row.pk).values_list("counted", "signed_until")
+        for counted, until in rows:
+            self.statistics.owe(row.uuid, str(row), counted, until)
 
     def _delete(self, row):
         self._owe(row)

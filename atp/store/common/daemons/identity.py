@@ -105,9 +105,22 @@ class Identity(Holding):
             create_defaults=columns
             | {"started": now, "request": request, "counted": self.statistics.position()},
         )
+        if created:
+            self._succeed(row)
         if not row.lock:
             self.rows(SpareLease).get_or_create(daemon=row, defaults={"until": now})
         return row, created
+
+    def _succeed(self, row):
+        """Note that from now on the LogRecords signed with this host and pid are this daemon's.
+
+        In a container, a daemon that is started again has the pid of the killed one.
+        """
+        alike = self.rows(Daemon).filter(host=row.host, pid=row.pid, signed_until=None)
+        others = alike.exclude(pk=row.pk).select_for_update(skip_locked=True)
+        keys = [other.pk for other in others.only("pk")]
+        if keys:
+            self.rows(Daemon).filter(pk__in=keys).update(signed_until=row.counted)
 
     def _prolong(self, row, until):
         """Extend a lease on the daemon's row, or on the spare lease if that row is locked."""

@@ -37,8 +37,10 @@ class Adding(Statistics):
             return False
         return True
 
-    def owe(self, daemon, who, counted):
+    def owe(self, daemon, who, counted, until):
         if counted is None:
             return
-        owed = {"who": who, "after": counted, "until": self.position()}
+        position = self.position()
+        until = position if until is None else min(until, position)
+        owed = {"who": who, "after": counted, "until": until}
         self.rows(Uncounted).get_or_create(daemon=daemon, defaults=owed)
