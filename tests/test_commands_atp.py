@@ -268,6 +268,8 @@ def test_list_filters(full):
     assert listed("--identifier", MARKUP) == failed
     assert listed("--type", "tests.add") == [str(full[State.ACCEPTED].uuid)]
     assert listed("--created-by", "somebody") == [str(full[State.ACCEPTED].uuid)]
+    without = Instance.objects.newest_first().filter(collection="")
+    assert listed("--collection", "") == [str(each.uuid) for each in without]
     assert listed("--reason", "FATAL") == []
     assert listed("--state", "finished", "--type", "tests.add") == []
 

@@ -60,6 +60,9 @@ def _selected(options):
     if options["type"] is not None:
         given["type"] = queue.get_type(options["type"])
     rows = instances().selected(**given)
+    # An empty text is for those without one, and not for all.
+    empty = [name for name in ("collection", "created_by") if options[name] == ""]
+    rows = rows.filter(**dict.fromkeys(empty, ""))
     return rows if options["before"] is None else rows.filter(pk__lt=find(options["before"]).pk)
 
 

@@ -30,7 +30,8 @@ def statements(call):
     with CaptureQueriesContext(connection) as captured:
         call()
     found = [query["sql"] for query in captured.captured_queries]
-    return [sql for sql in found if "atp_" in sql and not sql.startswith("PREPARE")]
+    prepares = "PREPARE", "SELECT FROM pg_prepared_statements"
+    return [sql for sql in found if "atp_" in sql and not sql.startswith(prepares)]
 
 
 def end(world, type, of, count=5):
