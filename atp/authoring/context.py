@@ -197,9 +197,13 @@ class Context(Stepping, Growing):
     def end(self) -> None:
         """Send all messages that are not sent yet, and pause no more: the handler has ended."""
         self._is_over = True
+        self.say_all()
+        self.flush()
+
+    def say_all(self) -> None:
+        """Send all messages that are held back."""
         if self._messages is not None:
             self._messages.end()
-        self.flush()
 
     def remove_scratch(self) -> None:
         """Remove the scratch directory, if one was made."""

@@ -2,6 +2,7 @@
 
 import os
 import random
+import sys
 import time
 
 from django.contrib.auth.models import Group
@@ -129,3 +130,28 @@ def dying_late(context, *, number=0):
     """Leave a row, and end the worker when it has just been committed."""
     write(context, number)
     transaction.on_commit(lambda: os._exit(7))
+
+
+@task_type("transactional.forking", transactional=True)
+def forking(context, *, how):
+    """Leave a row, make a fork that ends in some way, and leave another row."""
+    write(context, 1)
+    child = os.fork()
+    if child == 0:
+        if how == "exit":
+            sys.exit(0)
+        if how == "raise":
+            raise RuntimeError("in the fork")
+        return "copy"
+    os.waitpid(child, 0)
+    write(context, 2)
+    return "original"
+
+
+@task_type("transactional.talking", transactional=True)
+def talking(context, *, lines, fails=False):
+    """Say more than is kept."""
+    for number in range(lines):
+        context.log(f"line {number}")
+    if fails:
+        raise Fatal("that was all")

@@ -115,6 +115,15 @@ def test_who_has_nothing_to_do_makes_room(hall):
     assert going(hall) == [1, 2]
 
 
+def test_who_is_not_ready_yet_makes_room_first(hall):
+    """Or what goes on would wait until the other has loaded all that it needs."""
+    run(hall, 1)
+    hall.pool.links[3].is_starting = True
+    hold(hall, 1)
+    hall.pausing.turn()
+    assert dismissed(hall) == [3]
+
+
 def test_who_makes_room_is_not_replaced(hall):
     """The supervisor hears that there is to be one less, and only then that one is to end."""
     run(hall, 1, 2)

@@ -1,13 +1,17 @@
 """Steps: what they keep, whatever is killed; what is repeated, the log says (G17)."""
 
+import contextlib
 import os
 import signal
+from types import SimpleNamespace
 
 import pytest
 from django.contrib.auth.models import Group
-from django.db import connection, transaction
+from django.db import OperationalError, connection, transaction
 
 from atp import queue
+from atp.daemon.shared.running_page import Page
+from atp.daemon.worker import checkpoints
 from atp.models import Daemon, Instance, Step, Task
 from atp.rows.log import Kind
 from atp.states import Event, Reason, State
@@ -120,6 +124,26 @@ def test_nobody_waits_for_the_handler_in_a_transaction(atpd, record, flag):
     flag.touch()
     flag.with_name(f"{flag.name}-after").touch()
     assert instance.wait(DEADLINE).state == State.FINISHED
+
+
+def test_a_transaction_that_cannot_begin_is_tried_again(transactional_db, monkeypatch):
+    """G11: on SQLite somebody else may be writing."""
+    tries = []
+
+    @contextlib.contextmanager
+    def atomic():
+        tries.append(1)
+        if len(tries) < 3:
+            raise OperationalError("database is locked")
+        yield
+
+    monkeypatch.setattr(checkpoints, "LOOK_SELDOM", 0.0)
+    monkeypatch.setattr(get_store(), "atomic", atomic)
+    interruption = SimpleNamespace(put_off=contextlib.nullcontext)
+    made = checkpoints.Checkpoints("host:1", interruption, Page(1), 0)
+    context = SimpleNamespace(log=lambda *_: None, end_if_asked=lambda: None)
+    with made.transaction(context, "book"):
+        assert len(tries) == 3
 
 
 def test_a_block_looks_whether_it_is_done(atpd):

@@ -150,6 +150,30 @@ def test_where_its_dispatcher_has_died_its_hooks_are_called(monkeypatch, caplog)
     assert caplog.records == []
 
 
+@pytest.mark.parametrize("how", ["return", "exit", "raise"])
+def test_a_fork_of_the_handler_ends_no_transaction(atpd, how):
+    """G7: it has the same connection, and what it did there would be done to its parent."""
+    instance = types.forking.enqueue(how=how)
+    atpd(processes=1)
+    instance.wait(DEADLINE)
+    assert (instance.state, instance.attempt) == (State.FINISHED, 1)
+    assert instance.response.value == "original"
+    assert types.written() == [1, 2]
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_of_what_is_too_much_the_last_is_kept(atpd, fails):
+    """G6: it is said before the end, so it is written with the end."""
+    instance = types.talking.enqueue(lines=300, fails=fails)
+    daemon = atpd(processes=1, settings={"MAX_LOG_RECORDS": 50})
+    instance.wait(DEADLINE)
+    said = wait_for(lambda: [text for text in messages(instance) if text == "line 299"])
+    assert said == ["line 299"]
+    assert any("left out here" in text for text in messages(instance))
+    assert len(messages(instance)) <= 51
+    assert daemon.stop() == 0
+
+
 def test_a_block_that_is_left_open_is_an_error(atpd):
     """G7: nothing was committed, and it is not left lying."""
     instance = types.leaving_open.enqueue(number=1)

@@ -2,6 +2,8 @@
 
 import queue
 
+from atp.conf import settings
+from atp.daemon.dispatcher import wakeups
 from atp.daemon.dispatcher.wakeups import PIECE, Wakeups
 from tests.helpers import DEADLINE
 
@@ -63,6 +65,22 @@ def test_what_keeps_is_looked_for_once_more_before_it_rests():
     ears.listen(True, may_be_handed=False)
     assert listener.answer(True) == PIECE
     assert rings.get(timeout=DEADLINE)
+
+
+def test_a_wait_that_takes_far_too_long_is_cut(monkeypatch):
+    """G11, G15: its link may have died in silence, and Tasks be handed over through it."""
+    cut, now = [], [1000.0]
+    monkeypatch.setattr(wakeups, "shut_down", cut.append)
+    monkeypatch.setattr(wakeups, "uptime", lambda: now[0])
+    listener = Listener(keeps=False)
+    listener.link = "the link"
+    ears, _, _ = listening(listener)
+    ears.listen(True, may_be_handed=True)
+    listener.waits.get(timeout=DEADLINE)
+    for passed in (PIECE, settings.STATEMENT_TIMEOUT - 0.1, 0.2, 0.1):
+        now[0] += passed
+        ears.listen(True, may_be_handed=True)
+    assert cut == ["the link"]
 
 
 def test_it_rings_only_where_that_is_wanted():

@@ -18,8 +18,9 @@ from django.db.backends.signals import connection_created
 
 from atp import queue, signals
 from atp.daemon.options import Options
+from atp.daemon.shared.channel import Closed
 from atp.daemon.shared.inherited import Inherited
-from atp.daemon.shared.messages import Ended, Logged, Look
+from atp.daemon.shared.messages import Ended, Logged, Look, Retiring
 from atp.daemon.shared.outcome import Kind
 from atp.daemon.shared.packing import unpacked_end
 from atp.daemon.shared.running_page import Page
@@ -98,6 +99,24 @@ def test_what_is_too_large_for_the_ring_goes_through_the_channel(worker, said):
     worker._perform(task("daemon.noop"))
     assert isinstance(said.messages[1], Ended)
     assert said.messages[1][:2] == (1, 1)
+
+
+@pytest.mark.parametrize("error", [BlockingIOError, OSError, Closed])
+def test_who_retires_and_cannot_say_so_tells_the_end_all_the_same(worker, said, error):
+    """G1: the dispatcher may not be reading, or a handler may have closed the channel."""
+    worker._options = replace(worker._options, max_tasks_per_worker=1)
+
+    def refuse(message, wait=True):
+        assert not wait
+        raise error
+
+    said.send = refuse
+    assert executed(worker, task("daemon.noop")) is None
+    assert worker._is_to_retire()
+    said.messages.clear()
+    del said.send
+    assert worker._is_to_retire()
+    assert said.kinds() == [Retiring]
 
 
 def test_short_tasks_do_not_call_the_dispatcher_each(worker, said, monkeypatch):

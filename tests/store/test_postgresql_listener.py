@@ -9,6 +9,7 @@ import pytest
 from django.db import connection, transaction
 
 from atp.conf import settings
+from atp.daemon.system.database import shut_down
 from atp.exceptions import DuplicateIdentifier
 from atp.models import Daemon, Instance
 from atp.states import Event, Reason, State
@@ -278,6 +279,38 @@ def test_a_connection_that_is_ended_is_replaced(world, ear, monkeypatch):
     assert backend(ear) != before
     world.enqueue()
     assert ear.wait(DEADLINE)
+
+
+def test_what_others_tell_is_no_task(world, ear):
+    """Any session may notify of anything."""
+    with connection.cursor() as cursor:
+        cursor.execute("NOTIFY atp_wake, 'x'")
+    assert ear.wait(DEADLINE)
+    assert ear.handed() == []
+
+
+def test_one_whose_link_is_shut_down_in_a_wait(world, monkeypatch):
+    """Another thread does so if the check of the link takes too long."""
+    ear = world.store.listener()
+
+    def check():
+        with ear.link.cursor() as cursor:
+            cursor.execute("SELECT pg_sleep(600)")
+
+    def listen():
+        assert ear.wait(DEADLINE)
+        return ear.wait(DEADLINE)
+
+    monkeypatch.setattr(ear, "_check", check)
+    monkeypatch.setattr(listener, "PAUSE", 0.0)
+    monkeypatch.setattr(listener, "CHECK_EVERY", 0.0)
+    waiting = Thread(listen)
+    with connection.cursor() as cursor:
+        asleep = "SELECT FROM pg_stat_activity WHERE query = 'SELECT pg_sleep(600)'"
+        wait_for(lambda: cursor.execute(asleep) or cursor.rowcount, what="its check")
+    shut_down(ear.link)
+    assert waiting.result() is False
+    assert ear.channel == ""
 
 
 def test_one_that_is_ended_in_a_wait(world, ear, monkeypatch):

@@ -6,9 +6,7 @@ C code, and a server's statement_timeout does not notice a dead link.
 """
 
 import contextlib
-import os
 import queue
-import socket
 import threading
 from collections import deque
 from dataclasses import dataclass
@@ -17,6 +15,7 @@ from django.db import connections
 
 from ...conf import settings
 from .. import journal
+from ..system.database import shut_down
 from ..system.processes import uptime
 
 # If a call goes on after its connection was cut, the connection is cut again after this many
@@ -101,7 +100,7 @@ class DatabaseThread:
                 journal.database_slow(doing=self.doing, seconds=limit)
             # Cut again later: a connection that is just being opened cannot be cut.
             self._deadline = now + CUT_AGAIN
-            _shut_down(self._connection)
+            shut_down(self._connection)
 
     def _run(self):
         self._connection = connections[settings.DATABASE]
@@ -127,14 +126,3 @@ class DatabaseThread:
                 )
             self._results.put((self, result))
             self._wake()
-
-
-def _shut_down(connection):
-    raw = connection.connection if connection is not None else None
-    if raw is None or connection.vendor != "postgresql":
-        return  # still connecting, which connect_timeout bounds; or SQLite's busy time-out does
-    try:
-        with socket.socket(fileno=os.dup(raw.fileno())) as link:
-            link.shutdown(socket.SHUT_RDWR)
-    except Exception:
-        return  # the connection is closed already

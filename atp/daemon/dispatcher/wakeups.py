@@ -2,7 +2,10 @@
 
 import threading
 
+from ...conf import settings
 from .. import journal
+from ..system.database import shut_down
+from ..system.processes import uptime
 
 # The longest single wait of a listener, in seconds.
 PIECE = 5.0
@@ -22,6 +25,7 @@ class Wakeups:
         # The channel through which Tasks can be handed over. When it is lost, this is empty or
         # the name of another channel.
         self.channel = ""
+        self._listener, self._since = None, None
         self._missed = False
         self._is_deaf = False
         self._rings = False
@@ -33,11 +37,23 @@ class Wakeups:
 
         While ``may_be_handed`` is true, the thread takes Tasks that are handed over in any case.
         """
+        self._cut_if_overdue()
         if (rings or may_be_handed) != self._wanted.is_set():
             (self._wanted.set if rings or may_be_handed else self._wanted.clear)()
         if rings != self._rings:
             self._rings = rings
             self._ring()
+
+    def _cut_if_overdue(self):
+        """Shut the listener's link down if a wait takes STATEMENT_TIMEOUT longer than it may.
+
+        A link that has died in silence would else be taken for a living one for many minutes, and
+        Tasks would be handed over through it.
+        """
+        since = self._since
+        if since is not None and uptime() - since >= PIECE + settings.STATEMENT_TIMEOUT:
+            self._since = uptime()
+            shut_down(self._listener.link)
 
     def _ring(self):
         # Both threads set their own flag before they check the other's, so no wakeup is lost.
@@ -49,7 +65,7 @@ class Wakeups:
         return not self._wanted.is_set() and (listener.keeps or not listener.channel)
 
     def _run(self):
-        listener = self._store.listener()
+        listener = self._listener = self._store.listener()
         if listener is None:
             return
         try:
@@ -57,7 +73,9 @@ class Wakeups:
             while True:
                 may_rest = self._may_rest(listener)
                 # Look once more before resting: a Task may have been handed over until then.
+                self._since = uptime()
                 came = listener.wait(0 if may_rest else PIECE)
+                self._since = None
                 if listener.is_deaf and not self._is_deaf:
                     self._is_deaf = True
                     journal.pooled()

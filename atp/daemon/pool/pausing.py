@@ -161,7 +161,10 @@ class Pausing:
         """Dismiss one worker that has nothing to do, unless another one is leaving already."""
         links = self._pool.links.values()
         if not any(link.is_leaving for link in links):
-            for link in [link for link in links if link.is_free][:1]:
+            # One that is not ready yet has least to lose.
+            unneeded = [link for link in links if link.is_free or link.is_starting]
+            unneeded.sort(key=lambda link: not link.is_starting)
+            for link in unneeded[:1]:
                 link.is_leaving = True
                 self._want_spare(sum(link.is_paused for link in links))
                 self._dismiss(link)

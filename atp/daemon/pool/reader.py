@@ -51,6 +51,11 @@ class Reader:
         for record in link.ring.read(until):
             self._ended(link, unpacked_end(record), who)
 
+    def running(self, link):
+        """Return the key of the attempt that a worker runs, or None."""
+        running = self._page.read(link.slot)
+        return None if running is None else running.key
+
     def look(self, link):
         """Note the attempt that a worker runs; kill the worker if the Task was taken away."""
         running = self._page.read(link.slot)

@@ -10,7 +10,6 @@ import os
 import pickle
 import socket
 import tempfile
-import threading
 
 # SEQPACKET keeps messages apart and tells when the other end is closed. On a system without
 # it, datagrams between two connected local sockets are as reliable.
@@ -34,7 +33,6 @@ class Channel:
 
     def __init__(self, end):
         self._socket = end
-        self._sending = threading.Lock()
         # Whether draining it has shown that the other end is closed.
         self.has_ended = False
 
@@ -66,7 +64,8 @@ class Channel:
         """Send a message, and pass the open ``descriptors`` with it.
 
         Raises Closed, and BlockingIOError if ``wait`` is False and the socket's buffer is full.
-        Several threads may call this.
+        Several threads and forks may call this: the kernel takes a packet as a whole. A lock would
+        stay locked in a fork.
         """
         data = pickle.dumps(message, protocol=pickle.HIGHEST_PROTOCOL)
         flags = 0 if wait else socket.MSG_DONTWAIT
@@ -78,12 +77,11 @@ class Channel:
 
     def _send(self, packet, descriptors, flags):
         try:
-            with self._sending:
-                if not descriptors:
-                    self._socket.send(packet, flags)
-                    return
-                rights = (socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", descriptors))
-                self._socket.sendmsg([packet], [rights], flags)
+            if not descriptors:
+                self._socket.send(packet, flags)
+                return
+            rights = (socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", descriptors))
+            self._socket.sendmsg([packet], [rights], flags)
         except (BrokenPipeError, ConnectionResetError):
             raise Closed from None
 

@@ -14,7 +14,7 @@ from ..sinks.log_thread import LogThread
 from ..started import tell_started
 from ..system import descendants, processes
 from ..system.stderr import NonBlockingStream
-from ..worker import worker
+from ..worker import preparing, worker
 
 # The number of new objects after which the dispatcher's garbage collector looks for cycles.
 GARBAGE = 50_000
@@ -58,6 +58,7 @@ def be_worker(parent, channel, inherited, slot, tokens, output):
     os.environ[descendants.MARK] = inherited.folders.mark
     if not processes.die_with_parent(parent, signal.SIGKILL):
         return ORPHANED
+    preparing.draw_other_numbers()
     tell_started("worker")
     return worker.main(slot, channel, tokens, inherited)
 

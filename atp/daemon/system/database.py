@@ -1,5 +1,8 @@
 """The connections of a process to the database: opening, losing and closing them."""
 
+import os
+import socket
+
 from django.db import DatabaseError, InterfaceError, OperationalError, connections
 
 from ...conf import settings
@@ -34,3 +37,15 @@ def close_connections():
     for connection in connections.all(initialized_only=True):
         # Django's pools of psycopg 3 have threads, which do not survive a fork.
         getattr(connection, "close_pool", lambda: None)()
+
+
+def shut_down(connection):
+    """Shut down the socket of a PostgreSQL connection, so that a thread that waits in it fails."""
+    raw = connection.connection if connection is not None else None
+    if raw is None or connection.vendor != "postgresql":
+        return  # still connecting, which connect_timeout bounds; or SQLite's busy time-out does
+    try:
+        with socket.socket(fileno=os.dup(raw.fileno())) as link:
+            link.shutdown(socket.SHUT_RDWR)
+    except Exception:
+        return  # the connection is closed already

@@ -6,6 +6,7 @@ writes are one exception; the ends of transactional Types are the other.
 """
 
 import logging
+import os
 import time
 from contextlib import ExitStack, contextmanager
 from functools import partial
@@ -24,6 +25,20 @@ from ..system.processes import uptime
 LOOK_AGAIN, LOOK_SELDOM = 0.01, 0.5
 # An attempt that waits for longer than this, in seconds, writes that into its log.
 TELL_AFTER = 1.0
+
+
+@contextmanager
+def end_in_forks():
+    """End a fork that the handler makes in this block, so that it ends no transaction.
+
+    A fork has the same connection: its commit or rollback would be that of its parent.
+    """
+    pid = os.getpid()
+    try:
+        yield
+    finally:
+        if os.getpid() != pid:
+            os._exit(0)
 
 
 class Checkpoints:
@@ -67,9 +82,12 @@ class Checkpoints:
         store = get_store()
         try:
             with ExitStack() as stack:
-                begin = partial(stack.enter_context, store.atomic())
-                self._repeat_step(context, name, lambda: begin() or True)
-                yield
+                # Each try needs a context manager of its own.
+                self._repeat_step(
+                    context, name, lambda: stack.enter_context(store.atomic()) or True
+                )
+                with end_in_forks():
+                    yield
                 with self._interruption.put_off():
                     stack.close()
         finally:

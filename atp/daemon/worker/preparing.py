@@ -23,6 +23,14 @@ def be_a_worker():
     let_children_be_ended()
 
 
+def draw_other_numbers():
+    """Seed numpy's generator anew: Python seeds its own after a fork, and numpy does not."""
+    random = sys.modules.get("numpy.random")
+    if random is not None:
+        with contextlib.suppress(Exception):
+            random.seed()
+
+
 def close_standard_input():
     """Make standard input empty for this process and its programs: the daemon's may never end."""
     descriptor = os.open(os.devnull, os.O_RDONLY)

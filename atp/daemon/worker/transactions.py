@@ -6,7 +6,6 @@ handler runs, the dispatcher can record and renew, and other daemons can sweep.
 
 import contextlib
 import logging
-import os
 import time
 from datetime import UTC, datetime, timedelta
 
@@ -26,7 +25,7 @@ from ..shared.channel import Closed
 from ..shared.outcome import Kind, Outcome
 from ..system.database import is_outage
 from ..system.processes import uptime
-from .checkpoints import LOOK_AGAIN, LOOK_SELDOM, TELL_AFTER
+from .checkpoints import LOOK_AGAIN, LOOK_SELDOM, TELL_AFTER, end_in_forks
 
 logger = logging.getLogger("atp.worker")
 
@@ -47,11 +46,13 @@ class Transaction:
         self._said = []
         # The handler's additions to its graph.
         self._additions = []
-        self._pid = os.getpid()
         # Whether everything is written, and whether the commit is known to have succeeded.
         self._is_written = self._committed = False
-        # Called when the transaction has begun, and when the handler has returned.
-        self.begun = self.before_commit = lambda: None
+        # Whether nothing was committed, and the dispatcher has the reports.
+        self._is_told = False
+        # Called when the transaction has begun, when the handler has returned, and when it has
+        # ended in any way: then no message of it may be held back.
+        self.begun = self.before_commit = self.say_all = lambda: None
         # Called after the block of the transaction.
         self.left = lambda: None
 
@@ -59,9 +60,9 @@ class Transaction:
         """Take a report of the handler: log lines and files wait for the end, others are sent."""
         if self._committed:
             self._refuse(kind, values)
-        elif kind in _KEPT:
+        elif kind in _KEPT and not self._is_told:
             self._said.append((time.time(), kind, values))
-        elif kind == "left_out":
+        elif kind == "left_out" and not self._is_told:
             self._said = _without_the_middle(self._said, *values)
         else:
             self._report(kind, *values)
@@ -92,12 +93,12 @@ class Transaction:
                 transaction.on_commit(self._note_commit, using=settings.DATABASE)
                 used = connection.connection
                 self.begun()
-                outcome = call()
-                if os.getpid() != self._pid:
-                    os._exit(0)  # a fork that the handler has made: it commits nothing
+                with end_in_forks():
+                    outcome = call()
                 if connection.closed_in_transaction:
                     raise RuntimeError("the handler closed its connection to the database")
                 self.before_commit()
+                self.say_all()
                 self._conclude(outcome)
                 self._is_written = True
             self.left()
@@ -175,6 +176,8 @@ class Transaction:
 
     def _tell_dispatcher(self):
         """Send the kept reports to the dispatcher, because nothing was committed."""
+        self.say_all()
+        self._is_told = True
         for at, kind, values in self._said:
             self._report(kind, *values, at=at)
 

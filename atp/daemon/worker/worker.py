@@ -58,7 +58,7 @@ class Worker:
         self._options = inherited.options
         # The name with which this worker signs.
         self._name = f"{hostname()}:{os.getppid()} worker {slot}"
-        self._done, self._retires = 0, False
+        self._done, self._has_told = 0, False
         self._called = 0.0
         self.interruption = Interruption(lambda key: page.is_asked(slot, *key))
         self.interruption.listen()
@@ -114,15 +114,16 @@ class Worker:
         return bool(poll.poll(1000 * settings.KEEP_CONNECTIONS))
 
     def _is_to_retire(self):
-        """Tell whether this worker retires; if so, it has told the dispatcher."""
-        if not self._retires:
-            # The interruption may have left a library in a broken state.
-            struck = "its handler was interrupted" if self.interruption.has_struck else None
-            reason = reason_to_retire(self._options, self._done) or struck or self._worn_out
-            if reason:
-                self._retires = True
-                self._channel.send(messages.Retiring(reason))
-        return self._retires
+        """Tell whether this worker retires; try to tell the dispatcher, too."""
+        # The interruption may have left a library in a broken state.
+        struck = "its handler was interrupted" if self.interruption.has_struck else None
+        reason = reason_to_retire(self._options, self._done) or struck or self._worn_out
+        if reason and not self._has_told:
+            # The dispatcher may not be reading, or a handler may have closed the channel.
+            with contextlib.suppress(OSError, Closed):
+                self._channel.send(messages.Retiring(reason), wait=False)
+                self._has_told = True
+        return bool(reason)
 
     def _perform(self, claimed):
         """Run one Task. The page shows it from before its handler until after its report."""
@@ -163,7 +164,8 @@ class Worker:
     def _call(self, now):
         """Make the dispatcher look into the ring."""
         self._called = now
-        with contextlib.suppress(BlockingIOError):  # the dispatcher has unread messages anyway
+        # The dispatcher has unread messages anyway, or it looks by itself.
+        with contextlib.suppress(OSError, Closed):
             self._channel.send(messages.Look(), wait=False)
 
     def _report(self, claimed, kind, *values, at=None):
@@ -189,6 +191,8 @@ class Worker:
             grower=transaction or self._checkpoints,
             worker=self._name,
         )
+        if transaction is not None:
+            transaction.say_all = context.say_all
         self._threads.begin()
         self._capture.context = context
         try:

@@ -88,6 +88,11 @@ class Listener:
             self.close()
         self._checked = time.monotonic()
 
+    @property
+    def link(self):
+        """Django's connection, or None: to be cut if a wait hangs in a dead link."""
+        return self._wrapper
+
     def _check(self):
         with self._wrapper.cursor() as cursor:
             cursor.execute("SELECT 1")
@@ -107,7 +112,9 @@ class Listener:
             else:
                 raw.poll()
         heard = bool(self._notices)
-        self._handed += [text for text in map(_payload_of, self._notices) if text]
+        # Any session may notify of anything, except through a channel whose name is secret.
+        told = [_parts_of(notice) for notice in self._notices]
+        self._handed += [text for channel, text in told if channel == self.channel]
         self._notices.clear()
         return heard
 
@@ -132,11 +139,11 @@ def _notices_of(raw):
     return notices
 
 
-def _payload_of(notice):
-    """Return the text of a notification, of either driver."""
+def _parts_of(notice):
+    """Return the channel and the text of a notification, of either driver."""
     if hasattr(notice, "extra"):
-        return notice.extra.decode()
-    return notice.payload
+        return notice.relname.decode(), notice.extra.decode()
+    return notice.channel, notice.payload
 
 
 def _read(text):

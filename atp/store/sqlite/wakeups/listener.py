@@ -65,6 +65,7 @@ class Listener:
 
     keeps = True
     is_deaf = False
+    link = None
 
     def __init__(self, uri, file_id, folder=None):
         self._uri = uri
