@@ -41,6 +41,13 @@ def test_the_api_tells_hooks_and_whose_it_is(ended, root):
     assert (told["hooks"], told["hook_of"]) == ([], str(made.uuid))
 
 
+def test_the_error_is_that_of_the_failure(ended, root):
+    """And not the record that its hook was enqueued, which is later."""
+    made, _ = ended
+    told = Api(root).get(f"instances/{made.uuid}").json()
+    assert told["error"] == "cancelled"
+
+
 def test_the_api_tells_the_hooks_of_a_type(ended, root):
     told = Api(root).get("types/chaos.hooked").json()
     assert told["on_finished"] == told["on_failed"] == ["chaos.hook"]

@@ -19,6 +19,8 @@ from .carrying_out import CarryingOut
 
 # The number of last ends that are watched, and the number below which they are not judged.
 WATCHED, FEWEST = 100, 20
+# The number of redriven Instances whose ends are waited for at a time.
+MOST_WATCHED = 2000
 # In seconds: between two looks, and until it gives up its worker to what it has redriven.
 LOOK_EVERY, PATIENCE = 1.0, 3.0
 SHORTEST_WAIT, LONGEST_WAIT = 1.0, 15.0
@@ -116,7 +118,9 @@ class Redriving(CarryingOut):
     def do(self, portion: Sequence[Instance]) -> list[int]:
         done = super().do(portion)
         now = time.monotonic()
-        self._last |= dict.fromkeys(done, now)
+        # More of them would be a sample as good as these, and take longer to look at.
+        room = MOST_WATCHED - len(self._last)
+        self._last |= dict.fromkeys(done[: max(0, room)], now)
         self._watch(now)
         return done
 

@@ -6,7 +6,7 @@ from django.db.models import OuterRef, Subquery
 
 from ..conf import settings
 from ..models import Instance, LogRecord
-from ..states import State
+from ..states import Event, State
 from ..words import wording
 
 MAX_HEADLINE = 200
@@ -23,7 +23,8 @@ def headlines(instances: Iterable[Instance]) -> dict[int, str]:
     if not keys:
         return {}
     records = LogRecord.objects.using(settings.DATABASE)
-    last = records.filter(instance=OuterRef("pk"), state=State.FAILED).order_by("-pk")
+    # Hooks and scans leave records of the FAILED Instance behind that of its failure.
+    last = records.filter(instance=OuterRef("pk"), kind=Event.FAIL).order_by("-pk")
     rows = Instance.objects.using(settings.DATABASE).filter(pk__in=keys)
     found = rows.values_list("pk", Subquery(last.values("message")[:1]))
     return {key: headline(message or "") for key, message in found}

@@ -7,6 +7,7 @@ from itertools import pairwise
 import pytest
 
 from atp import queue
+from atp.deadletters import redriving
 from atp.exceptions import UniqueTaken
 from atp.models import ErrorGroup, Instance, LogRecord, Task
 from atp.states import Event, Reason, State
@@ -46,6 +47,26 @@ def mend(mended, causes=range(CAUSES)):
 def states():
     rows = Instance.objects.filter(type__identifier=TYPE)
     return Counter(rows.values_list("state", flat=True))
+
+
+def test_it_waits_for_the_ends_of_a_sample(monkeypatch):
+    """Or each look would take the longer the more is redriven."""
+    monkeypatch.setattr(redriving, "MOST_WATCHED", 10)
+    looked = []
+    monkeypatch.setattr(redriving, "LOOK_EVERY", 0.0)
+    monkeypatch.setattr(redriving, "_Ends", lambda keys, **_: looked.append(keys) or Ends())
+    monkeypatch.setattr(redriving.CarryingOut, "do", lambda self, portion: portion)
+    monkeypatch.setattr(redriving.CarryingOut, "__init__", lambda self, *_: None)
+    made = redriving.Redriving(None, None, 0, None, "", 0, 0.5)
+    for first in range(0, 100, 7):
+        made.do(list(range(first, first + 7)))
+    assert max(map(len, looked)) == 10
+
+
+class Ends:
+    """None of them has ended, and not all of them wait."""
+
+    finished, failed, ended, is_stuck = 0, (), (), False
 
 
 def redrives():

@@ -83,6 +83,29 @@ class TestHeld:
         scene.move(one, Event.RESUME)
         assert scene.codes(one) == ("running",)
 
+    def test_paused_whoever_else_has_asked_for_something(self, scene):
+        """The attempt of its own, and only a request to pause."""
+        one = echo.enqueue()
+        scene.starts(one)
+        queue.pause(one, by="dave")
+        scene.move(one, Event.PAUSE)
+        scene.move(one, Event.RELEASE)
+        scene.starts(one)
+        scene.move(one, Event.PAUSE)
+        found = scene.first(one)
+        assert (found.code, found.facts["who"]) == ("paused", "")
+        queue.resume(one, by="bob")
+        found = scene.first(one)
+        assert (found.code, found.facts["who"], found.helps) == ("paused", "", None)
+
+    def test_running_after_a_pause(self, scene):
+        """The time-out does not count the pause."""
+        one = add.enqueue(1)
+        scene.starts(one)
+        scene.move(one, Event.PAUSE, Event.RESUME)
+        found = scene.first(one)
+        assert (found.code, found.until, found.facts["is_slow"]) == ("running", None, False)
+
     def test_running(self, scene):
         one = add.enqueue(1)
         scene.starts(one)

@@ -16,7 +16,7 @@ from atp.words import graph_messages
 
 from .. import environment
 from ..nonsense import tells
-from .broken import age
+from .broken import age, execute
 from .graphs import chain, submit
 from .world import ONE, TWO, registration, scope
 
@@ -474,6 +474,16 @@ class TestScan:
         Task.objects.filter(pk=second).update(waits=1, due_at=BLOCKED)
         world.store.scan()
         assert (world.task(second).waits, world.task(second).due_at) == (0, later)
+
+    def test_a_node_that_was_deleted_by_hand_stops_no_scan(self, world):
+        """What waited for it goes on."""
+        first, second = chain(world, "a", "b")
+        for table in ("task", "inputs", "logrecord"):
+            execute(f"DELETE FROM atp_{table} WHERE instance_id = %s", first)
+        execute("DELETE FROM atp_instance WHERE id = %s", first)
+        assert world.store.scan().findings
+        assert world.task(second).waits == 0
+        execute("DELETE FROM atp_edge WHERE upstream_id = %s", first)
 
     def test_what_waits_for_one_that_failed_is_failed(self, world):
         _, second = chain(world, "a", "b")

@@ -9,10 +9,12 @@ import pytest
 from django.db import connection
 
 from atp.exceptions import LeaseLost
-from atp.models import Daemon, LogRecord
+from atp.models import Daemon, LogRecord, Task
 from atp.rows.log import Kind
 from atp.states import Event, State
+from atp.words.orders import Order
 
+from ..helpers import open_transaction
 from .world import LEASE, ONE, SECOND, Host
 
 
@@ -103,6 +105,24 @@ class TestJoin:
         last = world.log(lost.instance)[-1]
         assert (last.event, last.level) == (Event.EXPIRE, logging.WARNING)
         assert last.message
+
+    @pytest.mark.django_db(transaction=True)
+    @pytest.mark.skipif("connection.vendor == 'sqlite'", reason="SQLite locks no rows")
+    def test_an_order_is_handed_on_once(self, world):
+        """Or the new row would be given it again after an operator has taken it back."""
+        host = world.host()
+        world.store.command(host.uuid, Order.QUIET)
+        held = world.bring_to(State.RUNNING, host)
+        holding = {(held.instance, held.attempt)}
+        with open_transaction(
+            lambda: list(Task.objects.filter(pk=held.instance).select_for_update())
+        ):
+            new, answer = joined(world, old=host.uuid, holding=holding)
+            assert (answer.request, answer.is_settled) == ("quiet", False)
+            world.store.command(new.uuid, Order.RESUME)
+            for _ in range(2):
+                settled = world.store.settle(host.uuid, new.uuid, lease=LEASE, holding=holding)
+                assert (settled.request, new.row.request) == ("", "")
 
     def test_an_attempt_that_is_held_no_longer_is_not_moved(self, world):
         """G4: what another daemon has, or what waits, stays where it is."""

@@ -164,6 +164,17 @@ def test_it_was_not_started_in_time(world, host):
     assert world.task(key).start_before is not None
 
 
+@pytest.mark.parametrize("event", [Event.RELEASE, Event.EXPIRE])
+def test_nor_is_it_started_by_who_hands_it_back(world, host, event):
+    [key] = world.enqueue(start_before=world.store.now() + HOUR)
+    put_off(host, key)
+    [case] = host.claim()
+    host.move(case, event)
+    assert world.task(key).start_before is not None
+    Task.objects.update(start_before=world.store.now())
+    assert world.store.miss() == 1
+
+
 def test_it_is_cancelled_if_that_was_asked(world, host):
     [key] = world.enqueue()
     [case] = host.claim()

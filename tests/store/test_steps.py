@@ -176,6 +176,15 @@ class TestSleep:
         with pytest.raises(InvalidStep, match="no sleep"):
             steps.begin(case.instance, case.attempt, "a", delay=timedelta(hours=1))
 
+    @pytest.mark.parametrize("is_over", [False, True])
+    def test_a_transaction_is_no_sleep(self, steps, case, is_over):
+        """G17: it would be skipped, or committed twice."""
+        steps.begin(case.instance, case.attempt, "s", delay=timedelta(hours=1))
+        if is_over:
+            Step.objects.update(until=Step.objects.get().started)
+        with pytest.raises(InvalidStep, match="slept"):
+            steps.find(case.instance, "s")
+
 
 def test_there_are_no_more_than_allowed(steps, case, settings):
     """G13."""

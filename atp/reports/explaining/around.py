@@ -26,7 +26,10 @@ def queued(facts: Facts) -> Queued:
     own = tasks.filter(type=facts.type)
     lane = own if facts.lane is None else own.filter(collection=facts.lane)
     above, level = _before(lane, facts)
-    beside = own.none() if facts.lane is None else own.exclude(collection=facts.lane)
+    # Two ranges of an index: those unlike the lane's name would be searched among all.
+    below, beyond = own.none(), own.none()
+    if facts.lane is not None:
+        below, beyond = own.filter(collection__lt=facts.lane), own.filter(collection__gt=facts.lane)
     due = tasks.filter(type=OuterRef("pk"), due_at__lte=facts.now)
     weight = Limit.objects.using(settings.DATABASE).filter(
         type=OuterRef("pk"), collection__isnull=True
@@ -39,14 +42,16 @@ def queued(facts: Facts) -> Queued:
         weight=Subquery(weight.values("weight")[:1]),
         above=_bounded(above),
         level=_bounded(level),
-        beside=_bounded(beside.filter(due_at__lte=facts.now)),
-    ).values("identifier", "is_due", "weight", "above", "level", "beside")
+        below=_bounded(below.filter(due_at__lte=facts.now)),
+        beyond=_bounded(beyond.filter(due_at__lte=facts.now)),
+    ).values("identifier", "is_due", "weight", "above", "level", "below", "beyond")
     found = {row["identifier"]: row for row in told}
     mine: Any = found.pop(facts.identifier)
     return Queued(
         ahead=min(MOST, mine["above"] + mine["level"]),
         above=mine["above"],
-        beside=mine["beside"] or 0,  # without a lane nothing is beside it
+        # Without a lane nothing is beside it.
+        beside=min(MOST, (mine["below"] or 0) + (mine["beyond"] or 0)),
         rivals={name: row["weight"] or 1.0 for name, row in found.items() if row["is_due"]},
         weight=mine["weight"] or 1.0,
     )

@@ -60,8 +60,9 @@ class Facts:
 
     About an Instance, ``instance`` is set, and ``task`` while it is live. About a Type or a lane,
     neither is: the facts are those of an Instance that would be enqueued there now, in
-    ``collection`` (None: any). ``last`` is the last transition of the Instance, ``word`` the newest
-    record of its log, both as plain values. ``daemons`` are documents, with ``misfits``.
+    ``collection`` (None: any). ``last`` is the last transition of the Instance, ``asked`` the last
+    request to its holder, ``pause`` its last pause, ``word`` the newest record of its log, all as
+    plain values. ``daemons`` are documents, with ``misfits``.
     ``downstream`` is set if the downstream of the Type is not healthy.
     """
 
@@ -74,6 +75,7 @@ class Facts:
     task: Task | None = None
     last: Document | None = None
     asked: Document | None = None
+    pause: Document | None = None
     word: Document | None = None
     daemons: Sequence[Document] = ()
     gates: Sequence[Gate] = ()

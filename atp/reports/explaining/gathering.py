@@ -59,6 +59,7 @@ def of_instance(uuid: UUID, *, estimates: bool = True) -> Facts:
         task=task,
         last=_record(instance.last),  # type: ignore[attr-defined]
         asked=_record(instance.asked),  # type: ignore[attr-defined]
+        pause=_record(instance.pause),  # type: ignore[attr-defined]
         word=_record(instance.word),  # type: ignore[attr-defined]
     )
     if instance.is_terminal or task is None:
@@ -135,6 +136,7 @@ def _newest() -> dict[str, Any]:
         for name, rows in (
             ("last", records.filter(kind__in=Event.values)),
             ("asked", records.filter(kind=Kind.ASK)),
+            ("pause", records.filter(kind=Event.PAUSE)),
             ("word", records),
         )
     }

@@ -159,8 +159,12 @@ class Mover:
             # only.
             if task.request != CANCEL:
                 task.request = ""
-            if instance.started is not None and not is_misfit(move):
-                task.start_before = None  # it was started in time: it cannot be missed any more
+            if task.start_before is not None and instance.started is not None:
+                if is_misfit(move):
+                    # No handler was entered: the Instance can still be missed.
+                    self._batch.set(instance, started=None)
+                else:
+                    task.start_before = None
             self._batch.free_task(task)
         elif effect is Row.CREATED:
             self._batch.create_task(instance)

@@ -19,7 +19,11 @@ class Steps(Contract):
 
     def find(self, instance, name):
         row = self._rows(instance).filter(name=name).first()
-        return row and _checkpoint(row, self._store.now() if row.until else None)
+        if row is None:
+            return None
+        if row.until is not None:
+            raise InvalidStep(f"Step {name!r}: {_other_kind(row)} Give it another name.")
+        return _checkpoint(row, None)
 
     def begin(self, instance, attempt, name, *, who="", delay=None):
         with self._store.atomic():

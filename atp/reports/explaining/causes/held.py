@@ -7,7 +7,7 @@ from datetime import timedelta
 
 from ....conf import settings
 from ....states import State
-from ....store.values import CANCEL
+from ....store.values import CANCEL, PAUSE, RESUME
 from ....verbs.table import INSTANCE
 from ....words.wording import duration
 from ... import overview
@@ -68,12 +68,16 @@ def paused(facts: Facts) -> Iterator[Reason]:
     if facts.instance is None or facts.instance.state != State.PAUSED:
         return
     asked, last = facts.asked or {}, facts.last or {}
+    if asked.get("attempt") != facts.instance.attempt:
+        asked = {}  # it was about an earlier attempt
+    who = asked["who"] if asked.get("detail") == PAUSE else ""
+    is_to_resume = asked.get("detail") == RESUME
     yield Reason(
         code="paused",
-        sentence=sentences.paused(asked.get("who", "")),
-        facts={"who": asked.get("who", "")},
+        sentence=sentences.paused(who),
+        facts={"who": who},
         since=last.get("time"),
-        helps=helps.verb(INSTANCE, "resume", facts.instance.uuid),
+        helps=None if is_to_resume else helps.verb(INSTANCE, "resume", facts.instance.uuid),
     )
 
 
@@ -84,9 +88,12 @@ def running(facts: Facts) -> Iterator[Reason]:
         return
     began = instance.started or facts.now
     age = (facts.now - began).total_seconds()
-    p99 = facts.flow.run[2] if facts.flow is not None and facts.flow.run else None
-    is_slow = p99 is not None and age > p99
     limit = instance.timeout or instance.type.timeout
+    p99 = facts.flow.run[2] if facts.flow is not None and facts.flow.run else None
+    if facts.pause is not None and facts.pause["attempt"] == instance.attempt:
+        # The time-out does not count pauses, and neither do the run times of others.
+        p99 = limit = None
+    is_slow = p99 is not None and age > p99
     until = None if limit is None else began + limit
     heard = None if facts.word is None else facts.word["time"]
     silent = heard if heard is not None and heard > began else began

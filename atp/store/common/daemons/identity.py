@@ -27,6 +27,7 @@ class Identity(Holding):
                 # From here on the daemon counts its events under the new identity.
                 self._owe(previous)
             row, created = self._row(facts, now, until, previous)
+            self._hand_on_order(previous)
             if created:
                 if old is None:
                     self._log_daemon(row, now, Kind.STARTED, log_messages.started())
@@ -45,7 +46,13 @@ class Identity(Holding):
                 # moved.
                 row.request = previous.request
                 self.rows(Daemon).filter(pk=row.pk).update(request=row.request)
+            self._hand_on_order(previous)
             return self._take_over(previous, row, now, now + timedelta(seconds=lease), holding)
+
+    def _hand_on_order(self, previous):
+        """Clear the order of an old row: it is on the new one, where it may be taken back."""
+        if previous is not None and previous.is_ours and previous.request:
+            self.rows(Daemon).filter(pk=previous.pk).update(request="")
 
     def _previous(self, uuid, *, waits=False):
         """Lock and return the row of an old identity, or None; ``is_ours``: the lock was taken."""
@@ -95,7 +102,7 @@ class Identity(Holding):
         """
         columns = asdict(facts) | {"types": list(facts.types), "lease_until": until, "seen": now}
         request = columns.pop("request")
-        if previous is not None:
+        if previous is not None and previous.is_ours:
             request = previous.request
             if request:
                 columns["request"] = request

@@ -65,8 +65,8 @@ class Recounting:
     def _mend(self, task, edges, states, now, who):
         count, doomed = 0, set()
         for upstream, on in edges:
-            state = states[upstream]
-            if is_satisfied(on, state):
+            state = states.get(upstream)
+            if state is None or is_satisfied(on, state):
                 continue
             count += 1
             if state == State.FAILED:
