@@ -5,11 +5,14 @@ from django.db import connections
 
 from atp import queue
 from atp.conf import settings
+from atp.daemon.pool.downstreams import SOONEST, Downstreams
+from atp.daemon.shared.outcome import Kind, Outcome
 from atp.models import Downstream, Instance, Task
 from atp.protection.values import State
 from tests.app import tasks_downstream as types
 from tests.daemon.harness import Record
 from tests.helpers import open_transaction, wait_for
+from tests.samples import claimed
 
 pytestmark = pytest.mark.each_database
 
@@ -38,6 +41,17 @@ def enqueued(record, service):
         return types.call.enqueue_many(given for _ in range(count))
 
     return enqueue
+
+
+def test_an_overdue_report_keeps_no_processor_busy():
+    """It waits for the thread that records, or for the database to be back."""
+    known = Downstreams()
+    known.ended(claimed(1, "downstream.call"), Outcome(Kind.UNAVAILABLE, "503"))
+    assert known.due() == ["relay"]
+    assert known.pause(5.0) == 5.0
+    known.take("relay")
+    known.told("relay", None)
+    assert known.pause(5.0) <= SOONEST
 
 
 def is_empty():
