@@ -93,7 +93,7 @@ class Defaults:
     """Longest time for a daemon's call to the database; a longer call is cut off."""
 
     POLL_EVERY: float = 1.0
-    """Longest time between two looks for due Tasks, and for requests to running ones."""
+    """Longest time between two looks for due Tasks."""
 
     SWEEP_EVERY: float = 1.0
     """Longest time between two looks for lost daemons and missed Instances."""

@@ -127,6 +127,8 @@ def _resumed(instance: Instance, _: object) -> str:
 def _deleted(instance: Instance, is_gone: bool) -> str:
     if is_gone:
         return f"{instance.uuid} is removed."
+    if instance.is_terminal:
+        return "It stays: somebody has locked it, or its files cannot be removed. Delete it again."
     return "It is cancelled. Delete it again when its daemon has ended it."
 
 
