@@ -134,6 +134,17 @@ def run_two(atpd, record, tmp_path, pause=0.2, **settings):
     return daemon, victim, neighbour, flags
 
 
+def goes_on_beside(row, daemon, victim, neighbour, flags):
+    """Lock a row of the victim for long; nothing else may be held up, and both end well."""
+    with locked(row, victim.pk):
+        neighbours_come_and_go(time.monotonic())
+        assert troubles(daemon) == []
+    for flag in flags:
+        flag.touch()
+    nobody_is_charged(victim, neighbour)
+    assert troubles(daemon) == []
+
+
 @pytest.mark.parametrize("name", ROWS)
 def test_a_row_of_what_runs_or_of_the_daemon(running, record, name):
     """G5, G9, G11: claim, record, note and renewal; and the victim ends after the lock."""
@@ -154,26 +165,14 @@ def test_a_row_of_what_talks_without_end(atpd, record, tmp_path):
     daemon, victim, neighbour, flags = run_two(
         atpd, record, tmp_path, pause=0.0005, MAX_LOG_RECORDS=10**6
     )
-    with locked(ROWS["task"], victim.pk):
-        neighbours_come_and_go(time.monotonic())
-        assert troubles(daemon) == []
-    for flag in flags:
-        flag.touch()
-    nobody_is_charged(victim, neighbour)
-    assert troubles(daemon) == []
+    goes_on_beside(ROWS["task"], daemon, victim, neighbour, flags)
 
 
 def test_a_log_that_is_shortened(atpd, record, tmp_path):
     """G9, G11: the worker has told more than is kept, and goes on telling."""
     daemon, victim, neighbour, flags = run_two(atpd, record, tmp_path, MAX_LOG_RECORDS=5)
     wait_for(LogRecord.objects.filter(kind=Kind.LEFT_OUT).exists, DEADLINE)
-    with locked(ROWS["log"], victim.pk):
-        neighbours_come_and_go(time.monotonic())
-        assert troubles(daemon) == []
-    for flag in flags:
-        flag.touch()
-    nobody_is_charged(victim, neighbour)
-    assert troubles(daemon) == []
+    goes_on_beside(ROWS["log"], daemon, victim, neighbour, flags)
 
 
 @pytest.mark.parametrize("name", ["inputs", "log"])
