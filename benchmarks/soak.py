@@ -1,12 +1,12 @@
 """Half of what the daemon can do, for as long as one likes: whether what is kept stays constant.
 
-First it is measured how many tasks a second the daemon drains. Then half as many are
-enqueued for some minutes, in bulk and one by one, of Types that keep an Instance for
-10 s. The number of Instances and the size of each table are looked at all the time. In
-the last fifth of it they have to be what they were in the second fifth: for ten
-minutes these are minutes 8 to 10 and 2 to 4. Of those that come one by one it is told
-how soon their handlers were entered, from the return of the call. It is run once,
-whatever --runs says.
+First it is measured how many tasks a second the daemon drains. What that leaves is removed,
+and PostgreSQL's tables are written anew: else they would shrink all the time. Then half as
+many are enqueued for some minutes, in bulk and one by one, of Types that keep an Instance for
+10 s. The number of Instances and the size of each table are looked at all the time. In the last
+fifth of it they have to be what they were in the second fifth: for ten minutes these are
+minutes 8 to 10 and 2 to 4. Of those that come one by one it is told how soon their handlers
+were entered, from the return of the call. It is run once, whatever --runs says.
 """
 
 import time
@@ -23,6 +23,8 @@ LOOK_EVERY = 2.0
 # Parts of the time that are compared, and how much they may differ.
 EARLY, LATE = (0.2, 0.4), (0.8, 1.0)
 LEAST, MOST = 0.9, 1.1
+# How long the daemons may take to remove what the full rate left, in seconds.
+LONGEST_REMOVAL = 120.0
 # Of smaller tables one page more would already be a difference, in bytes.
 SMALL = 1_000_000
 
@@ -41,6 +43,7 @@ def run(options, report):
     load = draining.Load.of(options, [soak, soak_told], tasks=options.tasks)
     with listening(options.directory) as told, draining.ready(load, options.directory) as fleet:
         full = report.rates("full rate", [_full_rate(load, fleet)])
+        _begin_anew(fleet)
         told.forget()
         rate = full * options.share / 100
         flow = _Flow(rate, options.singly / 100, 60 * options.minutes)
@@ -57,6 +60,24 @@ def run(options, report):
 def _full_rate(load, fleet):
     """Two runs, of which the second is warmer."""
     return max(draining.drain(load, fleet).rate for _ in range(2))
+
+
+def _begin_anew(fleet):
+    """Wait until what the full rate left is removed, and give its room in the tables back."""
+    from django.db import connection
+
+    from atp.models import Instance
+
+    until = time.monotonic() + LONGEST_REMOVAL
+    while Instance.objects.exists():
+        fleet.check()
+        if time.monotonic() > until:
+            raise batch.BatchError("What the full rate left was not removed in time.")
+        time.sleep(TICK)
+    if connection.vendor == "postgresql":
+        with connection.cursor() as cursor:
+            for table in _seen().keys() - {"Instances"}:
+                cursor.execute(f"VACUUM (FULL) {connection.ops.quote_name(table)}")
 
 
 class _Flow:

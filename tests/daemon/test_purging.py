@@ -10,7 +10,7 @@ from django.db import connection
 from atp.conf import settings
 from atp.daemon.chores import purging
 from atp.daemon.chores.chore import Chores
-from atp.daemon.chores.purging import FIRST, MOST, Purge
+from atp.daemon.chores.purging import FIRST, LONGEST_BEHIND, MOST, Purge
 from atp.daemon.dispatcher.queue_state import QueueState
 from atp.daemon.system.timers import Timers
 from atp.models import Inputs, Instance, LogRecord, Type
@@ -123,6 +123,14 @@ def test_it_goes_on_behind_what_cannot_be_removed(chore):
     daemon.kept = 4
     daemon.run(settings.PURGE_EVERY / 2, rate=0)
     assert daemon.limits == [FIRST] * 5
+
+
+def test_behind_very_many_that_cannot_be_removed_it_rests_ever_longer(chore):
+    """Else it would ask a storage that refuses five times a second, without end."""
+    daemon = chore(1 / 1000)
+    daemon.kept = 10**6
+    daemon.run(600, rate=0)
+    assert len(daemon.limits) <= 600 / LONGEST_BEHIND + 10
 
 
 def over(identifier):

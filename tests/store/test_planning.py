@@ -343,6 +343,16 @@ def test_what_no_code_declares_is_retired(store, schedule):
     assert Schedule.objects.get(identifier=NAME).next_at is not None
 
 
+def test_slots_that_nobody_has_planned_before_it_retires_are_missed(store, schedule):
+    declared = ScheduleSpec(identifier=NAME, type=ONE, inputs=Payload("json", "{}"), every=MINUTE)
+    store.schedules.declare([declared])
+    past = Schedule.objects.get().next_at - 3 * MINUTE
+    Schedule.objects.update(next_at=past, due_at=past)
+    store.schedules.retire(set())
+    assert outcomes() == [(Outcome.MISSED, 3)]
+    assert Schedule.objects.get().next_at is None
+
+
 def test_a_row_broken_by_hand_keeps_no_other_waiting(store, schedule):
     schedule("broken", cron="30 2 * * *", ago=MINUTE)
     Schedule.objects.update(cron="61 2 * * *", due_at=store.now())

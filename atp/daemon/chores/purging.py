@@ -17,6 +17,8 @@ LONG = 1.0
 # took, and for LONGEST_REST seconds at most.
 REST = {"sqlite": 2.0}
 LONGEST_REST = 0.2
+# Behind Instances that cannot be removed, the chore rests ever longer, up to this, in seconds.
+LONGEST_BEHIND = 5.0
 # If nothing is left, the chore runs again when it expects half a piece, no sooner than this.
 SHORTEST = 0.1
 # The connection is kept for the next removal only if that comes within this many seconds.
@@ -38,6 +40,7 @@ class Purge(Chore):
         self._limit = FIRST
         self._pause = settings.PURGE_EVERY
         self._marks = Marks()
+        self._behind = LONGEST_REST
         self._untold = 0
 
     def every(self):
@@ -73,8 +76,10 @@ class Purge(Chore):
             self._untold = 0
         if passes_kept:
             # Others lie behind those that could not be removed.
-            self._timers.later("purge", LONGEST_REST)
+            self._behind = LONGEST_REST if count else min(LONGEST_BEHIND, 2 * self._behind)
+            self._timers.later("purge", self._behind)
             return
+        self._behind = LONGEST_REST
         if count >= limit:
             if seconds < LONG:
                 self._limit = min(MOST, 2 * limit)

@@ -55,6 +55,7 @@ class Schedules(Backfilling):
             )
             gone = [row for row in rows if row.identifier not in declared]
             for row in gone:
+                self._close(row, now, who)
                 row.retired, row.next_at, row.due_at = now, None, None
                 self._save(row, now, who, "retire", schedule_messages.retired())
             return [row.identifier for row in gone]
