@@ -41,6 +41,14 @@ def add_word(words, name, told):
 def add_parameters(parser, parameters):
     """Add an option for each parameter of a verb."""
     for parameter in parameters:
+        if isinstance(parameter.kind, kinds.Flag):
+            parser.add_argument(
+                arguments.option(parameter),
+                action="store_true",
+                default=None,
+                help=_help(parameter),
+            )
+            continue
         parser.add_argument(
             arguments.option(parameter),
             type=arguments.of(parameter.kind, can_be_none=parameter.can_be_none),

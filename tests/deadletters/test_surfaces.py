@@ -100,6 +100,16 @@ def test_the_shell_cancels_and_deletes_all_that_match(group):
     assert [each.type.identifier for each in started()] == ["atp.delete"]
 
 
+def test_the_shell_deletes_an_error_group_only_if_it_is_told_twice(group):
+    words = ("error", "delete", group.name)
+    with pytest.raises(CommandError, match="--yes"):
+        shell(*words)
+    assert "would be removed for good" in shell(*words, "--dry-run")
+    assert not started().exists()
+    shell(*words, "--yes")
+    assert [each.type.identifier for each in started()] == ["atp.delete"]
+
+
 def test_the_shell_deletes_for_a_reason(group):
     assert f"{COUNT} FAILED" in shell("delete", "--reason", "error", "--dry-run")
 

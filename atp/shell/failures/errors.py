@@ -1,5 +1,7 @@
 """``errors`` and ``error``: list the error groups; show a single one, or call a verb on it."""
 
+from django.core.management.base import CommandError
+
 from ... import queue
 from ...models import Instance
 from ...reports import overview, paging
@@ -58,6 +60,8 @@ class Error(Subcommand):
             added = add_word(words, verb.name, verb.explanation)
             _add_name(added)
             add_parameters(added, verb.parameters)
+            if verb.is_final:
+                added.add_argument("--yes", action="store_true", help="delete them, for good")
 
     def run(self, options):
         group = queue.get_error_group(options["group"])
@@ -65,7 +69,9 @@ class Error(Subcommand):
             [found] = groups.groups([group])
             return groups.document(found)
         verb = VERBS[ERROR][options["verb"]]
-        return document_of(verb.perform(group, actor(), **given(verb.parameters, options)))
+        values = given(verb.parameters, options)
+        check_final(verb, values, options)
+        return document_of(verb.perform(group, actor(), **values))
 
     def text(self, document):
         if "outcome" in document:
@@ -74,6 +80,12 @@ class Error(Subcommand):
         times = ("first_seen", "last_seen", "muted_until")
         shown |= {name: wording.moment(shown[name]) for name in times if name in shown}
         return present.pairs([(name.replace("_", " "), value) for name, value in shown.items()])
+
+
+def check_final(verb, values, options):
+    """Raise CommandError if a verb deletes for good, and neither --yes nor --dry-run is given."""
+    if verb.is_final and not values.get("dry_run") and not options.get("yes"):
+        raise CommandError("Nothing was deleted: look at --dry-run first, and give --yes.")
 
 
 def text_of(document):

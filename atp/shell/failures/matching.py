@@ -10,7 +10,7 @@ from django.utils import timezone
 from ...verbs.table import MATCHING, VERBS
 from .. import arguments
 from ..base import actor
-from .errors import document_of
+from .errors import check_final, document_of
 
 _TIME = re.compile(r"([01]\d|2[0-3]):([0-5]\d)")
 
@@ -53,8 +53,7 @@ class Matching:
             raise CommandError("Give either uuids, or options that select.")
         values = {p.name: options.get(p.name) for p in self.verb.parameters}
         values = {name: value for name, value in values.items() if value not in (None, False)}
-        if not values.get("dry_run") and self.verb.is_final and not options.get("yes"):
-            raise CommandError("Nothing was deleted: look at --dry-run first, and give --yes.")
+        check_final(self.verb, values, options)
         if "reason" in values:
             values["reason"] = str(values["reason"])
         return document_of(self.verb.perform(None, actor(), **values))
