@@ -67,11 +67,17 @@ class Backfilling(Planning):
         timing, wanted = timing_of(row), set(slots)
         others = self._store.rows(Slot).filter(schedule=row).exclude(outcome=Outcome.ENQUEUED)
         ends = Coalesce("until", "at")
+        own = self._store.rows(Slot).filter(schedule=row, outcome=Outcome.ENQUEUED)
+        gone = wanted | set(own.values_list("at", flat=True))
         for other in others.annotate(last=ends).filter(at__lte=slots[-1], last__gte=slots[0]):
             found = _Stretch(other, timing)
             if not found.fits:  # it stands for slots of other times, before a change
+                if other.at in wanted and other.until is not None:  # its key is needed
+                    other.at, other.until = other.until, None
+                    other.count = max(1, other.count - 1)
+                    other.save(using=self._store.alias)
                 continue
-            if found.take_out(slots, wanted):
+            if found.take_out(slots, gone):
                 other.save(using=self._store.alias)
             else:
                 other.delete(using=self._store.alias)
@@ -111,25 +117,21 @@ class _Stretch:
         ends = (self._row.at, self._last)
         return all(self._timing.after(at - timedelta.resolution) == at for at in ends)
 
-    def take_out(self, slots, wanted):
+    def take_out(self, slots, gone):
         """Take slots out of the row; return whether others are left.
 
-        ``slots`` are in order, and ``wanted`` is their set. Only what lies between them is walked.
+        ``gone`` are these slots, and those that were taken out before.
         """
-        row, last = self._row, self._last
-        first, until = max(row.at, slots[0]), min(last, slots[-1])
-        within = self._timing.slots(first - timedelta.resolution, until, row.count + len(slots))
-        left = [at for at in within if at not in wanted]
-        row.count -= len(within) - len(left)
-        if row.count <= 0:
+        row, first, last = self._row, self._row.at, self._last
+        row.count -= sum(first <= at <= last for at in slots)
+        while first in gone and first <= last:
+            first = self._timing.after(first)
+        if first > last or (row.count <= 0 and not row.is_more):
             return False
-        if last in wanted:
-            since = row.at - timedelta.resolution
-            before = self._timing.newest(since, first - timedelta.resolution, 1)
-            last = (left or before)[-1]
-        if row.at in wanted:
-            row.at = left[0] if left else self._timing.after(until)
-        row.until = last if last != row.at else None
+        while last in gone:
+            last = self._timing.before(last)
+        row.count = max(row.count, 1)
+        row.at, row.until = first, last if last != first else None
         return True
 
 

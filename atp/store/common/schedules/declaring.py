@@ -6,7 +6,8 @@ from ....exceptions import IllegalSchedule, ScheduleChanged, UnknownType
 from ....models import Schedule, Slot, Type
 from ....words import schedule_messages
 from .backfilling import Backfilling
-from .slots import close, delay, move_on, resume, waits_for_jitter
+from .planning import PLANNED
+from .slots import PAUSE, close, delay, move_on, resume
 
 # The columns that decide the times of slots. When one changes, the schedule starts anew.
 _TIMES = ("cron", "every", "timezone")
@@ -55,7 +56,8 @@ class Schedules(Backfilling):
             )
             gone = [row for row in rows if row.identifier not in declared]
             for row in gone:
-                self._close(row, now, who)
+                # Its Type may be gone, too: nothing is run.
+                self._keep_slots(close(row, now), now, who)
                 row.retired, row.next_at, row.due_at = now, None, None
                 self._save(row, now, who, "retire", schedule_messages.retired())
             return [row.identifier for row in gone]
@@ -96,7 +98,9 @@ class Schedules(Backfilling):
                 row.was_paused = row.paused_by, row.paused_reason
                 if row.paused_since <= row.next_at <= now:
                     self._close(row, now, who)
-            elif row.paused_since is None or row.next_at > now:
+            else:
+                if row.paused_since is not None and row.next_at <= now:
+                    self._plan_one(row, now, who)  # the slots since that pause
                 row.paused_since = now
             row.paused_until, row.paused_by, row.paused_reason = until, who, reason
             message = schedule_messages.paused(reason, until)
@@ -108,9 +112,12 @@ class Schedules(Backfilling):
             if row.paused_since is None:
                 raise IllegalSchedule(f"{identifier!r} cannot be resumed: it is not paused.")
             _check_declared(row, "resumed")
-            if not (row.next_at < row.paused_since and waits_for_jitter(row, now)):
+            if row.next_at < row.paused_since and row.next_at <= now < row.due_at:
+                # The slot is run when its jitter is over; the plan then ends the pause.
+                row.paused_until = min(now, row.paused_until or now)
+            else:
                 self._close(row, now, who)
-            resume(row)
+                resume(row)
             return self._save(row, now, who, "resume", schedule_messages.resumed())
 
     def delete(self, identifier, *, who=""):
@@ -149,8 +156,16 @@ class Schedules(Backfilling):
         return changes
 
     def _close(self, row, now, who):
-        """Record the slots of a schedule that have passed: none of them is run."""
-        self._keep_slots(close(row, now), now, who)
+        """Record the slots of a schedule that have passed; none of them is run if it is late."""
+        if row.due_at <= now <= row.due_at + row.late_after:
+            self._plan_one(row, now, who)
+        if row.next_at <= now:
+            self._keep_slots(close(row, now), now, who)
+
+    def _plan_one(self, row, now, who):
+        """Plan the due slots of one schedule, as a daemon does."""
+        self.plan(who=who, now=now, only=row.identifier)
+        row.refresh_from_db(using=self._store.alias, fields=[*PLANNED, *PAUSE])
 
     def _save(self, row, now, who, verb, message):
         if row.pk is not None:

@@ -16,12 +16,14 @@ from ....models import Schedule, Slot, Type
 from ....rows.schedule import IN_LINE, Outcome
 from ...contract.schedules import Schedules as Contract
 from ...values import Planned
+from ...values.schedules import timing_of
 from .overlap import Runs
 from .slots import PAUSE, enqueued, plan_of
 
 # A schedule that could not be planned is tried again after this time.
 TRY_AGAIN = timedelta(seconds=60)
-_PLANNED = ("next_at", "due_at", "last_id", "trouble")
+# The columns that planning writes.
+PLANNED = ("next_at", "due_at", "last_id", "trouble")
 
 
 class Planning(Contract):
@@ -87,7 +89,9 @@ class Planning(Contract):
                     set().union(*(each.left for each in done)),
                 )
             named = "" if isinstance(error, InvalidSchedule) else f"{error.__class__.__name__}: "
-            found.update(trouble=f"{named}{error}"[:1000], due_at=now + TRY_AGAIN)
+            # Its slots must not be late by that alone.
+            again = now + min(TRY_AGAIN, rows[0].late_after / 2)
+            found.update(trouble=f"{named}{error}"[:1000], due_at=again)
         return _Done()
 
     def _write(self, type, plans, now, who):
@@ -107,8 +111,8 @@ class Planning(Contract):
             slots.append(enqueued(row, at, instance, message))
             row.last_id = instance.pk
         written = self._keep_slots(slots, now, who)
-        self._keep_rows([plan.row for plan in plans if not plan.is_resumed], _PLANNED)
-        self._keep_rows([plan.row for plan in plans if plan.is_resumed], (*_PLANNED, *PAUSE))
+        self._keep_rows([plan.row for plan in plans if not plan.is_resumed], PLANNED)
+        self._keep_rows([plan.row for plan in plans if plan.is_resumed], (*PLANNED, *PAUSE))
         return _Done(written, len(run), left)
 
     def _decided(self, runs):
@@ -126,6 +130,7 @@ class Planning(Contract):
         Slots of a pause that has a row already are added to that row.
         """
         new, count = [], 0
+        self._begin_behind_decided([slot for slot in slots if slot.until is not None])
         for slot in slots:
             slot.decided, slot.who = now, who
             count += slot.count
@@ -133,6 +138,17 @@ class Planning(Contract):
                 new.append(slot)
         self._store.rows(Slot).bulk_create(new, ignore_conflicts=True)
         return count
+
+    def _begin_behind_decided(self, slots):
+        """Let each of these Slots begin behind those of its slots that a backfill has decided."""
+        ends = [(slot.schedule, at) for slot in slots for at in (slot.at, slot.until)]
+        taken = self._decided(ends)
+        for slot in slots:
+            timing = timing_of(slot.schedule)
+            while (slot.schedule.pk, slot.at) in taken and slot.at < slot.until:
+                slot.at, slot.count = timing.after(slot.at), max(1, slot.count - 1)
+            if slot.at >= slot.until:
+                slot.until = None
 
     def _extended(self, slot):
         """Add paused slots to the row of the same pause; returns whether there is such a row."""
@@ -143,8 +159,10 @@ class Planning(Contract):
         if last.message != slot.message:  # somebody else has paused it again
             return False
         last.count, last.until = last.count + slot.count, slot.until or slot.at
+        last.is_more |= slot.is_more
         last.decided, last.who = slot.decided, slot.who
-        last.save(using=self._store.alias, update_fields=["count", "until", "decided", "who"])
+        names = ["count", "until", "is_more", "decided", "who"]
+        last.save(using=self._store.alias, update_fields=names)
         return True
 
     def _keep_rows(self, rows, names):
@@ -179,8 +197,8 @@ class Planning(Contract):
         removed = 0
         for key in list(many.values_list("schedule", flat=True)):
             own = slots.filter(schedule=key)
-            last = own.order_by("-at").values_list("at", flat=True)[keep]
-            removed += own.filter(at__lte=last).delete()[0]
+            for last in own.order_by("-at").values_list("at", flat=True)[keep : keep + 1]:
+                removed += own.filter(at__lte=last).delete()[0]
         return removed
 
 

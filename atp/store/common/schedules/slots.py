@@ -48,7 +48,8 @@ def plan_of(row, now):
     plan.slots = _not_run(row, paused, missed, has_more, now)
     # If next_at is no slot any more, since the rules of its time zone changed, it is passed over.
     move_on(row, timing, slots[-1] if slots else row.next_at)
-    if row.paused_until is not None and row.paused_until <= now:
+    # A slot of the pause may still wait for its jitter.
+    if row.paused_until is not None and row.paused_until <= min(now, row.next_at):
         resume(row)
         plan.is_resumed = True
     return plan
@@ -73,13 +74,6 @@ def close(row, now):
     found = _not_run(row, paused, missed, has_more, now)
     move_on(row, timing, now)
     return found
-
-
-def waits_for_jitter(row, now):
-    """Return whether the next slot has come, and only its jitter delays it; no other has come."""
-    if row.due_at is None or not row.next_at <= now < row.due_at:
-        return False
-    return timing_of(row).after(row.next_at) > now
 
 
 def resume(row):
@@ -164,10 +158,13 @@ def _due(row, timing, now):
     """
     since = row.next_at - timedelta.resolution
     first = timing.slots(since, now, WALKED + 1)
-    if len(first) <= WALKED:
-        return list(takewhile(lambda at: _due_at(row, at) <= now, first)), False
+    due = list(takewhile(lambda at: _due_at(row, at) <= now, first))
+    if len(due) <= WALKED:
+        return due, False
     # These are due even with the longest jitter.
     newest = timing.newest(since, now - row.jitter, WALKED)
+    if len(newest) < WALKED:
+        return due[:WALKED], False
     return newest[::-1], newest[-1] != row.next_at
 
 
@@ -197,9 +194,13 @@ def _caught_up(row, late, now):
 def _not_run(row, paused, missed, has_more, now):
     """Return the Slots of those that are not run, each of both kinds oldest first."""
     found = []
+    are_more_paused = has_more and _is_paused(row, row.next_at)
+    if are_more_paused:
+        has_more, paused = False, [row.next_at, *paused]
     if paused:
         message = schedule_messages.slot_paused(row.paused_by, row.paused_reason)
         found.append(_row_of(row, paused, Outcome.PAUSED, message))
+        found[-1].is_more = are_more_paused
     before = [at for at in missed if not paused or at < paused[0]]
     if before or has_more:
         found.append(_missed(row, before, has_more, now))
