@@ -99,6 +99,7 @@ if find_spec("django.tasks") or find_spec("django_tasks"):
                 "types": {
                     "tests.backend.tasks.*": {"backoff": 0},
                     "*.stubborn": {"max_retries": 2},
+                    "*.unkept": {"retention": 0},
                 },
             },
         }

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..backend import ATPBackend
+from ..backend import ATPBackend, frameworks
 from ..conf import settings
 from .commits import after_commit
+from .draining import nesting
 
 
 class InlineBackend(ATPBackend):
@@ -16,22 +17,23 @@ class InlineBackend(ATPBackend):
     ``enqueue()`` returns a result that has ended. An exception of a task is in its result.
     """
 
-    # Whether a drain is running: it also runs what its tasks enqueue.
-    _is_draining = False
-
     def enqueue(self, task: Any, args: Any, kwargs: Any) -> Any:
         result = super().enqueue(task, args, kwargs)
-        if InlineBackend._is_draining:
+        if nesting.is_running():
+            nesting.call_after(_drain_at_commit)
             return result
-        after_commit(settings.DATABASE, _drain)
-        return self.get_result(result.id)
+        _drain_at_commit()
+        try:
+            return self.get_result(result.id)
+        except frameworks.error("TaskResultDoesNotExist"):
+            return result  # its Type keeps nothing that has FINISHED
+
+
+def _drain_at_commit() -> None:
+    after_commit(settings.DATABASE, _drain)
 
 
 def _drain() -> None:
     from .kit import Kit
 
-    InlineBackend._is_draining = True
-    try:
-        Kit().drain(raises=False)
-    finally:
-        InlineBackend._is_draining = False
+    Kit().drain(raises=False)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -12,12 +12,13 @@ from ..conf import settings
 from ..exceptions import ATPError, InvalidInputs
 from ..models import Inputs, Instance, Task
 from ..payload import binding, codec
+from ..rows.task import BLOCKED
 from ..verbs.registry import registry
 from ..words.hints import did_you_mean, seconds
 from ..words.options import Options, instant
 
 # The options that steer the enqueue, and are not stored.
-_OF_ENQUEUE = ("existing", "on_full", "delay_tolerance", "exact")
+_OF_ENQUEUE = ("existing", "on_full", "delay_tolerance", "exact", "on_finished", "on_failed")
 # The options that a test can compare.
 OPTIONS = tuple(field.name for field in fields(Options) if field.name not in _OF_ENQUEUE)
 _TIMES = ("run_after", "start_before")
@@ -28,10 +29,33 @@ _MOMENT = timedelta(seconds=10)
 def declared(type: Any) -> TaskType:
     """Return the declared Type for a Type, an identifier, or a task of ``django.tasks``.
 
-    Raises UnknownType.
+    It has the options of ``using()``. Raises UnknownType.
     """
     path = getattr(type, "module_path", None)
-    return registry.get(path if isinstance(path, str) else str(type))
+    if isinstance(path, str):
+        return _as_type(type, registry.get(path))
+    found = registry.get(str(type))
+    return type if isinstance(type, TaskType) else found
+
+
+def _as_type(task: Any, type: TaskType) -> TaskType:
+    """Return the Type of a task of ``django.tasks`` with the options of the task."""
+    from ..backend import declaring
+
+    return replace(type, options=replace(declaring.options_of(task), exact=type.options.exact))
+
+
+def _set_by_using(given: Any, type: TaskType) -> dict[str, Any]:
+    """Return the comparable options of a Type that differ from those it was declared with."""
+    declared_as = registry.get(type.identifier)
+    if not isinstance(given, (TaskType, str)):
+        from ..backend import declared as tasks
+
+        own = tasks.find(type.identifier)
+        if own is not None:
+            declared_as = _as_type(own.task, declared_as)
+    found = {name: getattr(type.options, name) for name in OPTIONS}
+    return {n: v for n, v in found.items() if v != getattr(declared_as.options, n)}
 
 
 def arguments(
@@ -63,8 +87,10 @@ def arguments(
                 f"{did_you_mean(name, [*parameters, *known])}",
                 argument=name,
             )
-    inputs = others.pop("inputs", None)
-    own |= inputs or {}
+    inputs = others.pop("inputs", None) or {}
+    if not isinstance(inputs, Mapping):
+        raise InvalidInputs(f"inputs={inputs!r}: must be a mapping of arguments by name.")
+    own |= inputs
     try:
         bound = signature.bind_partial(*args, **own)
     except TypeError as error:
@@ -97,6 +123,7 @@ class Expected:
         """
         found = declared(type)
         own, options = arguments(found, args, given, (*OPTIONS, "inputs"))
+        options = _set_by_using(type, found) | options
         _check_options(options)
         return cls(found, own, options)
 
@@ -145,6 +172,8 @@ def _is_same(there: Any, wanted: Any) -> bool:
     """Whether a stored value equals the wanted one, as that is or as the queue would carry it."""
     if bool(wanted == there):
         return True
+    # The values of ``*args`` are a tuple here; the queue carries a list.
+    there = list(there) if isinstance(there, tuple) else there
     try:
         return bool(codec.decode(codec.encode(wanted, what="It")) == there)
     except (ATPError, TypeError):
@@ -153,7 +182,7 @@ def _is_same(there: Any, wanted: Any) -> bool:
 
 def _option(instance: Instance, task: Task | None, name: str) -> Any:
     if name == "run_after":
-        return task.due_at if task else None
+        return task.due_at if task and task.due_at != BLOCKED else None
     if name == "timeout":
         return instance.timeout
     return getattr(instance, name)
@@ -180,9 +209,9 @@ def _shown(value: Any) -> str:
 def rows_of(type: TaskType) -> list[tuple[Instance, Inputs, Task | None]]:
     """Return all Instances of a Type, oldest first, each with its Inputs and its Task or None."""
     alias = settings.DATABASE
-    own = Instance.objects.using(alias).of_type(type.identifier).select_related("type")
-    instances = list(own.order_by("pk"))
-    keys = {"instance__type__identifier": type.identifier}
+    own = Instance.objects.using(alias).filter(type__identifier__in=type.names)
+    instances = list(own.select_related("type").order_by("pk"))
+    keys = {"instance__type__identifier__in": type.names}
     inputs = {row.pk: row for row in Inputs.objects.using(alias).filter(**keys)}
     tasks = {row.pk: row for row in Task.objects.using(alias).filter(**keys)}
     return [(each, inputs[each.pk], tasks.get(each.pk)) for each in instances]

@@ -10,18 +10,20 @@ from typing import Any
 from ..conf import settings
 from ..store import get_store
 from .commits import after_commit, forget
+from .draining import nesting
 
 
 class Inline:
     """Calls ``drain()`` at each commit that may have made a Task due.
 
     The end of the block raises the first exception of ``drain()``. As in production, the code
-    that enqueues does not see it. ``drain()`` is not called while it runs.
+    that enqueues does not see it. ``drain()`` is not called while another one runs, but after it.
     """
 
     def __init__(self, drain: Callable[[], object]) -> None:
         self._drain = drain
         self._is_draining = False
+        self._is_open = False
         self._errors: list[BaseException] = []
 
     def __enter__(self) -> None:
@@ -32,8 +34,10 @@ class Inline:
         self._before = [(owner, name, vars(owner).get(name)) for owner, name in verbs]
         for owner, name in verbs:
             setattr(owner, name, self._watch(getattr(owner, name)))
+        self._is_open = True
 
     def __exit__(self, kind: type[BaseException] | None, *raised: object) -> None:
+        self._is_open = False
         for owner, name, before in self._before:
             if before is None:
                 delattr(owner, name)
@@ -53,13 +57,19 @@ class Inline:
         return watched
 
     def call(self) -> None:
-        """Drain at the commit, unless a drain is running."""
-        if not self._is_draining:
+        """Drain at the commit; if a drain of somebody else is running, after that."""
+        if self._is_draining or not self._is_open:
+            return
+        if nesting.is_running():
+            nesting.call_after(self.call)
+        else:
             after_commit(settings.DATABASE, self._run)
 
     def _run(self) -> None:
         if self._is_draining:
             return
+        if nesting.is_running():
+            return self.call()
         with self._draining():
             try:
                 self._drain()

@@ -14,6 +14,7 @@ from ..verbs import enqueueing
 from ..verbs.overload import known
 from ..verbs.registry import registry
 from . import asserting
+from .draining import nesting
 from .draining.drain import Drain, Wishes
 from .draining.faults import Fault, Loss, check_loss
 from .draining.member import Member
@@ -105,11 +106,16 @@ class Kit:
         if twice and lose is not None:
             raise InvalidOption("drain(): twice= loses each attempt already: leave out lose=.")
         wishes = Wishes(most=most, raises=raises, retries=retries, twice=twice, lose=lose)
-        return self._drain(types, wishes).run()
+        with _draining():
+            return self._drain(types, wishes).run()
+
+    def _run_all(self, wishes: Wishes) -> list[Run]:
+        with _draining():
+            return self._drain((), wishes).run()
 
     def _drain(self, types: Any, wishes: Wishes) -> Drain:
         served = [declared(type) for type in types] or list(registry)
-        names = sorted(each.identifier for each in served)
+        names = sorted({name for each in served for name in each.names})
         return Drain(Member(names), wishes)
 
     def work(self, type: Any, /, *args: Any, **given: Any) -> Run:
@@ -117,15 +123,16 @@ class Kit:
 
         ``given`` are arguments of the handler, or ``inputs={…}``; and ``attempt``, the number
         of the attempt (those before it count as retries), and ``raises`` as for :meth:`drain`.
-        Nothing else is run, and gates and limits do not apply.
+        Nothing else is run, and gates and limits do not apply. But a full queue refuses it, too.
         """
         task_type = declared(type)
         own, said = arguments(task_type, (), given, _OF_WORK)
         attempt, raises = said.get("attempt", 1), said.get("raises", True)
         if isinstance(attempt, bool) or not isinstance(attempt, int) or attempt < 1:
             raise InvalidOption(f"work(attempt={attempt!r}): must be a whole number from 1.")
-        instance = enqueueing.enqueue(task_type, *args, **own)
-        return self._drain([task_type], Wishes(raises=raises)).work(instance.pk, attempt)
+        with _draining():
+            instance = enqueueing.enqueue(task_type, *args, **own)
+            return self._drain([task_type], Wishes(raises=raises)).work(instance.pk, attempt)
 
     @contextmanager
     def inline(self, *, raises: bool = True) -> Iterator[None]:
@@ -136,7 +143,7 @@ class Kit:
         counts as the commit. With ``raises`` the end of the block raises an error of a handler;
         the code that enqueues does not see it.
         """
-        with Inline(lambda: self._drain((), Wishes(raises=raises, runs_all=True)).run()):
+        with Inline(lambda: self._run_all(Wishes(raises=raises, runs_all=True))):
             yield
 
     # Time
@@ -161,6 +168,7 @@ class Kit:
         if time <= timedelta(0):
             raise InvalidOption(f"later({time}): must be more than nothing.")
         store = get_store()
+        known.forget()
         store.let_pass(time)
         since = store.now() + self._passed
         self._passed += time
@@ -194,3 +202,13 @@ class Kit:
         self._stack.callback(made.destroy)
         made.start()
         return made
+
+
+@contextmanager
+def _draining() -> Iterator[None]:
+    """A drain: others wait for its end, and then the number of Tasks that wait is another."""
+    with nesting.running():
+        try:
+            yield
+        finally:
+            known.forget()

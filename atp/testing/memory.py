@@ -41,8 +41,8 @@ class MemoryContext(Context):
         *,
         attempt: int = 1,
         identifier: str | None = None,
-        collection: str = "",
-        priority: int = 0,
+        collection: str | None = None,
+        priority: int | None = None,
         results: Mapping[str, Any] | None = None,
         undoes: Any = None,
         kept: Mapping[str, Any] | None = None,
@@ -161,9 +161,14 @@ class _Keeper:
 
 
 def _claimed(
-    type: TaskType | None, attempt: int, identifier: str | None, collection: str, priority: int
+    type: TaskType | None,
+    attempt: int,
+    identifier: str | None,
+    collection: str | None,
+    priority: int | None,
 ) -> Claimed:
     declared = type or TaskType(handler=print, identifier="testing")
+    options = declared.options
     said = declared.registration()
     return Claimed(
         instance=0,
@@ -171,9 +176,9 @@ def _claimed(
         attempt=attempt,
         format=declared.serializer,
         data="{}",
-        identifier=identifier,
-        collection=collection,
-        priority=priority,
+        identifier=options.identifier if identifier is None else identifier,
+        collection=options.collection if collection is None else collection,
+        priority=options.priority if priority is None else priority,
         retries=attempt - 1,
         restarts=0,
         lost=0,

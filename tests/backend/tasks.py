@@ -26,6 +26,16 @@ def send(user, *, subject="", **more):
 
 
 @task
+def parent(number):
+    add.enqueue(number)
+
+
+@task
+def unkept():
+    """Has a retention of 0: the settings of the tests say so."""
+
+
+@task
 async def later(number):
     await asyncio.sleep(0)
     return number + 1

@@ -7,6 +7,7 @@ from unittest.mock import ANY
 import pytest
 from django.utils import timezone
 
+from atp import Graph
 from atp.exceptions import InvalidInputs, InvalidOption, UnknownType
 from atp.testing.expected import Expected
 from tests.app.tasks import add, echo, keyword
@@ -42,6 +43,20 @@ def test_options_are_told_from_arguments(atp):
     atp.refute_enqueued(keyword, priority=5)
 
 
+def test_options_of_using_count(atp):
+    keyword.enqueue(path="a.txt")
+    atp.refute_enqueued(keyword.using(priority=9), path="a.txt")
+    keyword.using(priority=9, collection="zz").enqueue(path="b.txt")
+    atp.assert_enqueued(keyword.using(priority=9), path="b.txt", collection="zz")
+
+
+def test_what_a_node_waits_for_is_no_time(atp):
+    with Graph() as graph:
+        first = graph.add(chain, left=0)
+        graph.add(chain, left=1, after=first)
+    atp.assert_enqueued(chain, left=1, run_after=None)
+
+
 def test_defaults_of_the_handler_count(atp):
     keyword.enqueue(path="a.txt")
     atp.assert_enqueued(keyword, scale=1.0)
@@ -51,6 +66,9 @@ def test_defaults_of_the_handler_count(atp):
 def test_arguments_by_position(atp):
     add.enqueue(1, 2, 3)
     atp.assert_enqueued(add, 1, 2, 3)
+    add.enqueue(1, 2, (3, 4))
+    atp.assert_enqueued(add, 1, 2, (3, 4))
+    atp.assert_enqueued(add, 1, 2, ANY)
     atp.assert_enqueued(add, first=1, second=2)
     atp.refute_enqueued(add, 1, 3)
 

@@ -6,6 +6,7 @@ from django.db import transaction
 from django.test import override_settings
 
 from atp.backend.frameworks import TaskResultStatus
+from atp.models import Instance
 from tests.backend import tasks
 
 INLINE = {
@@ -33,6 +34,28 @@ def test_an_error_stands_in_the_result():
     result = tasks.fails.enqueue("went wrong")
     assert result.status == TaskResultStatus.FAILED
     assert result.errors[0].exception_class is ValueError
+
+
+def test_options_of_using_count(atp):
+    tasks.send.enqueue("ann")
+    atp.assert_enqueued(tasks.send, "ann", priority=7, collection="letters")
+    atp.refute_enqueued(tasks.send.using(priority=9), "ann")
+    run = atp.work(tasks.send.using(queue_name="default", priority=2), "bob")
+    assert (run.instance.priority, run.instance.collection) == (2, "")
+
+
+def test_what_keeps_nothing_of_its_success():
+    result = tasks.unkept.enqueue()
+    assert result.status == TaskResultStatus.READY
+    assert not Instance.objects.exists()
+
+
+def test_a_drain_of_the_test_runs_what_its_tasks_enqueue(atp):
+    """And not each within the task that enqueues it."""
+    with transaction.atomic():
+        tasks.parent.enqueue(1)
+        runs = atp.drain()
+    assert [run.type.rpartition(".")[2] for run in runs] == ["parent", "add"]
 
 
 def test_it_runs_at_the_commit():

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import takewhile
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from ...conf import settings
 from ...models import Instance, LogRecord, Response
 from ...rows.log import Kind
-from ...states import State
+from ...states import Event, State
 
 if TYPE_CHECKING:
     from ...store.values import Claimed
@@ -79,9 +80,11 @@ def _run(
     records: Sequence[LogRecord],
 ) -> Run:
     said = [record.message for record in records if record.kind == Kind.MESSAGE]
-    moved = [record.state for record in records if record.event]
+    moved = [record for record in records if record.event]
+    # A redrive that came later has the number of the attempt, too.
+    moved = list(takewhile(lambda record: record.event != Event.REDRIVE, moved))
     # If the Instance is not kept, neither is the record of its end.
-    state = moved[-1] if moved else str(State.FINISHED)
+    state = moved[-1].state if moved else str(State.FINISHED)
     is_last = instance is not None and instance.attempt == claimed.attempt
     answers = response if is_last and state == State.FINISHED else None
     if state != State.FAILED or instance is None or not is_last:
