@@ -7,7 +7,7 @@ from typing import Any
 from ..backend import ATPBackend, frameworks
 from ..conf import settings
 from .commits import after_commit
-from .draining import nesting
+from .draining.nesting import drains
 
 
 class InlineBackend(ATPBackend):
@@ -19,8 +19,8 @@ class InlineBackend(ATPBackend):
 
     def enqueue(self, task: Any, args: Any, kwargs: Any) -> Any:
         result = super().enqueue(task, args, kwargs)
-        if nesting.is_running():
-            nesting.call_after(_drain_at_commit)
+        if drains.are_running:
+            drains.call_after(_drain_at_commit)
             return result
         _drain_at_commit()
         try:

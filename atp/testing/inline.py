@@ -10,7 +10,7 @@ from typing import Any
 from ..conf import settings
 from ..store import get_store
 from .commits import after_commit, forget
-from .draining import nesting
+from .draining.nesting import drains
 
 
 class Inline:
@@ -60,16 +60,17 @@ class Inline:
         """Drain at the commit; if a drain of somebody else is running, after that."""
         if self._is_draining or not self._is_open:
             return
-        if nesting.is_running():
-            nesting.call_after(self.call)
+        if drains.are_running:
+            drains.call_after(self.call)
         else:
             after_commit(settings.DATABASE, self._run)
 
     def _run(self) -> None:
         if self._is_draining:
             return
-        if nesting.is_running():
-            return self.call()
+        if drains.are_running:
+            self.call()
+            return
         with self._draining():
             try:
                 self._drain()

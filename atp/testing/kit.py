@@ -14,10 +14,10 @@ from ..verbs import enqueueing
 from ..verbs.overload import known
 from ..verbs.registry import registry
 from . import asserting
-from .draining import nesting
 from .draining.drain import Drain, Wishes
 from .draining.faults import Fault, Loss, check_loss
 from .draining.member import Member
+from .draining.nesting import drains
 from .draining.runs import Run
 from .expected import arguments, declared
 from .inline import Inline
@@ -207,7 +207,7 @@ class Kit:
 @contextmanager
 def _draining() -> Iterator[None]:
     """A drain: others wait for its end, and then the number of Tasks that wait is another."""
-    with nesting.running():
+    with drains.running():
         try:
             yield
         finally:
