@@ -1,13 +1,18 @@
 """The pages of the error groups: a list, and a single group with its dead letters."""
 
+from datetime import datetime
+
 from django.urls import reverse
+from django.utils.functional import cached_property
 
 from .. import queue
 from ..conf import settings
+from ..exceptions import InvalidOption
 from ..models import Instance
 from ..reports import overview, paging
 from ..reports.errors import groups
 from ..reports.failures import headlines
+from ..store import get_store
 from ..verbs.matching import told
 from ..verbs.table import ERROR, VERBS
 from ..web import permissions
@@ -19,6 +24,8 @@ from .verbs import VerbPage
 PAGE_SIZE = 25
 # The verbs whose page shows a plan before they are performed.
 _PLANNED = {"redrive": queue.redrive_matching, "delete": queue.delete_matching}
+# The parameters that select among the dead letters of a group.
+_FILTERS = ("collection", "ended_before")
 
 
 class FailuresPage(Page):
@@ -87,8 +94,39 @@ class ErrorVerbPage(VerbPage):
     def name_of(self, subject):
         return f"{subject.type} {subject.name}"
 
-    def show(self, *, subject=None, **context):
-        planned = _PLANNED.get(self.kwargs["name"])
-        if subject is not None and planned is not None:
-            context["plan"] = told.plan(planned(error=subject, dry_run=True))
-        return super().show(subject=subject, **context)
+    def shown(self, subject):
+        """Return until when a dead letter is in the plan on the page; "" without a plan."""
+        return "" if self._planned is None else self._now.isoformat()
+
+    def given(self, form):
+        """Return the arguments; unless told otherwise, what failed after the page is left out."""
+        found, shown = form.given(), self.request.POST.get("shown")
+        if self._planned is not None and shown and "ended_before" not in found:
+            found["ended_before"] = _moment(shown)
+        return found
+
+    def show(self, *, subject=None, form=None, **context):
+        if subject is not None and self._planned is not None:
+            typed = form.cleaned_data if form.is_bound else {}
+            chosen = {n: typed[n] for n in _FILTERS if n in form.data and typed.get(n) is not None}
+            chosen.setdefault("ended_before", self._now)
+            context["plan"] = told.plan(self._planned(error=subject, dry_run=True, **chosen))
+        return super().show(subject=subject, form=form, **context)
+
+    @property
+    def _planned(self):
+        return _PLANNED.get(self.kwargs["name"])
+
+    @cached_property
+    def _now(self):
+        return get_store().now()
+
+
+def _moment(text):
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError:
+        found = None
+    if found is None or found.tzinfo is None:
+        raise InvalidOption(f"shown={text!r}: must be a time with its zone.")
+    return found

@@ -4,7 +4,7 @@ from django.core.exceptions import BadRequest
 
 from .. import queue
 from ..conf import settings
-from ..models import Instance, LogRecord, Task
+from ..models import Instance, LogRecord, Schedule, Task
 from ..reports import blocked, documents, hooks, overview, paging, steps
 from ..reports.explaining.brief import briefs
 from ..reports.explaining.explain import explain
@@ -114,6 +114,7 @@ class InstancePage(Page):
             may_enqueue_again=self._may_enqueue_again(instance),
             schedule=self._schedule(instance),
             hooks=hooks.written(instance),
+            is_parent_kept=_is_kept(instance.hook_of),
             node=node_of(instance.pk) if self.may(permissions.VIEW_GRAPH) else None,
             **context,
         )
@@ -148,7 +149,14 @@ class InstancePage(Page):
         """Return the identifier of the schedule that made it; None if none, or if it is hidden."""
         word, _, identifier = instance.created_by.partition(" ")
         is_link = word == "schedule" and is_identifier(identifier)
-        return identifier if is_link and self.may(permissions.VIEW_SCHEDULE) else None
+        if not is_link or not self.may(permissions.VIEW_SCHEDULE):
+            return None
+        rows = Schedule.objects.using(settings.DATABASE).filter(identifier=identifier)
+        return identifier if rows.exists() else None
+
+
+def _is_kept(uuid):
+    return uuid is not None and Instance.objects.using(settings.DATABASE).named(uuid).exists()
 
 
 def _steps(instance):

@@ -151,10 +151,13 @@ class ScheduleVerbPage(VerbPage):
     def name_of(self, subject):
         return f"schedule {subject}"
 
+    def hidden(self, subject):
+        revision = self.request.POST.get("expected", subject.revision)
+        return [("expected", revision)] if self._edits else super().hidden(subject)
+
     def _page(self, subject, form, **context):
         if self._edits:
-            revision = self.request.POST.get("expected", subject.revision)
-            context |= {"hidden": [("expected", revision)], "schedule": reports.document(subject)}
+            context["schedule"] = reports.document(subject)
         return super()._page(subject, form, **context)
 
 

@@ -21,6 +21,10 @@ from ..words import sentences, wording
 from .base import Page
 
 
+# An Instance that has ended, as a page has shown it.
+_ENDED = "ended"
+
+
 class VerbPage(Page):
     """The base of a verb's page: POST performs the verb, and redirects to its subject.
 
@@ -58,7 +62,19 @@ class VerbPage(Page):
 
     @property
     def fields(self):
-        return ("sure", *names_in(form_of(self.verb.parameters)))
+        return ("sure", "shown", *names_in(form_of(self.verb.parameters)))
+
+    def shown(self, subject):
+        """Return text that a form brings back: what its page has shown of the subject."""
+        return ""
+
+    def hidden(self, subject):
+        """Return the hidden fields of the form, as pairs of name and value."""
+        shown = self.shown(subject)
+        return [("shown", shown)] if shown else []
+
+    def check_shown(self, subject, shown):
+        """Raise ATPError if the subject is not as the page has shown it, when that matters."""
 
     def get(self, request, **kwargs):
         subject = self._subject()
@@ -71,8 +87,13 @@ class VerbPage(Page):
         form = form_of(verb.parameters)(request.POST)
         if not form.is_valid():
             return self._page(subject, form, status=422)
+        try:
+            self.check_shown(subject, request.POST.get("shown", ""))
+        except ATPError as error:
+            form.add_error(None, str(error))
+            return self._page(subject, form, status=problem_of(error).status)
         if verb.asks_first(subject) and not verb.has_page and "sure" not in request.POST:
-            return self._page(subject, form, hidden=[("sure", "yes")])
+            return self._page(subject, form, is_sure=True)
         try:
             outcome = verb.perform(subject, actor(request, PAGE), **self.given(form))
         except ATPError as error:
@@ -100,7 +121,7 @@ class VerbPage(Page):
         self.check_permissions(*self.verb.permissions(subject))
         return subject
 
-    def _page(self, subject, form, **context):
+    def _page(self, subject, form, *, is_sure=False, **context):
         template = select_template(
             [f"atp/verbs/{self.kind}/{self.verb.name}.html", "atp/verb.html"]
         )
@@ -110,6 +131,7 @@ class VerbPage(Page):
             subject=subject,
             name=self.name_of(subject),
             form=form,
+            hidden=[*self.hidden(subject), *([("sure", "yes")] if is_sure else [])],
             back=self.page_to_return_to(),
             now=overview.now(),
             **context,
@@ -132,6 +154,17 @@ class InstanceVerbPage(VerbPage):
             raise IllegalTransition(
                 f"{subject.uuid}: “{self.verb.label}” is not possible. It is "
                 f"{wording.state(subject)}.",
+                event=self.verb.event,
+                state=State(subject.state),
+            )
+
+    def shown(self, subject):
+        return _ENDED if subject.is_terminal else ""
+
+    def check_shown(self, subject, shown):
+        if self.verb.is_final and shown == _ENDED and not subject.is_terminal:
+            raise IllegalTransition(
+                f"{subject.uuid} had ended, and somebody has redriven it since: look again.",
                 event=self.verb.event,
                 state=State(subject.state),
             )

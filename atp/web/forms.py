@@ -4,7 +4,7 @@ from django import forms
 
 from ..exceptions import InvalidInputs
 from ..verbs.table.inputs import Inputs
-from ..words.kinds import Choice, Flag, Number, Text, WholeNumber
+from ..words.kinds import Choice, Flag, Lines, Number, Text, WholeNumber
 from ..words.options import MAX_IDENTIFIER
 
 
@@ -16,6 +16,11 @@ class KindField(forms.CharField):
         told = "; ".join(filter(None, [help_text.rstrip("."), kind.hint]))
         kwargs.setdefault("widget", _widget(kind))
         super().__init__(required=required, strip=False, help_text=told, **kwargs)
+
+    def to_python(self, value):
+        # A browser sends the ends of lines as CRLF: they are no change.
+        text = super().to_python(value)
+        return text.replace("\r\n", "\n") if isinstance(self._kind, Lines) else text
 
     def clean(self, value):
         text = super().clean(value)
@@ -80,6 +85,8 @@ def _widget(kind):
         return forms.NumberInput({"min": kind.least, "max": kind.most, "step": step})
     if isinstance(kind, Choice):
         return forms.Select(choices=[("", ""), *((word, word) for word in kind.words)])
+    if isinstance(kind, Lines):
+        return forms.Textarea({"rows": 6, "maxlength": kind.most})
     if isinstance(kind, Inputs):
         return forms.Textarea({"rows": 4, "spellcheck": "false", "autocapitalize": "off"})
     if isinstance(kind, Flag):

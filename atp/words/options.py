@@ -193,6 +193,15 @@ def check_text(name: str, value: object, *, empty: bool = True) -> None:
         raise InvalidOption(f"{name}={value!r}: must be printable text on one line.")
 
 
+def check_lines(name: str, value: object, most: int) -> None:
+    """Raise InvalidOption unless the value is printable text of up to ``most`` characters."""
+    if not isinstance(value, str) or len(value) > most:
+        raise InvalidOption(f"{name}: must be text of up to {most} characters.")
+    for line in value.splitlines():
+        for begin in range(0, len(line), MAX_IDENTIFIER):
+            check_text(name, line[begin : begin + MAX_IDENTIFIER])
+
+
 def instant(
     name: str, value: datetime | timedelta | None, now: Callable[[], datetime] | None = None
 ) -> datetime | None:

@@ -47,6 +47,27 @@ def test_what_is_wrong_with_the_inputs_stands_beside_them(page):
     assert not Instance.objects.exists()
 
 
+def test_a_second_click_while_the_answer_is_under_way_does_nothing(page):
+    page.goto("/atp/types/tests.add/enqueue/")
+    page.get_by_label("Inputs", exact=True).fill('{"first": 1}')
+    held = []
+
+    def hold(route):
+        if route.request.method == "POST":
+            held.append(route)
+        else:
+            route.continue_()
+
+    page.route("**/enqueue/", hold)
+    button = page.get_by_role("button", name="Enqueue")
+    button.click(no_wait_after=True)
+    button.click(no_wait_after=True)
+    assert len(held) == 1
+    held[0].continue_()
+    expect(page.get_by_role("status")).to_have_text("Enqueued.")
+    assert Instance.objects.count() == 1
+
+
 def test_another_like_one_that_is_there_begins_with_its_inputs(page, full):
     page.goto(f"/atp/instances/{full[State.ACCEPTED].uuid}/")
     page.get_by_role("link", name="Enqueue again").click()

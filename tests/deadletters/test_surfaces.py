@@ -10,13 +10,14 @@ from django.core.management import CommandError, call_command
 from django.urls import reverse
 
 from atp import queue
-from atp.models import ErrorGroup, Instance
+from atp.models import Daemon, ErrorGroup, Instance
 from atp.reports import overview
 from atp.reports.errors.groups import groups
 from atp.states import Event, Reason
 from atp.store import get_store
 from atp.store.failures import failed
 from atp.store.values import Move
+from atp.verbs.matching import plan, told
 from tests.app.tasks import echo
 
 CAUSE = failed("tests.echo", ("a",), exception="builtins.ValueError", title="ValueError: tile 7")
@@ -26,6 +27,12 @@ COUNT = 5
 @pytest.fixture
 def group(world):
     """An error group with dead letters of two collections."""
+    fail(world)
+    return ErrorGroup.objects.get()
+
+
+def fail(world):
+    """Let COUNT more fail for one cause."""
     host = world.host("tests.echo")
     for number in range(COUNT):
         echo.using(collection=f"user:{number % 2}").enqueue(number=number)
@@ -44,7 +51,6 @@ def group(world):
     ]
     assert host.record(*moves) == []
     get_store().errors.count()
-    return ErrorGroup.objects.get()
 
 
 @pytest.fixture
@@ -129,6 +135,53 @@ def test_the_page_of_failures_and_that_of_one(logged_in, group):
     text = logged_in.get(reverse("atp:failure", args=[group.name])).content.decode()
     assert all(str(each.uuid) in text for each in Instance.objects.all())
     assert logged_in.get(reverse("atp:failure", args=["0123"])).status_code == 404
+
+
+def test_what_fails_after_the_page_was_shown_is_not_deleted(client, world, group):
+    client.force_login(User.objects.create_superuser("root"))
+    address = reverse("atp:failure-verb", args=[group.name, "delete"])
+    shown = client.get(address).context["hidden"]
+    assert client.post(address, dict(shown) | {"rate": "fast"}).status_code == 422
+    fail(world)
+    assert client.post(address, dict(shown)).status_code == 302
+    assert queue.inputs(started().get()).value["count"] == COUNT
+
+
+def test_a_plan_of_very_many_judges_the_first_ones(group, monkeypatch):
+    monkeypatch.setattr(plan, "PORTION", 1)
+    monkeypatch.setattr(plan, "MOST_JUDGED", 2)
+    found = queue.redrive_matching(error=group, dry_run=True)
+    assert (found.count, found.judged) == (COUNT, 2)
+    assert told.plan(found).startswith(f"up to {COUNT} FAILED")
+    assert "all of the first 2 can" in told.plan(found)
+    monkeypatch.setattr(plan.registry, "_types", {})
+    Daemon.objects.update(types=[])
+    found = queue.redrive_matching(error=group, dry_run=True)
+    assert (found.count, found.cannot) == (COUNT - 2, {plan.NO_HANDLER: 2})
+    assert f"2 of the first 2 cannot: 2 {plan.NO_HANDLER}" in told.plan(found)
+    assert queue.delete_matching(error=group, dry_run=True).judged is None
+
+
+def test_the_plan_on_the_page_is_that_of_the_form(logged_in, group):
+    address = reverse("atp:failure-verb", args=[group.name, "redrive"])
+    answer = logged_in.post(address, {"collection": "user:0", "canary": "100"})
+    assert answer.status_code == 422
+    assert "3 FAILED would be tried again" in answer.content.decode()
+    assert logged_in.post(address, {"shown": "now"}).status_code == 422
+
+
+def test_a_note_of_several_lines(logged_in, group):
+    address = reverse("atp:failure-verb", args=[group.name, "annotate"])
+    note = "it is the sensor\n" + 300 * "x"
+    group = queue.annotate(group, note)
+    assert "<textarea" in logged_in.get(address).content.decode()
+    sent = note.replace("\n", "\r\n")
+    assert logged_in.post(address, {"note": sent, "initial-note": note}).status_code == 302
+    group.refresh_from_db()
+    assert group.note == note
+    logged_in.post(address, {"note": f"{sent}\r\nz", "initial-note": sent})
+    group.refresh_from_db()
+    assert group.note == f"{note}\nz"
 
 
 def test_the_page_shows_the_plan_and_starts(logged_in, group):

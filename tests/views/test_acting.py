@@ -36,6 +36,21 @@ def test_redrive(full, operator):
     assert full[State.FAILED].state == State.ACCEPTED
 
 
+def test_an_instance_that_was_redriven_since_the_page_is_not_deleted(full, operator):
+    failed = full[State.FAILED]
+    address = f"/atp/instances/{failed.uuid}/delete/"
+    shown = dict(operator.get(address).context["hidden"])
+    queue.redrive(failed)
+    answer = operator.post(address, shown)
+    assert answer.status_code == 409
+    assert "redriven it since" in errors(answer)
+    assert "It is cancelled first" in answer.content.decode()
+    assert full[State.FAILED].state == State.ACCEPTED
+    # The page has told so now.
+    assert operator.post(address, dict(answer.context["hidden"])).status_code == 302
+    assert not Instance.objects.filter(pk=failed.pk).exists()
+
+
 def test_release(full, operator):
     running = full[State.RUNNING]
     operator.post(f"/atp/instances/{running.uuid}/release/")

@@ -359,3 +359,23 @@ def test_state_and_explanation_agree(world, operator, monkeypatch):
     shown = text(operator.get(f"/atp/instances/{instance.uuid}/"))
     assert '<span class="state finished">FINISHED</span>' in shown
     assert "It ended as" not in shown
+
+
+def test_what_is_gone_is_no_link(full, operator):
+    made = full[State.ACCEPTED]
+    gone = "01a1f91a-b88b-777b-9eec-f82e434b47a3"
+    own = {**(made.own or {}), "hook_of": gone}
+    Instance.objects.filter(pk=made.pk).update(created_by="schedule gone", own=own)
+    shown = text(operator.get(f"/atp/instances/{made.uuid}/"))
+    assert "by schedule gone" in shown
+    assert gone[:8] in shown
+    assert "/atp/schedules/gone/" not in shown
+    assert gone not in uuids(shown)
+
+
+def test_errors_are_tied_to_their_fields(full, operator):
+    answer = operator.post("/atp/types/tests.add/enqueue/", {"inputs": "{", "priority": "x"})
+    shown = answer.content.decode()
+    described = " ".join(re.findall(r'aria-describedby="([^"]*)"', shown)).split()
+    assert {"id_inputs_error", "id_priority_error"} <= set(described)
+    assert set(described) <= set(re.findall(r'id="([^"]*)"', shown))

@@ -17,6 +17,12 @@ class PlanSerializer(Document):
     cannot = rest.DictField(
         child=fields.count(), help_text="Number of Instances that are left out, by reason."
     )
+    judged = rest.IntegerField(
+        allow_null=True,
+        min_value=0,
+        help_text="The number of Instances that were judged, if there are very many; `count` then "
+        "includes all others. Null if all were judged.",
+    )
     takes = rest.FloatField(
         allow_null=True, help_text="The duration in seconds at the given rate; null without a rate."
     )

@@ -13,6 +13,7 @@ def document(plan: Plan) -> Document:
         "by_type": dict(plan.by_type),
         "by_collection": dict(plan.by_collection),
         "cannot": dict(plan.cannot),
+        "judged": plan.judged,
         "takes": None if plan.takes is None else plan.takes.total_seconds(),
         "told": told.plan(plan),
     }

@@ -59,6 +59,15 @@
     focused = null;
   });
 
+  // A second click while the answer is under way would do the same again.
+  let sent = null;
+  document.addEventListener("submit", (event) => {
+    if (event.target.getAttribute("method") !== "post") return;
+    if (sent !== null) { event.preventDefault(); return; }
+    sent = setTimeout(() => { sent = null; }, 10000);
+  });
+  addEventListener("pageshow", () => { clearTimeout(sent); sent = null; });
+
   // What was done a while ago is not news beside what refreshes itself.
   setTimeout(() => {
     document.querySelectorAll(".told").forEach((told) => told.remove());

@@ -9,14 +9,14 @@ from ...conf import settings
 from ...exceptions import InvalidOption
 from ...models import ErrorGroup
 from ...store import get_store
-from ...words.options import MAX_IDENTIFIER, check_text, instant
+from ...words.options import check_lines, instant
 from ..actor import check_by
 from .selection import error_group
 
 if TYPE_CHECKING:
     from django.db.models import QuerySet
 
-_MAX_NOTE = 10_000
+MAX_NOTE = 10_000
 
 
 def error_groups() -> QuerySet[ErrorGroup]:
@@ -71,11 +71,7 @@ def annotate(group: ErrorGroup | str, note: str, *, by: str = "") -> ErrorGroup:
     Raises UnknownErrorGroup, InvalidOption.
     """
     check_by(by)
-    if not isinstance(note, str) or len(note) > _MAX_NOTE:
-        raise InvalidOption(f"note: must be text of up to {_MAX_NOTE} characters.")
-    for line in note.splitlines():
-        for begin in range(0, len(line), MAX_IDENTIFIER):
-            check_text("note", line[begin : begin + MAX_IDENTIFIER])
+    check_lines("note", note, MAX_NOTE)
     found = error_group(group)
     get_store().errors.annotate(found, note)
     return error_group(found)

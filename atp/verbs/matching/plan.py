@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
 
-from django.db.models import Count
+from django.db.models import Count, Exists, OuterRef
 
 from ...conf import settings
 from ...models import Daemon, ErrorGroup, Inputs, Instance, Node, Task, Type
@@ -20,6 +20,8 @@ from ..registry import DELETES, registry
 from .selection import CANCEL, DELETE, REDRIVE, Selection
 
 PORTION = 2_000
+# A plan judges at most this many Instances, the oldest; whoever carries it out judges each.
+MOST_JUDGED = 20_000
 
 NO_HANDLER = "no handler"
 MISFIT = "inputs do not fit"
@@ -35,7 +37,9 @@ class Plan:
 
     The keys of ``by_error`` are names of error groups, "" for Instances without one. ``cannot``
     counts, by reason, the Instances that the verb cannot be applied to; ``count`` does not include
-    them. ``takes`` is the duration at the given rate, None without a rate.
+    them. ``takes`` is the duration at the given rate, None without a rate. If there are very many,
+    only the first ``judged`` of them were judged, and ``count`` includes all others; otherwise
+    ``judged`` is None.
     """
 
     selection: Selection
@@ -45,6 +49,7 @@ class Plan:
     by_collection: Mapping[str, int] = field(default_factory=dict)
     cannot: Mapping[str, int] = field(default_factory=dict)
     takes: timedelta | None = None
+    judged: int | None = None
 
 
 def plan(selection: Selection, per_second: float | None = None) -> Plan:
@@ -54,10 +59,11 @@ def plan(selection: Selection, per_second: float | None = None) -> Plan:
     counts: Counter[tuple[int, str, int | None]] = Counter()
     for type, collection, error, count in counted.order_by():
         counts[type, collection, error] = count
+    total = counts.total()
     cannot: Counter[str] = Counter()
-    for type, collection, error, why in _left_out(selection):
-        cannot[why] += 1
-        counts[type, collection, error] -= 1
+    for (*facts, why), count in _left_out(selection).items():
+        cannot[why] += count
+        counts[tuple(facts)] -= count
     types = dict(Type.objects.using(settings.DATABASE).values_list("pk", "identifier"))
     by: dict[str, Counter[str]] = defaultdict(Counter)
     for (type, collection, error), count in counts.items():
@@ -71,6 +77,7 @@ def plan(selection: Selection, per_second: float | None = None) -> Plan:
         **{f"by_{name}": _largest_first(each) for name, each in by.items()},
         cannot=_largest_first(cannot),
         takes=None if per_second is None else timedelta(seconds=count / per_second),
+        judged=MOST_JUDGED if selection.verb == REDRIVE and total > MOST_JUDGED else None,
     )
 
 
@@ -78,20 +85,27 @@ def _largest_first(counts: Counter[str]) -> dict[str, int]:
     return {name: count for name, count in counts.most_common() if count}
 
 
-def _left_out(selection: Selection) -> Iterator[tuple[int, str, int | None, str]]:
-    """Yield type, collection, error group and reason for each Instance that must be left out."""
-    after = 0
-    judge = Judge(selection.verb)
-    while selection.verb != CANCEL:
+def _left_out(selection: Selection) -> Counter[tuple[int, str, int | None, str]]:
+    """Count those that must be left out, by type, collection, error group and reason."""
+    if selection.verb == DELETE:
+        nodes = Node.objects.using(settings.DATABASE).filter(graph__isnull=False)
+        kept = selection.rows().filter(Exists(nodes.filter(pk=OuterRef("pk")).order_by()))
+        counted = kept.values_list("type_id", "collection", "error_id").annotate(Count("pk"))
+        return Counter({(*facts, IN_GRAPH): count for *facts, count in counted.order_by()})
+    found: Counter[tuple[int, str, int | None, str]] = Counter()
+    if selection.verb != REDRIVE:
+        return found
+    judge, after = Judge(REDRIVE), 0
+    for _ in range(0, MOST_JUDGED, PORTION):
         portion = list(selection.rows().filter(pk__gt=after).order_by("pk")[:PORTION])
         if not portion:
-            return
+            break
         after = portion[-1].pk
         cannot = judge.cannot(portion)
-        for instance in portion:
-            if instance.pk in cannot:
-                facts = instance.type_id, instance.collection, instance.error_id
-                yield *facts, cannot[instance.pk]
+        for each in portion:
+            if each.pk in cannot:
+                found[each.type_id, each.collection, each.error_id, cannot[each.pk]] += 1
+    return found
 
 
 class Judge:

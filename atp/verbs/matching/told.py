@@ -30,7 +30,8 @@ def of(outcome: Plan | Instance) -> str:
 
 def plan(found: Plan) -> str:
     """Describe a plan in one or two lines."""
-    would = f"{found.count:,} {_WOULD[found.selection.verb]}"
+    most = "" if found.judged is None else "up to "
+    would = f"{most}{found.count:,} {_WOULD[found.selection.verb]}"
     collections = {name: count for name, count in found.by_collection.items() if name}
     facts = [_named(found.by_type)]
     if found.selection.verb != CANCEL and found.by_error:
@@ -40,9 +41,12 @@ def plan(found: Plan) -> str:
     if found.takes is not None:
         facts.append(f"it takes {_length(found.takes)}")
     lines = [f"{would}: {'; '.join(filter(None, facts))}" if found.count else would]
+    of = "" if found.judged is None else f" of the first {found.judged:,}"
     if found.cannot:
         told = ", ".join(f"{count:,} {why}" for why, count in found.cannot.items())
-        lines.append(f"{sum(found.cannot.values()):,} cannot: {told}")
+        lines.append(f"{sum(found.cannot.values()):,}{of} cannot: {told}")
+    elif of:
+        lines.append(f"all{of} can; the others are judged one by one")
     return "\n".join(lines)
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from ...models import ErrorGroup
 from ...states import Reason
-from ...words.kinds import Choice, Flag, Moment, Number, Rate, Text, WholeNumber
+from ...words.kinds import Choice, Flag, Lines, Moment, Number, Rate, Text, WholeNumber
 from ..matching import errors, told
 from ..matching.starting import (
     MOST_CANARIES,
@@ -177,7 +177,11 @@ OF_ERROR = (
         explanation="Set the note of the error group.",
         call=_annotate,
         told=_noted,
-        parameters=(Parameter(name="note", kind=Text(), help="What is known of the error."),),
+        parameters=(
+            Parameter(
+                name="note", kind=Lines(errors.MAX_NOTE), help="What is known of the error."
+            ),
+        ),
         current=lambda group: {"note": group.note},
     ),
     ErrorVerb(
