@@ -66,8 +66,8 @@ def test_four_of_five_starts_come_when_they_were_foretold(atpd, record, tmp_path
     """A daemon works off 1,000 of five Types; what is foretold in the midst is compared."""
     path = {"path": str(record)}
     loads = [
-        (types.nap, {"seconds": 0.06, **path}),
-        (types.alone, {"seconds": 0.03, **path}),
+        (types.nap, {"seconds": 0.15, **path}),
+        (types.alone, {"seconds": 0.06, **path}),
         (types.note, path),
         (types.noop, {}),
         (types.sequence_sum, {}),
