@@ -43,11 +43,11 @@ def run(options, report):
     load = draining.Load.of(options, [soak, soak_told], tasks=options.tasks)
     with listening(options.directory) as told, draining.ready(load, options.directory) as fleet:
         full = report.rates("full rate", [_full_rate(load, fleet)])
-        _begin_anew(fleet)
+        before = _begin_anew(fleet)
         told.forget()
         rate = full * options.share / 100
         flow = _Flow(rate, options.singly / 100, 60 * options.minutes)
-        looks, claimed = flow.run(fleet)
+        looks, claimed = flow.run(fleet, before)
         time.sleep(1)
         entered = dict(told.pairs())
     claims = report.rates("claims", [claimed / flow.seconds])
@@ -63,11 +63,15 @@ def _full_rate(load, fleet):
 
 
 def _begin_anew(fleet):
-    """Wait until what the full rate left is removed, and give its room in the tables back."""
+    """Wait until what the full rate left is removed, and give its room in the tables back.
+
+    Returns the highest key of an Instance so far.
+    """
     from django.db import connection
 
     from atp.models import Instance
 
+    before = Instance.objects.latest("pk").pk
     until = time.monotonic() + LONGEST_REMOVAL
     while Instance.objects.exists():
         fleet.check()
@@ -78,6 +82,7 @@ def _begin_anew(fleet):
         with connection.cursor() as cursor:
             for table in _seen().keys() - {"Instances"}:
                 cursor.execute(f"VACUUM (FULL) {connection.ops.quote_name(table)}")
+    return before
 
 
 class _Flow:
@@ -90,13 +95,14 @@ class _Flow:
         # When enqueueing one by one had returned, by the number of the task.
         self.returned = {}
 
-    def run(self, fleet):
-        """Enqueue for the time; return what was seen, with its time, and how many were claimed."""
+    def run(self, fleet, before):
+        """Enqueue for the time; return what was seen, with its time, and how many were claimed.
+
+        ``before`` is the highest key of an Instance so far.
+        """
         from atp.models import Instance, Task
 
         looks, number, next_look, last = [], 0, 0.0, 0.0
-        newest = Instance.objects.order_by("-pk").values_list("pk", flat=True)[:1]
-        before = newest.get()
         began = time.monotonic()
         while (now := time.monotonic() - began) < self.seconds:
             # What could not be enqueued in time is left out: it would come all at once.
@@ -108,7 +114,7 @@ class _Flow:
                 fleet.check()
             time.sleep(max(0.0, TICK - (time.monotonic() - began - now)))
         self.seconds = time.monotonic() - began
-        return looks, newest.get() - before - Task.objects.count()
+        return looks, Instance.objects.latest("pk").pk - before - Task.objects.count()
 
     def _tick(self, number, due):
         from .tasks import soak, soak_told

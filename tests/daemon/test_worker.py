@@ -7,6 +7,7 @@ import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from datetime import timedelta
 from types import SimpleNamespace
 
 import pytest
@@ -32,7 +33,7 @@ from atp.models import Type
 from atp.verbs.registry import registry
 from atp.words import attempt_messages, log_messages
 from tests.helpers import wait_for
-from tests.samples import claimed
+from tests.samples import claimed, parameters
 
 from ..nonsense import is_made_by, tells
 
@@ -99,6 +100,40 @@ def test_what_is_too_large_for_the_ring_goes_through_the_channel(worker, said):
     worker._perform(task("daemon.noop"))
     assert isinstance(said.messages[1], Ended)
     assert said.messages[1][:2] == (1, 1)
+
+
+@pytest.mark.parametrize("kind", [Ended, Logged])
+def test_who_has_returned_and_is_not_heard_does_not_run_out_of_time(worker, said, kind):
+    """G9: the dispatcher hears nobody whose Instance somebody has locked."""
+    deadlines = {}
+
+    def send(message, wait=True):
+        deadlines[type(message)] = worker._page.read(0).deadline
+
+    said.send = send
+    worker._ring = SimpleNamespace(write=lambda record: False)
+    signals.handler_ended.connect(_says_so)
+    try:
+        worker._perform(timed("daemon.noop"))
+    finally:
+        signals.handler_ended.disconnect(_says_so)
+    assert deadlines[kind] == float("inf")
+
+
+def test_a_handler_that_is_not_heard_runs_out_of_time(worker, said):
+    deadlines = []
+    said.send = lambda message, wait=True: deadlines.append(worker._page.read(0).deadline)
+    worker._perform(timed("SequenceSum", '{"*":[1,2,3]}'))
+    assert deadlines[0] < float("inf")
+
+
+def timed(type, inputs="{}"):
+    limited = parameters(type, timeout=timedelta(minutes=1))
+    return task(type, inputs)._replace(parameters=limited)
+
+
+def _says_so(context, **facts):
+    context.log("over")
 
 
 @pytest.mark.parametrize("error", [BlockingIOError, OSError, Closed])

@@ -8,6 +8,7 @@ import array
 import contextlib
 import os
 import pickle
+import select
 import socket
 import tempfile
 
@@ -84,6 +85,12 @@ class Channel:
             self._socket.sendmsg([packet], [rights], flags)
         except (BrokenPipeError, ConnectionResetError):
             raise Closed from None
+
+    def has_message(self, *, within):
+        """Wait for a message or the end, up to so many seconds; return whether one has come."""
+        poll = select.poll()
+        poll.register(self.fileno(), select.POLLIN)
+        return bool(poll.poll(1000 * within))
 
     def receive(self, *, wait=True):
         """Return ``(message, descriptors)``.

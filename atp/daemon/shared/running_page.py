@@ -9,9 +9,11 @@ worker writes the ends of its attempts.
 
 import mmap
 import struct
+from contextlib import contextmanager
 from typing import NamedTuple
 from uuid import UUID
 
+from ..system.processes import uptime
 from .ring import Ring
 
 # The running attempt: Instance (0 if none), attempt, deadline and start on the uptime clock,
@@ -94,6 +96,20 @@ class Page:
     def put_off(self, slot, deadline):
         """Write the deadline of the attempt that the slot's worker runs."""
         self._put(slot * _SLOT + _DEADLINE_AT, _DEADLINE.pack(deadline))
+
+    @contextmanager
+    def unhurried(self, slot, longest=NEVER):
+        """Extend the deadline by the time that the block takes, which should be ``longest``."""
+        running = self.read(slot)
+        if running is None or running.deadline == NEVER:
+            yield
+            return
+        began = uptime()
+        self.put_off(slot, max(running.deadline, began + longest))
+        try:
+            yield
+        finally:
+            self.put_off(slot, running.deadline + uptime() - began)
 
     def write(self, slot, is_writing):
         """Write whether the slot's worker holds locks in the queue; if so, nobody may stop it."""

@@ -3,7 +3,6 @@
 import contextlib
 import logging
 import os
-import select
 import shutil
 import time
 from functools import partial
@@ -102,16 +101,11 @@ class Worker:
             except BlockingIOError:
                 self._lifelines.check()
                 self._call(processes.uptime())
-                if self._connections.rest() and not self._is_given_soon():
+                keep = settings.KEEP_CONNECTIONS
+                if self._connections.rest() and not self._channel.has_message(within=keep):
                     self._connections.let_go()
                 tasks, _ = self._channel.receive()
             yield from unpacked(tasks)
-
-    def _is_given_soon(self):
-        """Wait for a message up to KEEP_CONNECTIONS; tell whether one came."""
-        poll = select.poll()
-        poll.register(self._channel.fileno(), select.POLLIN)
-        return bool(poll.poll(1000 * settings.KEEP_CONNECTIONS))
 
     def _is_to_retire(self):
         """Tell whether this worker retires; try to tell the dispatcher, too."""
@@ -157,7 +151,7 @@ class Worker:
         end = (*key, started, ended, None if outcome is DONE else outcome)
         record = packed_end(*end)
         if len(record) > MOST_IN_RING or not self._ring.write(record):
-            self._channel.send(messages.Ended(*end))
+            self._say(messages.Ended(*end))
         elif ended - self._called > CALL_AFTER:
             self._call(ended)
 
@@ -171,7 +165,13 @@ class Worker:
     def _report(self, claimed, kind, *values, at=None):
         """Send a message of a running handler. Any thread or child of the handler may call this."""
         message = messages.REPORTED[kind]
-        self._channel.send(message(claimed.key, at or time.time(), *values))
+        self._say(message(claimed.key, at or time.time(), *values))
+
+    def _say(self, message):
+        """Send a message; if the handler has returned, to wait for that is not its time."""
+        is_late = not self.interruption.is_inside
+        with self._page.unhurried(self._slot) if is_late else contextlib.nullcontext():
+            self._channel.send(message)
 
     def _execute(self, claimed, report, is_transactional, began):
         """Prepare, run the handler and clean up; return an :class:`Outcome` in any case."""
