@@ -12,7 +12,6 @@ from ..models import Instance
 from ..reports import overview, paging
 from ..reports.errors import groups
 from ..reports.failures import headlines
-from ..store import get_store
 from ..verbs.matching import told
 from ..verbs.table import ERROR, VERBS
 from ..web import permissions
@@ -119,7 +118,7 @@ class ErrorVerbPage(VerbPage):
 
     @cached_property
     def _now(self):
-        return get_store().now()
+        return overview.now()
 
 
 def _moment(text):

@@ -20,7 +20,6 @@ from ..web.problems import problem_of
 from ..words import sentences, wording
 from .base import Page
 
-
 # An Instance that has ended, as a page has shown it.
 _ENDED = "ended"
 

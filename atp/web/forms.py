@@ -4,7 +4,8 @@ from django import forms
 
 from ..exceptions import InvalidInputs
 from ..verbs.table.inputs import Inputs
-from ..words.kinds import Choice, Flag, Lines, Number, Text, WholeNumber
+from ..verbs.table.lines import Lines
+from ..words.kinds import Choice, Flag, Number, Text, WholeNumber
 from ..words.options import MAX_IDENTIFIER
 
 

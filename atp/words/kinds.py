@@ -20,7 +20,6 @@ from .options import (
     MAX_RETRIES,
     MIN_PRIORITY,
     SHORTEST_TIMEOUT,
-    check_lines,
     check_text,
 )
 
@@ -58,23 +57,6 @@ class Text(Kind):
         if not isinstance(value, str):
             raise ValueError(f"It must be text, not {value!r}.")
         check_text("It", value)
-        return value
-
-
-@dataclass(frozen=True)
-class Lines(Text):
-    """Printable text of any number of lines, and of up to ``most`` characters."""
-
-    most: int
-
-    @property
-    def schema(self) -> Schema:  # type: ignore[override]
-        return {"type": "string", "maxLength": self.most}
-
-    def from_json(self, value: Any) -> str:
-        # A browser sends the ends of lines as CRLF.
-        value = value.replace("\r\n", "\n") if isinstance(value, str) else value
-        check_lines("It", value, self.most)
         return value
 
 

@@ -17,7 +17,7 @@ from ...payload import binding, codec, own
 from ...payload.adapting import shape
 from ...rows.graph import REDRIVABLE
 from ..registry import DELETES, registry
-from .selection import CANCEL, DELETE, REDRIVE, Selection
+from .selection import DELETE, REDRIVE, Selection
 
 PORTION = 2_000
 # A plan judges at most this many Instances, the oldest; whoever carries it out judges each.
@@ -61,9 +61,9 @@ def plan(selection: Selection, per_second: float | None = None) -> Plan:
         counts[type, collection, error] = count
     total = counts.total()
     cannot: Counter[str] = Counter()
-    for (*facts, why), count in _left_out(selection).items():
+    for (type, collection, error, why), count in _left_out(selection).items():
         cannot[why] += count
-        counts[tuple(facts)] -= count
+        counts[type, collection, error] -= count
     types = dict(Type.objects.using(settings.DATABASE).values_list("pk", "identifier"))
     by: dict[str, Counter[str]] = defaultdict(Counter)
     for (type, collection, error), count in counts.items():

@@ -9,7 +9,7 @@ from typing import Any
 
 from ...models import ErrorGroup
 from ...states import Reason
-from ...words.kinds import Choice, Flag, Lines, Moment, Number, Rate, Text, WholeNumber
+from ...words.kinds import Choice, Flag, Moment, Number, Rate, Text, WholeNumber
 from ..matching import errors, told
 from ..matching.starting import (
     MOST_CANARIES,
@@ -17,6 +17,7 @@ from ..matching.starting import (
     delete_matching,
     redrive_matching,
 )
+from .lines import Lines
 from .past_moment import Past
 from .verb import Parameter, Verb, always
 
@@ -178,9 +179,7 @@ OF_ERROR = (
         call=_annotate,
         told=_noted,
         parameters=(
-            Parameter(
-                name="note", kind=Lines(errors.MAX_NOTE), help="What is known of the error."
-            ),
+            Parameter(name="note", kind=Lines(errors.MAX_NOTE), help="What is known of the error."),
         ),
         current=lambda group: {"note": group.note},
     ),
