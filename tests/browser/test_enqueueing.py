@@ -61,7 +61,9 @@ def test_a_second_click_while_the_answer_is_under_way_does_nothing(page):
             route.continue_()
 
     page.route("**/enqueue/", hold)
-    box = page.get_by_role("button", name="Enqueue").bounding_box()
+    button = page.get_by_role("button", name="Enqueue")
+    button.scroll_into_view_if_needed()
+    box = button.bounding_box()
     # A locator would wait for the answer.
     page.mouse.click(box["x"] + 5, box["y"] + 5)
     wait_for(lambda: page.mouse.move(0, 0) or held, what="the first request")
