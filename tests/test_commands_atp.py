@@ -2,6 +2,7 @@
 
 import io
 import json
+import os
 import re
 import subprocess
 import sys
@@ -17,7 +18,7 @@ from django.utils import timezone
 
 from atp import queue
 from atp.management.commands.atp import Command
-from atp.models import Instance, LogRecord, Schedule, Type
+from atp.models import Gate, Instance, LogRecord, Schedule, Type
 from atp.reports import overview
 from atp.shell import arguments, enqueueing, present, selections, subcommands
 from atp.shell.base import actor
@@ -491,9 +492,12 @@ def test_wait_fails_if_the_instance_did(full):
 
 @pytest.mark.django_db(transaction=True)
 def test_wait_gives_up_in_time(world):
-    with pytest.raises(CommandError, match="still ACCEPTED") as caught:
-        run("enqueue", "tests.echo", "--wait", "0.01")
-    assert caught.value.returncode == 3
+    """The document is printed all the same."""
+    out = io.StringIO()
+    with pytest.raises(CommandError, match="still ACCEPTED") as raised:
+        call_command("atp", "enqueue", "tests.echo", "--wait", "0.01", "--json", stdout=out)
+    assert raised.value.returncode == enqueueing.STILL_LIVE
+    assert json.loads(out.getvalue())["uuid"] == str(latest().uuid)
 
 
 @pytest.mark.django_db(transaction=True)
@@ -656,6 +660,96 @@ def test_cancel_of_a_selection_takes_what_waits(full, monkeypatch):
     assert document("cancel", "--type", "tests.add", "--yes") == {"cancelled": 1, "asked": 0}
     assert full[State.ACCEPTED].reason == Reason.CANCELLED
     assert full[State.RUNNING].state == State.RUNNING
+
+
+def test_what_comes_while_it_asks_is_not_selected(full, monkeypatch):
+    echo.using(collection="books").enqueue_many([{}] * 3)
+
+    class Terminal(io.StringIO):
+        def isatty(self):
+            return True
+
+        def readline(self):
+            echo.using(collection="books").enqueue_many([{}] * 4)
+            return "y"
+
+    monkeypatch.setattr(sys, "stdin", Terminal())
+    assert "Instances cancelled: 3" in run("cancel", "--collection", "books")
+
+
+def test_a_selection_leaves_out_types_of_atp(full):
+    deletion = queue.delete_matching(type="tests.*", reason="ERROR")
+    assert document("cancel", "--collection", "", "--yes")["cancelled"] >= 0
+    assert queue.get(deletion.uuid).state == State.ACCEPTED
+    queue.cancel(deletion)
+    document("redrive", "--reason", "cancelled", "--yes")
+    assert queue.get(deletion.uuid).state == State.FAILED
+    found = document("redrive", "--reason", "cancelled", "--type", "atp.delete", "--yes")
+    assert found == {"redriven": 1}
+
+
+def test_all_is_cancelled_only_with_a_yes(full):
+    with pytest.raises(CommandError, match="Nothing was cancelled: .* --yes"):
+        run("cancel", "--all")
+    assert "would be cancelled" in run("cancel", "--all", "--dry-run")
+    assert "does it" in run("cancel", "--all", "--yes")
+
+
+def test_an_option_that_does_not_apply_is_no_option(full):
+    with pytest.raises(CommandError, match="--cancel is for Instances by uuid"):
+        run("delete", "--type", "tests.echo", "--cancel", "--yes")
+    assert "does it" in run("redrive", "--type", "tests.*", "--canary", "0")
+
+
+def test_an_empty_identifier_is_none(full):
+    named = echo.using(identifier="x").enqueue()
+    found = document("list", "--identifier", "")["instances"]
+    assert str(named.uuid) not in [each["uuid"] for each in found]
+    assert found
+
+
+def test_one_instance_that_is_named_twice(full):
+    uuid_ = str(full[State.ACCEPTED].uuid)
+    assert document("cancel", uuid_, uuid_.replace("-", "")) == {"cancelled": 1, "asked": 0}
+    assert document("delete", uuid_, uuid_.replace("-", ""))["removed"] == 1
+
+
+def test_a_selection_is_read_in_few_queries(world, django_assert_max_num_queries):
+    echo.using(collection="books").enqueue_many([{}] * 100)
+    with django_assert_max_num_queries(30):
+        run("cancel", "--collection", "books", "--yes")
+
+
+@pytest.mark.parametrize("stream", ["closed", "full"])
+def test_nobody_takes_what_it_tells(full, monkeypatch, stream):
+    class Closed(io.StringIO):
+        def flush(self):
+            raise BrokenPipeError(32, "Broken pipe") if stream == "closed" else OSError(28, "full")
+
+    monkeypatch.setattr(os, "dup2", lambda *args: None)
+    with pytest.raises(CommandError, match="It was done, but its outcome could not be written"):
+        call_command("atp", "enqueue", "tests.echo", stdout=Closed())
+    assert latest().type.identifier == "tests.echo"
+
+
+def test_no_stdin_is_no_terminal(full, monkeypatch):
+    monkeypatch.setattr(sys, "stdin", None)
+    with pytest.raises(CommandError, match="needs --yes"):
+        run("cancel", "--type", "tests.add")
+    with pytest.raises(CommandError, match="inputs are"):
+        run("enqueue", "tests.echo", "-")
+
+
+def test_stored_text_does_not_control_the_terminal(full):
+    Type.objects.filter(identifier="tests.echo").update(handler=f"a{ESCAPE}b")
+    assert ESCAPE not in run("type", "tests.echo")
+    queue.hold("tests.echo")
+    Gate.objects.update(reason=f"a{ESCAPE}b")
+    err = io.StringIO()
+    with pytest.raises(CommandError):
+        call_command("atp", "enqueue", "tests.echo", "--wait", "0.01", stderr=err)
+    assert "waits" in err.getvalue()
+    assert ESCAPE not in err.getvalue()
 
 
 def test_somebody_is_quicker_with_one_of_a_selection(full, monkeypatch):

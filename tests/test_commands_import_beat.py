@@ -111,12 +111,15 @@ def test_without_write_nothing_is_written_and_the_same_is_told():
         ({"crontab_id": 2}, "cron would run it on either"),
         ({"crontab_id": 3}, "Mars/Base"),
         ({"interval_id": 2}, "period='moons' is unknown"),
+        ({"interval_id": 3}, "days=2147483647"),
+        ({"kwargs": "[" * 100_000, "interval_id": 1}, "recursion"),
     ],
 )
 def test_what_has_no_equivalent_is_named_and_stops_no_other_row(values, words):
     insert(beat.TIMINGS["crontab_id"], **(NIGHTLY | {"id": 2, "day_of_month": "13"}))
     insert(beat.TIMINGS["crontab_id"], **(NIGHTLY | {"id": 3, "timezone": "Mars/Base"}))
     insert(beat.TIMINGS["interval_id"], id=2, every=10, period="moons")
+    insert(beat.TIMINGS["interval_id"], id=3, every=2**31 - 1, period="days")
     task("a bad one", **values)
     task("often", interval_id=1)
     bad, good = document("import-beat", "--write")["rows"]

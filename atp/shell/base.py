@@ -72,3 +72,9 @@ def find(prefix):
             "give more digits."
         )
     return found[0]
+
+
+def find_all(prefixes):
+    """Return the Instances with these uuids, each once. Raises what :func:`find` raises."""
+    found = [find(prefix) for prefix in dict.fromkeys(prefixes)]
+    return list({instance.pk: instance for instance in found}.values())

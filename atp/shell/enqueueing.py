@@ -111,7 +111,7 @@ class Enqueue(Subcommand):
         """Tell the person who waits if somebody has to do something first."""
         for reason in queue.explain(instance).reasons:
             if reason.code in OPEN:
-                self.say(f"{instance.uuid} waits. {reason.sentence}")
+                self.say(f"{instance.uuid} waits. {present.printable(reason.sentence)}")
                 return
 
     def text(self, document):
@@ -125,7 +125,12 @@ class Enqueue(Subcommand):
         return told
 
     def check(self, document, options):
-        if options["wait"] is not None and document["state"] == State.FAILED:
+        if options["wait"] is None:
+            return
+        if document["finished"] is None:
+            told = f"{document['uuid']} is still {state_of(document)}."
+            raise CommandError(told, returncode=STILL_LIVE)
+        if document["state"] == State.FAILED:
             raise CommandError(f"{document['uuid']} is FAILED: {_last_words(document)}")
 
 
@@ -142,7 +147,7 @@ def _inputs(given):
 
 def _stdin():
     try:
-        return sys.stdin.buffer.read().decode()
+        return "" if sys.stdin is None else sys.stdin.buffer.read().decode()
     except UnicodeDecodeError as error:
         raise InvalidInputs(f"The inputs are not UTF-8: {error}") from None
 
@@ -150,8 +155,8 @@ def _stdin():
 def _wait(instance, seconds):
     try:
         instance.wait(timeout=None if seconds == float("inf") else seconds)
-    except WaitTimeout as error:
-        raise CommandError(str(error), returncode=STILL_LIVE) from error
+    except WaitTimeout:
+        pass  # the document says so, and then check()
     except KeyboardInterrupt:
         told = f"No longer waiting; {instance.uuid} stays in the queue."
         raise CommandError(told, returncode=INTERRUPTED) from None

@@ -63,6 +63,8 @@ def _selected(options):
     # An empty text is for those without one, and not for all.
     empty = [name for name in ("collection", "created_by") if options[name] == ""]
     rows = rows.filter(**dict.fromkeys(empty, ""))
+    if options["identifier"] == "":
+        rows = rows.filter(identifier=None)
     return rows if options["before"] is None else rows.filter(pk__lt=find(options["before"]).pk)
 
 

@@ -10,10 +10,12 @@ from .. import queue
 from ..conf import settings
 from ..exceptions import IllegalTransition, UnknownInstance
 from ..states import Reason, State
+from ..reports import overview
 from ..store.values import CANCEL
 from ..verbs.instances import CHUNK
+from ..verbs.registry import internal_types
 from . import arguments
-from .base import Subcommand, actor, find, instances
+from .base import Subcommand, actor, find_all, instances
 from .failures.errors import text_of
 from .failures.matching import Matching
 
@@ -70,10 +72,13 @@ class Selecting(Subcommand):
         if bool(options["uuid"]) == is_selecting:
             raise CommandError(f"Which ones? Give either uuids, or a selection by {self.ways}.")
         if not is_selecting:
-            chosen = [find(prefix) for prefix in dict.fromkeys(options["uuid"])]
+            chosen = find_all(options["uuid"])
             with transaction.atomic(using=settings.DATABASE):
                 return self.act(chosen)
         selected = self.selection(options)
+        # What comes while the question stands is not selected.
+        end = selected.order_by("pk").values_list("pk", flat=True).last() or 0
+        selected = selected.filter(pk__lte=end)
         self.confirm(selected.count(), options)
         counts = Counter()
         for chunk in _chunks(selected):
@@ -85,7 +90,7 @@ class Selecting(Subcommand):
         self.say(f"Instances selected: {count}")
         if options["yes"] or not count:
             return
-        if options["json"] or not sys.stdin.isatty():
+        if options["json"] or sys.stdin is None or not sys.stdin.isatty():
             raise CommandError(f"Nothing was {self.done}: a selection needs --yes.")
         self.say(f"{self.name.capitalize()} them? [y/N] ")
         if sys.stdin.readline().strip().lower() not in ("y", "yes"):
@@ -100,15 +105,18 @@ class Selecting(Subcommand):
 
 
 def _chunks(selected):
-    """Yield lists of Instances, oldest first, up to the newest at the first call."""
+    """Yield lists of Instances, oldest first."""
     last = 0
-    end = selected.order_by("pk").values_list("pk", flat=True).last()
-    while end is not None and last < end:
-        chunk = list(selected.filter(pk__gt=last, pk__lte=end).order_by("pk")[:CHUNK])
-        if not chunk:
-            return
+    while chunk := list(selected.filter(pk__gt=last).order_by("pk")[:CHUNK]):
         last = chunk[-1].pk
         yield chunk
+
+
+def _of(rows, type):
+    """Select the Instances of a Type; without one, those of all Types but ATP's own."""
+    if type is None:
+        return rows.exclude(type__identifier__in=internal_types())
+    return rows.filter(type=queue.get_type(type))
 
 
 class Redrive(Selecting):
@@ -131,9 +139,7 @@ class Redrive(Selecting):
         """Return the dead letters; with ``--reason`` all Instances that FAILED for it."""
         rows = instances()
         rows = rows.failed(options["reason"]) if options["reason"] else rows.dead_letter()
-        if options["type"] is not None:
-            rows = rows.filter(type=queue.get_type(options["type"]))
-        return rows
+        return _of(rows.filter(finished__lte=overview.now()), options["type"])
 
     def act(self, chosen):
         queue.redrive(*chosen, by=actor())
@@ -164,9 +170,9 @@ class Cancel(Selecting):
         return options["type"] is not None or options["collection"] is not None
 
     def selection(self, options):
-        type = None if options["type"] is None else queue.get_type(options["type"])
         collection = options["collection"]
-        rows = instances().selected(state=State.ACCEPTED, type=type, collection=collection or "")
+        rows = instances().selected(state=State.ACCEPTED, collection=collection or "")
+        rows = _of(rows, options["type"])
         # An empty text is for those without a collection.
         return rows.filter(collection="") if collection == "" else rows
 
@@ -212,10 +218,12 @@ class Delete(Subcommand):
 
     def run(self, options):
         if _DELETE.is_meant(options):
+            if options["cancel"]:
+                raise CommandError("--cancel is for Instances by uuid: dead letters have ended.")
             return _DELETE.run(options)
         if not options["uuid"]:
             raise CommandError("Which ones? Give either uuids, or options that select.")
-        chosen = [find(uuid) for uuid in dict.fromkeys(options["uuid"])]
+        chosen = find_all(options["uuid"])
         how = {"cancel": True, "wait": options["wait"]} if options["cancel"] else {}
         removed = queue.delete(*chosen, by=actor(), **how)
         return {"asked": len(chosen), "removed": removed}

@@ -78,7 +78,7 @@ class OneType(Subcommand):
         return document | {"parameters": [], "notes": []} | _described(document)
 
     def text(self, document):
-        told = [f"{document['identifier']}  {document['handler']}"]
+        told = [present.printable(f"{document['identifier']}  {document['handler']}")]
         if document["parameters"]:
             rows = [
                 [
@@ -91,7 +91,7 @@ class OneType(Subcommand):
             ]
             headings = ("argument", "type", "default", "description")
             told.append(present.table(headings, rows))
-        return "\n".join([*told, *document["notes"]])
+        return "\n".join([*told, *map(present.printable, document["notes"])])
 
 
 def _described(document):

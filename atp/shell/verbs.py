@@ -14,7 +14,7 @@ from ..verbs.table.past_moment import Past
 from ..verbs.table.scopes import Level
 from ..words import kinds
 from . import arguments, present
-from .base import Subcommand, actor, find
+from .base import Subcommand, actor, find_all
 
 # Verbs with a subcommand of their own, which selects Instances or waits for their end.
 BESPOKE = ("redrive", "cancel", "delete")
@@ -104,7 +104,7 @@ class OnInstances(Subcommand):
         if self.verb.parameters and not values:
             names = ", ".join(map(arguments.option, self.verb.parameters))
             raise CommandError(f"What? Give one or more of {names}.")
-        chosen = [find(prefix) for prefix in dict.fromkeys(options["uuid"])]
+        chosen = find_all(options["uuid"])
         with transaction.atomic(using=settings.DATABASE):
             outcomes = [self.verb.perform(each, actor(), **values) for each in chosen]
         pairs = zip(chosen, outcomes, strict=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 from uuid import UUID
 
 from asgiref.sync import sync_to_async
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from .types import TypeLike
 
+A = TypeVar("A")
 # An Instance, or its uuid.
 InstanceLike = Instance | UUID | str
 
@@ -229,7 +230,7 @@ def _ask(instance: Instance, request: str, event: Event, done: str, by: str) -> 
     )
 
 
-def chunks(keys: Sequence[int]) -> list[Sequence[int]]:
+def chunks(keys: Sequence[A]) -> list[Sequence[A]]:
     return [keys[start : start + CHUNK] for start in range(0, len(keys), CHUNK)]
 
 
@@ -241,8 +242,13 @@ def _asked_of(instance: Instance) -> str:
 
 def refresh(instances: Iterable[Instance]) -> None:
     """Reload Instances from the database. Raises UnknownInstance if one has been removed."""
-    for instance in instances:
-        try:
-            instance.refresh_from_db(using=settings.DATABASE)
-        except Instance.DoesNotExist:
-            raise UnknownInstance(f"There is no Instance {instance.uuid} any more.") from None
+    instances = list(instances)
+    rows = Instance.objects.using(settings.DATABASE)
+    for some in chunks(instances):
+        found = rows.in_bulk([instance.pk for instance in some])
+        for instance in some:
+            row = found.get(instance.pk)
+            if row is None:
+                raise UnknownInstance(f"There is no Instance {instance.uuid} any more.")
+            for field in Instance._meta.concrete_fields:
+                setattr(instance, field.attname, getattr(row, field.attname))

@@ -172,6 +172,11 @@ def _refuse_another(task_type: TaskType, other: TaskType) -> None:
         )
 
 
+def internal_types() -> list[str]:
+    """Return the identifiers of the Types that belong to ATP."""
+    return list(_INTERNAL)
+
+
 def is_internal(identifier: str) -> bool:
     """Whether the Type belongs to ATP, which alone enqueues Instances of it."""
     return identifier in _INTERNAL

@@ -1,5 +1,9 @@
 """The command ``manage.py atp``, with its subcommands from :mod:`atp.shell`."""
 
+import contextlib
+import os
+import sys
+
 from django.core.management.base import BaseCommand, CommandError
 from django.db import Error, OperationalError, ProgrammingError
 
@@ -30,7 +34,7 @@ class Command(BaseCommand):
             document = chosen.run(options)
             if document is not None:
                 write = present.as_json if options["json"] else chosen.text
-                self.stdout.write(write(document))
+                self._write(write(document))
                 chosen.check(document, options)
         except ATPError as error:
             raise CommandError(present.printable(error)) from error
@@ -39,6 +43,18 @@ class Command(BaseCommand):
                 _not_migrated()
                 or f"The queue's database does not answer as it should: {str(error).strip()}"
             ) from error
+
+    def _write(self, text):
+        """Write the outcome. Raises CommandError if nobody takes it: the work is done by then."""
+        try:
+            self.stdout.write(text)
+            self.stdout.flush()
+        except OSError as error:
+            with contextlib.suppress(OSError, ValueError):
+                # Python would complain once more at its end.
+                os.dup2(os.open(os.devnull, os.O_WRONLY), sys.__stdout__.fileno())
+            why = error.strerror or error
+            raise CommandError(f"It was done, but its outcome could not be written: {why}.")
 
 
 def _not_migrated():

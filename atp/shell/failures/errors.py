@@ -7,6 +7,7 @@ from ...models import Instance
 from ...reports import overview, paging
 from ...reports.errors import groups, plans
 from ...verbs.matching.plan import Plan
+from ...verbs.matching.selection import CANCEL
 from ...verbs.table import ERROR, VERBS
 from ...words import wording
 from .. import arguments, present
@@ -83,9 +84,11 @@ class Error(Subcommand):
 
 
 def check_final(verb, values, options):
-    """Raise CommandError if a verb deletes for good, and neither --yes nor --dry-run is given."""
-    if verb.is_final and not values.get("dry_run") and not options.get("yes"):
-        raise CommandError("Nothing was deleted: look at --dry-run first, and give --yes.")
+    """Raise CommandError if a verb takes --yes, and neither that nor --dry-run is given."""
+    is_for_good = verb.is_final or verb.name == CANCEL
+    if is_for_good and not values.get("dry_run") and not options.get("yes"):
+        done = "deleted" if verb.is_final else "cancelled"
+        raise CommandError(f"Nothing was {done}: look at --dry-run first, and give --yes.")
 
 
 def text_of(document):

@@ -45,18 +45,22 @@ class Matching:
     def is_meant(self, options):
         """Return whether an option was given that is not shared, so that this verb is meant."""
         own = [p.name for p in self.verb.parameters if p.name not in self._shared]
-        return any(options.get(name) not in (None, False) for name in own)
+        return any(_is_given(options.get(name)) for name in own)
 
     def run(self, options):
         """Perform the verb, or plan it with ``--dry-run``, and return the document."""
         if options.get("uuid"):
             raise CommandError("Give either uuids, or options that select.")
         values = {p.name: options.get(p.name) for p in self.verb.parameters}
-        values = {name: value for name, value in values.items() if value not in (None, False)}
+        values = {name: value for name, value in values.items() if _is_given(value)}
         check_final(self.verb, values, options)
         if "reason" in values:
             values["reason"] = str(values["reason"])
         return document_of(self.verb.perform(None, actor(), **values))
+
+
+def _is_given(value):
+    return value is not None and value is not False  # 0 is
 
 
 def _moment(given):

@@ -83,7 +83,7 @@ def _entry(row, timings, types):
     )
     try:
         entry.given = _timing(row, timings) | {"inputs": _inputs(row)}
-    except ValueError as error:
+    except (ValueError, OverflowError, RecursionError) as error:
         entry.trouble = str(error)
     entry.remarks = [
         f"{name}={row[name]} is left out: {why}"
