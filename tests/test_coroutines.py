@@ -93,6 +93,18 @@ class TestCall:
         call = CoroutineCall(handler)
         assert call() == "all the same"
 
+    def test_its_value_is_compared_with_nothing(self):
+        class Array:
+            def __eq__(self, other):
+                raise ValueError("ambiguous")
+
+            __hash__ = None
+
+        async def handler():
+            return Array()
+
+        assert isinstance(CoroutineCall(handler)(), Array)
+
     def test_a_cancel_that_comes_too_late_is_ignored(self):
         async def handler():
             call.cancel()

@@ -8,8 +8,10 @@ from django.core.files.storage import storages
 
 from atp.authoring.storage import storage_path
 from atp.daemon.worker.response import respond
+from atp.models import Response, Task
 from atp.verbs.registry import registry
 
+from .app.tasks_daemon import unkept
 from .samples import claimed
 
 
@@ -52,3 +54,34 @@ def test_what_another_attempt_has_stored_is_left(media, context):
         context.publish(b"x" * 200_000, name="large")
     assert stored(media) == ["3-large"]
     assert storages["default"].exists(path)
+
+
+def test_the_response_of_a_lost_attempt_is_removed(media, db):
+    """No row names it: it would outlive the Instance."""
+    first = claimed(1, "tests.echo")
+    respond(b"x" * 200_000, registry.get("tests.echo"), first)
+    second = first._replace(attempt=2, lost=1, restarts=1)
+    respond(b"y" * 200_000, registry.get("tests.echo"), second)
+    assert stored(media) == ["2-response"]
+
+
+def test_a_large_response_that_nobody_would_read_is_not_stored(media, db):
+    made = unkept.enqueue()
+    given = claimed(made.pk, "daemon.unkept")
+    assert respond(b"x" * 200_000, unkept, given) is None
+    Task.objects.filter(pk=made.pk).update(waits=0)
+    assert respond(b"x" * 200_000, unkept, given).size == 200_000
+    assert len(stored(media)) == 1
+
+
+@pytest.mark.parametrize(
+    ("content_type", "value"),
+    [
+        ("text/csv; charset=iso-8859-1", "Zürich"),
+        ("text/csv", "Zürich".encode("latin-1")),
+        ("text/csv; charset=none", "Zürich".encode("latin-1")),
+    ],
+)
+def test_text_of_another_charset(content_type, value):
+    body = "Zürich".encode("latin-1")
+    assert Response(content_type=content_type, data=body, size=len(body)).value == value

@@ -64,6 +64,13 @@ def test_the_rate_of_ends_counts_what_leaves_the_queue():
     assert statistics.end_rate(TYPE, seconds=90, now=NOW) == pytest.approx(1.0)
 
 
+def test_a_rate_of_a_minute_has_a_whole_one():
+    """Else it would fall to zero at each new minute."""
+    begun = NOW.replace(second=1)
+    add(1, finished=61)
+    assert statistics.end_rate(TYPE, seconds=60, now=begun) == pytest.approx(1.0)
+
+
 def test_without_counts_there_are_no_quantiles():
     assert statistics.quantiles(TYPE, "run", now=NOW) is None
 

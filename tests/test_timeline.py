@@ -6,7 +6,7 @@ from itertools import pairwise
 import pytest
 
 from atp import queue
-from atp.reports import timeline
+from atp.reports import documents, timeline
 from atp.states import Event, Reason, State
 from tests.app.tasks import echo
 
@@ -25,6 +25,18 @@ def test_what_waits_has_a_span_and_no_attempt(made):
     assert (span.state, span.end) == (State.ACCEPTED, None)
     assert line.attempts == ()
     assert line.is_whole
+
+
+def test_what_was_cancelled_while_it_waited_for_another_attempt_took_no_time(made):
+    """Its start is that of an attempt that ended long before."""
+    instance, move = made.claimed()
+    move(Event.START)
+    move(Event.RETRY)
+    queue.cancel(instance)
+    instance.refresh_from_db()
+    assert (instance.reason, instance.started is None) == (Reason.CANCELLED, False)
+    now = instance.finished + timedelta(hours=2)
+    assert timeline.took(documents.instance(instance), now) is None
 
 
 def test_an_attempt_from_its_claim_to_its_end(made):

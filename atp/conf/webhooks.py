@@ -109,6 +109,8 @@ def _url_problem(url: Any, allows_http: bool) -> str:
         _ = parts.port
     except ValueError as error:
         return f"it is no address: {error}."
+    if not f"{parts.path}{parts.query}".isascii():
+        return "its path and query must be ASCII: percent-encode them."
     if parts.scheme not in ("https", "http") or not parts.hostname:
         return "it must begin with https:// and a host."
     if parts.username is not None or parts.fragment:

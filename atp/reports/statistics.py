@@ -23,7 +23,7 @@ def start_rate(type: str, *, seconds: float = 300, now: datetime | None = None) 
     """Return the recent number of starts of attempts of a Type, a second.
 
     It counts the current minute and the closed minutes that begin within ``seconds`` before
-    ``now``; 0.0 if nothing started, or the Type is unknown.
+    ``now``, one closed minute at least; 0.0 if nothing started, or the Type is unknown.
     """
     return _rate(type, ("started",), seconds, now)
 
@@ -101,8 +101,9 @@ def _rate(type: str, columns: Sequence[str], seconds: float, now: datetime | Non
     now = now or timezone.now()
     begins = now - timedelta(seconds=seconds)
     since = _minute(begins)
-    if since < begins:
-        since = min(since + MINUTE, _minute(now))
+    # At least one whole minute is counted: what daemons have not written yet is of the last one.
+    if since < begins and now - since >= 2 * MINUTE:
+        since += MINUTE
     added = _since(since, type).aggregate(**{f"sum_{name}": Sum(name) for name in columns})
     return sum(map(float, filter(None, added.values()))) / max((now - since).total_seconds(), 1.0)
 

@@ -14,8 +14,8 @@ from .documents import Document
 MOST = 400
 # Events after which the attempt goes on.
 _CONTINUING = events(lambda transition: transition.continues)
-# An Instance that FAILED for one of these reasons was not running then.
-_NOT_RUNNING = frozenset({Reason.MISSED, Reason.DROPPED, Reason.UPSTREAM})
+# An Instance that FAILED for one of these reasons was not running then, or may not have been.
+_NOT_RUNNING = frozenset({Reason.MISSED, Reason.DROPPED, Reason.UPSTREAM, Reason.CANCELLED})
 
 
 @dataclass(frozen=True, kw_only=True)

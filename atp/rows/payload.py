@@ -5,6 +5,7 @@ from typing import Any
 from django.core.files import File
 from django.core.files.storage import storages
 from django.db import models
+from django.utils.http import parse_header_parameters
 
 from ..conf import settings
 from ..payload import codec, tagged_json
@@ -72,7 +73,10 @@ class Response(models.Model):
 
     @property
     def value(self) -> Any:
-        """The output as the handler returned it: JSON decoded, text as str, else bytes."""
+        """The output as the handler returned it: JSON decoded, text as str, else bytes.
+
+        Text that its charset (by default UTF-8) does not fit is bytes, too.
+        """
         body = self.body
         if body is None:
             return None
@@ -81,7 +85,15 @@ class Response(models.Model):
         kind = self._kind
         if kind == "application/json":
             return tagged_json.from_json(body.decode())
-        return body.decode() if kind.startswith("text/") else body
+        return self._text(body) if kind.startswith("text/") else body
+
+    def _text(self, body: bytes) -> str | bytes:
+        """Decode the body by the charset that its content type names; if that fails, return it."""
+        charset = parse_header_parameters(self.content_type)[1].get("charset", "utf-8")
+        try:
+            return body.decode(charset)
+        except (LookupError, ValueError):
+            return body
 
     @property
     def is_pickle(self) -> bool:

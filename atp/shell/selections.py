@@ -9,8 +9,8 @@ from django.db import transaction
 from .. import queue
 from ..conf import settings
 from ..exceptions import IllegalTransition, UnknownInstance
-from ..states import Reason, State
 from ..reports import overview
+from ..states import Reason, State
 from ..store.values import CANCEL
 from ..verbs.instances import CHUNK
 from ..verbs.registry import internal_types

@@ -9,6 +9,7 @@ import re
 import django_filters
 from django import forms
 from django.core.exceptions import ValidationError
+from django.db.models.functions import Left
 
 from ..conf import settings
 from ..exceptions import InvalidSelection
@@ -225,5 +226,7 @@ class NodeFilter(_FilterSet):
 
     def select(self, rows, name="", **given):
         if name:
-            rows = rows.filter(name__startswith=name)
+            # A pattern alone would not do: SQLite ignores case in patterns.
+            head = Left("name", len(name))
+            rows = rows.alias(head=head).filter(name__startswith=name, head=name)
         return rows.filter(**{f"instance__{key}": value for key, value in given.items()})

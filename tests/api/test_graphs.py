@@ -80,7 +80,8 @@ def test_nodes(graph, api, django_assert_max_num_queries):
 
 
 @pytest.mark.parametrize(
-    ("query", "count"), [("state=ACCEPTED", 2), ("type=tests.add", 0), ("name=part-", 3)]
+    ("query", "count"),
+    [("state=ACCEPTED", 2), ("type=tests.add", 0), ("name=part-", 3), ("name=PART-", 0)],
 )
 def test_nodes_are_filtered(graph, api, query, count):
     assert len(api.get(f"graphs/{graph.uuid}/nodes?{query}").json()["results"]) == count

@@ -4,10 +4,11 @@ from datetime import timedelta
 
 import pytest
 
-from atp import queue, task_type
+from atp import Graph, queue, result, task_type
 from atp.exceptions import InvalidInputs, QueueFull
 from atp.verbs.registry import registry
 from tests.app import tasks_testing as tasks
+from tests.app.tasks import echo
 
 pytestmark = pytest.mark.django_db
 HOUR = timedelta(hours=1)
@@ -92,6 +93,16 @@ def test_errors_of_a_drain_inside_inline_are_its_own(atp, declare):
             own.using(run_after=HOUR).enqueue(number)
         atp.later(hours=2)
         assert [run.state for run in atp.drain(raises=False)] == ["FAILED"] * 2
+
+
+def test_the_output_of_a_node_whose_type_keeps_nothing(atp, declare):
+    """The next node gets it all the same."""
+    own = declare(lambda context, value: value, retention=0)
+    with Graph() as graph:
+        first = graph.add(own, value=42)
+        graph.add(echo, value=result(first), after=first)
+    runs = atp.drain()
+    assert runs[-1].response == {"value": 42}
 
 
 def test_a_queue_that_was_drained_is_not_full(atp, declare):

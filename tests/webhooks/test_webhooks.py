@@ -156,6 +156,7 @@ BAD = [
     ({"url": "http://crm.example"}, "['url']: it must begin with https://; else say"),
     ({"url": "ftp://crm.example"}, "['url']: it must begin with https:// and a host."),
     ({"url": "https://"}, "['url']: it must begin with https:// and a host."),
+    ({"url": "https://crm.example/aufträge"}, "its path and query must be ASCII"),
     ({"url": "https://a b"}, "['url']: it must be the text of an address, without spaces."),
     ({"url": "https://a:99999"}, "['url']: it is no address"),
     ({"url": "https://ann:pw@crm.example"}, "['url']: it must have no user, no password"),

@@ -12,6 +12,9 @@ from asgiref.sync import async_to_sync
 
 from ...exceptions import Interrupted
 
+# The end of a handler that has not ended.
+_NOT_ENDED = (None, None)
+
 
 class CoroutineCall:
     """A function that calls a coroutine handler, once. ``cancel()`` ends it where it awaits."""
@@ -21,7 +24,7 @@ class CoroutineCall:
         self._is_cancelled = False
         self._loop = self._task = None
         # The value that the handler has returned, and the exception that it has raised.
-        self._end = None, None
+        self._end = _NOT_ENDED
 
     def __call__(self, *args, **kwargs):
         """Return the handler's value, or raise its exception.
@@ -51,7 +54,7 @@ class CoroutineCall:
         # A cancel may come too late, when the handler has just ended.
         with suppress(asyncio.CancelledError):
             await self._task
-        if self._end == (None, None) and self._task.cancelled():
+        if self._end is _NOT_ENDED and self._task.cancelled():
             self._end = None, asyncio.CancelledError()
 
     async def _guarded(self, args, kwargs):

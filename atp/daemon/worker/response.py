@@ -1,32 +1,60 @@
 """Turning the value that a handler returned into its stored Response."""
 
+from contextlib import suppress
+
 from django.core.files.base import ContentFile
+from django.core.files.storage import storages
+from django.db import Error
 
 from ...authoring.output import Output
 from ...authoring.storage import storage_path, store_file
 from ...conf import settings
+from ...models import Task
 from ...payload import codec
 from ...store.values import ResponseData
 from ...verbs.registry import registry
+
+# The number of attempts before this one whose stored responses are looked for.
+MOST_LOST = 20
 
 
 def respond(value, task_type, claimed):
     """Return the :class:`ResponseData` of a returned value; None for None.
 
     The worker writes a large response into Django's storage itself, so that the dispatcher
-    never has to carry it. If the Type keeps no FINISHED Instances, return None too. Raises
-    NotSerializable.
+    never has to carry it. If nobody would read that, since the Type keeps no FINISHED Instances,
+    return None too. Raises NotSerializable.
     """
     if value is None:
         return None
     content_type, body = _render(value, task_type)
-    if not registry.keeps(task_type.identifier):
-        return None  # it would be removed with the Instance; rendering has checked the value
     if len(body) <= settings.MAX_RESPONSE_INLINE:
         return ResponseData(content_type=content_type, data=body, size=len(body))
+    if not registry.keeps(task_type.identifier) and not _is_awaited(claimed):
+        return None  # it would be removed with the Instance; rendering has checked the value
+    if claimed.lost:
+        _forget_lost(claimed)
     path = storage_path(claimed.uuid, claimed.attempt, "response")
     stored = store_file(path, ContentFile(body))
     return ResponseData(content_type=content_type, data=None, file=stored, size=len(body))
+
+
+def _is_awaited(claimed):
+    """Whether other nodes of a graph, or hooks, may read the response."""
+    rows = Task.objects.using(settings.DATABASE).filter(pk=claimed.instance)
+    try:
+        return rows.filter(waits__isnull=False).exists()
+    except Error:
+        return True
+
+
+def _forget_lost(claimed):
+    """Remove the responses that lost attempts have stored: no row names them."""
+    storage = storages[settings.STORAGE]
+    for attempt in range(max(1, claimed.attempt - MOST_LOST), claimed.attempt):
+        # The storage may fail in its own ways; then a file is left.
+        with suppress(Exception):
+            storage.delete(storage_path(claimed.uuid, attempt, "response"))
 
 
 def _render(value, task_type):
