@@ -689,7 +689,7 @@ def test_a_selection_leaves_out_types_of_atp(full):
 
 
 def test_all_is_cancelled_only_with_a_yes(full):
-    with pytest.raises(CommandError, match="Nothing was cancelled: .* --yes"):
+    with pytest.raises(CommandError, match=r"Nothing was cancelled: .* --yes"):
         run("cancel", "--all")
     assert "would be cancelled" in run("cancel", "--all", "--dry-run")
     assert "does it" in run("cancel", "--all", "--yes")

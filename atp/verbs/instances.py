@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 from uuid import UUID
 
 from asgiref.sync import sync_to_async
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
     from .types import TypeLike
 
-A = TypeVar("A")
 # An Instance, or its uuid.
 InstanceLike = Instance | UUID | str
 
@@ -230,25 +229,22 @@ def _ask(instance: Instance, request: str, event: Event, done: str, by: str) -> 
     )
 
 
-def chunks(keys: Sequence[A]) -> list[Sequence[A]]:
-    return [keys[start : start + CHUNK] for start in range(0, len(keys), CHUNK)]
-
-
 def _asked_of(instance: Instance) -> str:
     """Return the pending request to the holder; empty if none is, or the Instance has ended."""
     tasks = Task.objects.using(settings.DATABASE).filter(pk=instance.pk)
     return tasks.values_list("request", flat=True).first() or ""
 
 
+def chunks(keys: Sequence[int]) -> list[Sequence[int]]:
+    return [keys[start : start + CHUNK] for start in range(0, len(keys), CHUNK)]
+
+
 def refresh(instances: Iterable[Instance]) -> None:
     """Reload Instances from the database. Raises UnknownInstance if one has been removed."""
     instances = list(instances)
-    rows = Instance.objects.using(settings.DATABASE)
-    for some in chunks(instances):
-        found = rows.in_bulk([instance.pk for instance in some])
-        for instance in some:
-            row = found.get(instance.pk)
-            if row is None:
-                raise UnknownInstance(f"There is no Instance {instance.uuid} any more.")
-            for field in Instance._meta.concrete_fields:
-                setattr(instance, field.attname, getattr(row, field.attname))
+    found = Instance.objects.using(settings.DATABASE).in_bulk([each.pk for each in instances])
+    for instance in instances:
+        if instance.pk not in found:
+            raise UnknownInstance(f"There is no Instance {instance.uuid} any more.")
+        row = vars(found[instance.pk])
+        vars(instance).update((f.attname, row[f.attname]) for f in Instance._meta.concrete_fields)

@@ -54,7 +54,9 @@ class Command(BaseCommand):
                 # Python would complain once more at its end.
                 os.dup2(os.open(os.devnull, os.O_WRONLY), sys.__stdout__.fileno())
             why = error.strerror or error
-            raise CommandError(f"It was done, but its outcome could not be written: {why}.")
+            raise CommandError(
+                f"It was done, but its outcome could not be written: {why}."
+            ) from error
 
 
 def _not_migrated():
