@@ -11,6 +11,7 @@ from atp.daemon.worker.response import respond
 from atp.models import Response, Task
 from atp.verbs.registry import registry
 
+from .app.tasks import echo
 from .app.tasks_daemon import unkept
 from .samples import claimed
 
@@ -63,6 +64,17 @@ def test_the_response_of_a_lost_attempt_is_removed(media, db):
     second = first._replace(attempt=2, lost=1, restarts=1)
     respond(b"y" * 200_000, registry.get("tests.echo"), second)
     assert stored(media) == ["2-response"]
+
+
+def test_a_file_that_was_published_under_its_name_stays(media, db):
+    made = echo.enqueue()
+    first = claimed(made.pk, "tests.echo")
+    respond(b"x" * 200_000, registry.get("tests.echo"), first)
+    files = [{"name": "response", "path": storage_path(first.uuid, 1, "response")}]
+    Response.objects.create(instance=made, content_type="", size=0, files=files)
+    second = first._replace(attempt=2, lost=1, restarts=1)
+    respond(b"y" * 200_000, registry.get("tests.echo"), second)
+    assert sorted(stored(media)) == ["1-response", "2-response"]
 
 
 def test_a_large_response_that_nobody_would_read_is_not_stored(media, db):

@@ -11,7 +11,7 @@ from atp.exceptions import (
     NotPausable,
     UnknownInstance,
 )
-from atp.models import Instance, LogRecord
+from atp.models import Instance, LogRecord, Task
 from atp.states import LIVE, Event, Reason, State
 from atp.store import get_store
 from atp.store.values import Move
@@ -109,6 +109,13 @@ class TestCancel:
         queue.cancel(one)
         queue.redrive(one)
         assert (one.state, one.reason) == (State.ACCEPTED, "")
+
+    def test_what_was_read_of_it_is_read_again(self):
+        made = echo.enqueue()
+        assert (made.task.request, made.type.identifier) == ("", "tests.echo")
+        Task.objects.update(priority=7)
+        Instance.objects.reload([made])
+        assert made.task.priority == 7
 
     def test_in_chunks(self, monkeypatch):
         monkeypatch.setattr(instances, "CHUNK", 2)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections import Counter, defaultdict
 from collections.abc import Sequence
-from datetime import timedelta
 from typing import Any
 
 from django.db.models import F, Window
@@ -13,15 +12,13 @@ from django.db.models.functions import RowNumber
 
 from ..conf import settings
 from ..exceptions import Defer, Fatal
-from ..models import ErrorGroup, Instance, Type
+from ..models import ErrorGroup, Instance
 from ..states import State
 from ..verbs.matching.selection import Selection
 from .carrying_out import CarryingOut
 
 # The number of last ends that are watched, and the number below which they are not judged.
 WATCHED, FEWEST = 100, 20
-# A retention after which a canary may be gone before anybody has looked at it.
-SHORT = timedelta(minutes=5)
 # The number of redriven Instances whose ends are waited for at a time.
 MOST_WATCHED = 2000
 # In seconds: between two looks, and until it gives up its worker to what it has redriven.
@@ -104,8 +101,6 @@ class Redriving(CarryingOut):
                 wait = min(LONGEST_WAIT, SHORTEST_WAIT + self.context.attempt / 4)
                 raise Defer(told, after=wait)
             self.idle(0.2)
-        if keys and not ends.ended:
-            raise Fatal("stopped: somebody has removed all canaries.", fingerprint="stopped")
         self._judge_ends(ends, "canaries")
         self.context.log(f"canary: {ends.finished} of {len(keys)} FINISHED")
 
@@ -156,11 +151,8 @@ class _Ends:
         found = {row[0]: row[1:] for row in rows.values_list("pk", "state", "finished", "error_id")}
         times = {key: finished for key, (_, finished, _) in found.items() if finished is not None}
         self.live = [key for key in found if key not in times]
-        # An Instance that is gone has FINISHED if there are Types that keep none, or not for long.
-        # Otherwise somebody has removed it, and its end is not known.
-        unkept = Type.objects.using(settings.DATABASE).filter(retention__lt=SHORT)
+        # An Instance that is gone has FINISHED: its Type does not keep such Instances.
         gone = [key for key in keys if key not in found]
-        gone = gone if gone and unkept.exists() else []
         self.ended = gone + sorted(times, key=times.__getitem__)
         counted = self.ended if last is None else self.ended[-last:]
         self.failed = [key for key in counted if key in found and found[key][0] == State.FAILED]

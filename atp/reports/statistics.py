@@ -23,7 +23,8 @@ def start_rate(type: str, *, seconds: float = 300, now: datetime | None = None) 
     """Return the recent number of starts of attempts of a Type, a second.
 
     It counts the current minute and the closed minutes that begin within ``seconds`` before
-    ``now``, one closed minute at least; 0.0 if nothing started, or the Type is unknown.
+    ``now``, for a minute or more one closed minute at least; 0.0 if nothing started, or the
+    Type is unknown.
     """
     return _rate(type, ("started",), seconds, now)
 

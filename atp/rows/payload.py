@@ -89,8 +89,8 @@ class Response(models.Model):
 
     def _text(self, body: bytes) -> str | bytes:
         """Decode the body by the charset that its content type names; if that fails, return it."""
-        charset = parse_header_parameters(self.content_type)[1].get("charset", "utf-8")
         try:
+            charset = parse_header_parameters(self.content_type)[1].get("charset", "utf-8")
             return body.decode(charset)
         except (LookupError, ValueError):
             return body

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Self
 from uuid import UUID
@@ -51,6 +52,23 @@ class InstanceQuerySet(models.QuerySet):
 
     delete.alters_data = True  # type: ignore[attr-defined]
     delete.queryset_only = True  # type: ignore[attr-defined]
+
+    def reload(self, instances: Iterable[Any]) -> list[Any]:
+        """Read the fields of Instances again, in one query; return those that are gone."""
+        instances = list(instances)
+        found, gone = self.in_bulk([each.pk for each in instances]), []
+        for instance in instances:
+            row = found.get(instance.pk)
+            if row is None:
+                gone.append(instance)
+                continue
+            for field in self.model._meta.concrete_fields:
+                setattr(instance, field.attname, getattr(row, field.attname))
+            # The Type is the same; whatever else was read of it may have changed.
+            cache = instance._state.fields_cache
+            for name in [name for name in cache if name != "type"]:
+                del cache[name]
+        return gone
 
     def of_type(self, identifier: str) -> Self:
         """Select the Instances of the Type with this identifier."""

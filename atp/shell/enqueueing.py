@@ -21,7 +21,7 @@ from ..payload import binding, tagged_json
 from ..reports import documents, overview
 from ..reports.explaining.causes.table import OPEN
 from ..reports.timeline import took
-from ..states import State
+from ..states import TERMINAL, State
 from ..words import wording
 from ..words.kinds import RETRIES, TIMEOUT
 from ..words.options import EXISTING
@@ -127,7 +127,7 @@ class Enqueue(Subcommand):
     def check(self, document, options):
         if options["wait"] is None:
             return
-        if document["finished"] is None:
+        if document["state"] not in TERMINAL:
             told = f"{document['uuid']} is still {state_of(document)}."
             raise CommandError(told, returncode=STILL_LIVE)
         if document["state"] == State.FAILED:

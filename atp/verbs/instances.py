@@ -241,10 +241,5 @@ def chunks(keys: Sequence[int]) -> list[Sequence[int]]:
 
 def refresh(instances: Iterable[Instance]) -> None:
     """Reload Instances from the database. Raises UnknownInstance if one has been removed."""
-    instances = list(instances)
-    found = Instance.objects.using(settings.DATABASE).in_bulk([each.pk for each in instances])
-    for instance in instances:
-        if instance.pk not in found:
-            raise UnknownInstance(f"There is no Instance {instance.uuid} any more.")
-        row = vars(found[instance.pk])
-        vars(instance).update((f.attname, row[f.attname]) for f in Instance._meta.concrete_fields)
+    for gone in Instance.objects.using(settings.DATABASE).reload(instances):
+        raise UnknownInstance(f"There is no Instance {gone.uuid} any more.")

@@ -7,7 +7,7 @@ from django.utils.functional import cached_property
 
 from .. import queue
 from ..conf import settings
-from ..exceptions import InvalidOption
+from ..exceptions import ATPError, InvalidOption
 from ..models import Instance
 from ..reports import overview, paging
 from ..reports.errors import groups
@@ -106,11 +106,20 @@ class ErrorVerbPage(VerbPage):
 
     def show(self, *, subject=None, form=None, **context):
         if subject is not None and self._planned is not None:
-            typed = form.cleaned_data if form.is_bound else {}
-            chosen = {n: typed[n] for n in _FILTERS if n in form.data and typed.get(n) is not None}
-            chosen.setdefault("ended_before", self._now)
-            context["plan"] = told.plan(self._planned(error=subject, dry_run=True, **chosen))
+            context["plan"] = self._plan(subject, form)
         return super().show(subject=subject, form=form, **context)
+
+    def _plan(self, subject, form):
+        """Return the plan in words, by the filters that were typed if these are possible."""
+        typed = form.cleaned_data if form.is_bound else {}
+        names = [name for name in _FILTERS if form.is_bound and name in form.changed_data]
+        chosen = {name: typed[name] for name in names if typed.get(name) is not None}
+        until = {"ended_before": self._now}
+        try:
+            found = self._planned(error=subject, dry_run=True, **until | chosen)
+        except ATPError:
+            found = self._planned(error=subject, dry_run=True, **until)
+        return told.plan(found)
 
     @property
     def _planned(self):

@@ -1,6 +1,5 @@
 """What a verb on all that matches leaves as it is: it is counted, and no canary is made of it."""
 
-from datetime import timedelta
 from types import SimpleNamespace
 
 import pytest
@@ -9,7 +8,7 @@ from atp import Graph, queue
 from atp.deadletters.carrying_out import CarryingOut
 from atp.deadletters.redriving import Redriving
 from atp.exceptions import Fatal
-from atp.models import Instance, Type
+from atp.models import Instance
 from atp.states import Event, Reason, State
 from atp.verbs.matching.selection import selection
 from atp.words.uuids import uuid7
@@ -74,16 +73,3 @@ def test_files_that_cannot_be_removed(world, host, monkeypatch):
     told = "it is locked by somebody, or its files cannot be removed"
     assert done == {"done": 0, "left": {told: 1}}
     assert queue.get(Instance.objects.get().uuid).state == State.FAILED
-
-
-@pytest.mark.parametrize("retention", [timedelta(0), timedelta(days=30)])
-def test_a_canary_that_is_gone_has_finished_only_if_nobody_keeps_it(pair, retention):
-    Type.objects.update(retention=timedelta(days=1))
-    Type.objects.filter(identifier="tests.echo").update(retention=retention)
-    attempt = Redriving(Context(), selection("redrive", type="*"), 1, None, "ops", 1, 0.95)
-    if retention:
-        with pytest.raises(Fatal, match="removed all canaries"):
-            attempt._wait_for([10**6])
-    else:
-        attempt._wait_for([10**6])
-        assert attempt.context.lines == ["canary: 1 of 1 FINISHED"]

@@ -141,7 +141,15 @@ def test_what_fails_after_the_page_was_shown_is_not_deleted(client, world, group
     client.force_login(User.objects.create_superuser("root"))
     address = reverse("atp:failure-verb", args=[group.name, "delete"])
     shown = client.get(address).context["hidden"]
-    assert client.post(address, dict(shown) | {"rate": "fast"}).status_code == 422
+    # A browser sends the empty fields, too, and what they were.
+    names = ("collection", "ended_before")
+    sent = dict(shown) | {f"{word}{name}": "" for name in names for word in ("", "initial-")}
+    answer = client.post(address, sent | {"rate": "fast"})
+    assert answer.status_code == 422
+    assert f"{COUNT} FAILED would be removed" in answer.content.decode()
+    answer = client.post(address, sent | {"ended_before": "2099-01-01T00:00"})
+    assert answer.status_code == 400
+    assert "is in the future" in answer.content.decode()
     fail(world)
     assert client.post(address, dict(shown)).status_code == 302
     assert queue.inputs(started().get()).value["count"] == COUNT

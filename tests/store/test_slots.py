@@ -94,6 +94,31 @@ def test_a_slot_whose_planning_fails_once_is_not_late_by_that(store, schedule, m
     assert outcomes() == [(Outcome.ENQUEUED, 1)]
 
 
+def test_two_pauses_with_a_slot_that_waits_are_one(store, schedule, monkeypatch):  # noqa: F811
+    """What fell into the first is not made up for."""
+    delay = 50 * MINUTE
+    monkeypatch.setattr("atp.store.common.schedules.slots.jitter", lambda *args: delay)
+    row = schedule(every=10 * MINUTE, jitter=HOUR, missed="skip")
+    came = row.next_at - 20 * MINUTE
+    Schedule.objects.update(next_at=came, due_at=came + delay)
+    store.schedules.pause(NAME)
+    Schedule.objects.update(paused_since=came + 5 * MINUTE)
+    store.schedules.resume(NAME)
+    store.schedules.pause(NAME)
+    store.schedules.plan(now=came + delay)
+    store.schedules.plan(now=came + 10 * MINUTE + delay)
+    assert outcomes() == [(Outcome.ENQUEUED, 1), (Outcome.PAUSED, 1)]
+
+
+def test_a_schedule_that_is_always_late_is_not_tried_all_the_time(store, schedule, monkeypatch):  # noqa: F811
+    row = schedule(every=HOUR, late_after=timedelta(0))
+    monkeypatch.setattr(store.schedules._runs, "enqueue", lambda *args, **given: 1 / 0)
+    store.schedules.plan(now=row.next_at)
+    found = Schedule.objects.get()
+    assert "ZeroDivisionError" in found.trouble
+    assert found.due_at == row.next_at + MINUTE
+
+
 def test_a_row_that_would_begin_at_a_backfilled_slot(store, schedule):  # noqa: F811
     row = schedule(every=10 * MINUTE, jitter=10 * MINUTE, missed="skip")
     came = row.next_at - 10 * MINUTE

@@ -9,7 +9,7 @@ from django.db import Error
 from ...authoring.output import Output
 from ...authoring.storage import storage_path, store_file
 from ...conf import settings
-from ...models import Task
+from ...models import Response, Task
 from ...payload import codec
 from ...store.values import ResponseData
 from ...verbs.registry import registry
@@ -50,11 +50,15 @@ def _is_awaited(claimed):
 
 def _forget_lost(claimed):
     """Remove the responses that lost attempts have stored: no row names them."""
-    storage = storages[settings.STORAGE]
-    for attempt in range(max(1, claimed.attempt - MOST_LOST), claimed.attempt):
-        # The storage may fail in its own ways; then a file is left.
-        with suppress(Exception):
-            storage.delete(storage_path(claimed.uuid, attempt, "response"))
+    # The database and the storage may fail in their own ways; then a file is left.
+    with suppress(Exception):
+        storage = storages[settings.STORAGE]
+        rows = Response.objects.using(settings.DATABASE).filter(pk=claimed.instance)
+        named = {path for row in rows for path in row.stored_paths}
+        for attempt in range(max(1, claimed.attempt - MOST_LOST), claimed.attempt):
+            path = storage_path(claimed.uuid, attempt, "response")
+            if path not in named:  # a handler may publish a file of this name
+                storage.delete(path)
 
 
 def _render(value, task_type):

@@ -101,7 +101,9 @@ class Schedules(Backfilling):
             else:
                 if row.paused_since is not None and row.next_at <= now:
                     self._plan_one(row, now, who)  # the slots since that pause
-                row.paused_since = now
+                # A slot of that pause may not be planned yet: then both pauses are one.
+                if row.paused_since is None or row.next_at > now:
+                    row.paused_since = now
             row.paused_until, row.paused_by, row.paused_reason = until, who, reason
             message = schedule_messages.paused(reason, until)
             return self._save(row, now, who, "pause", message)

@@ -21,7 +21,7 @@ from .overlap import Runs
 from .slots import PAUSE, enqueued, plan_of
 
 # A schedule that could not be planned is tried again after this time.
-TRY_AGAIN = timedelta(seconds=60)
+TRY_AGAIN, SOONEST = timedelta(seconds=60), timedelta(seconds=5)
 # The columns that planning writes.
 PLANNED = ("next_at", "due_at", "last_id", "trouble")
 
@@ -89,9 +89,7 @@ class Planning(Contract):
                     set().union(*(each.left for each in done)),
                 )
             named = "" if isinstance(error, InvalidSchedule) else f"{error.__class__.__name__}: "
-            # Its slots must not be late by that alone.
-            again = now + min(TRY_AGAIN, rows[0].late_after / 2)
-            found.update(trouble=f"{named}{error}"[:1000], due_at=again)
+            found.update(trouble=f"{named}{error}"[:1000], due_at=now + _pause(found.get(), now))
         return _Done()
 
     def _write(self, type, plans, now, who):
@@ -200,6 +198,12 @@ class Planning(Contract):
             for last in own.order_by("-at").values_list("at", flat=True)[keep : keep + 1]:
                 removed += own.filter(at__lte=last).delete()[0]
         return removed
+
+
+def _pause(row, now):
+    """Return the time until a schedule is tried again: its slot must not be late by that alone."""
+    left = row.next_at + row.late_after - now
+    return min(TRY_AGAIN, left / 2) if left > 2 * SOONEST else TRY_AGAIN
 
 
 @dataclass(frozen=True)
