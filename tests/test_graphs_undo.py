@@ -94,7 +94,7 @@ class TestRefused:
             (unbook.using(existing="return", identifier="x"), "identifier"),
             (unbook.using(unique="x"), "unique"),
             ((unbook, {"what": result("later")}), "does not wait for it"),
-            ((unbook, {"what": result("nobody")}), "does not wait for it"),
+            ((unbook, {"what": result("nobody")}), "there is no such node"),
         ],
     )
     def test_what_cannot_undo(self, undo, words):

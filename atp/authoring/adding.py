@@ -15,7 +15,7 @@ from ..store import get_store
 from ..store.values import Registration
 from ..verbs.enqueueing import arguments_of, submission_of
 from ..words.options import Options, check_text
-from .nodes import GraphNode, GraphNodes, NodeLike, UndoLike, planned_undo
+from .nodes import GraphNode, GraphNodes, NodeLike, UndoLike, check_declared, planned_undo
 
 if TYPE_CHECKING:
     from .task_type import TaskType
@@ -81,6 +81,7 @@ class Adding:
         graph may name nodes in ``before``: these then wait for the new node too.
         Raises InvalidGraph, and whatever ``enqueue()`` raises.
         """
+        check_declared(type, "add(): its first argument", InvalidGraph)
         given = {"after": after != (), "before": before != (), "on_failure": on_failure != "stop"}
         given |= {"undo": undo is not None, "name": name is not None, "inputs": inputs is not None}
         _check_reserved(type, given)
@@ -122,6 +123,7 @@ class Adding:
         ``names`` names the nodes; else each has the handler's name and a number. The other
         parameters are those of :meth:`add`.
         """
+        check_declared(type, "map(): its first argument", InvalidGraph)
         edges, waiting = self._edges_to(after, on_failure), self._waiting(before)
         given = list(rows)
         chosen = None if names is None else list(names)
@@ -162,7 +164,7 @@ class Adding:
                 f"on_failure={on_failure!r}: must be one of {', '.join(ON_FAILURE)}.",
                 parameter="on_failure",
             )
-        single = isinstance(after, GraphNode | GraphNodes | str)
+        single = not isinstance(after, Iterable) or isinstance(after, GraphNodes | str)
         names: dict[str, None] = {}
         for each in (after,) if single else after:  # type: ignore[union-attr]
             names |= dict.fromkeys(self._names(each))

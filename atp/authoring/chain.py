@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from ..exceptions import InvalidGraph
 from .graph import Graph
-from .nodes import GraphNode
+from .nodes import GraphNode, check_declared
 
 if TYPE_CHECKING:
     from .task_type import TaskType
@@ -24,6 +25,7 @@ class Chain:
 
         In ``inputs``, ``result("fetch")`` stands for the output of the step with handler ``fetch``.
         """
+        check_declared(type, "then(): its first argument", InvalidGraph)
         return replace(self, steps=(*self.steps, (type, inputs)))
 
     def enqueue(self, /, *args: Any, **kwargs: Any) -> Graph:

@@ -125,6 +125,9 @@ class Context(Stepping, Growing):
 
         It is cheap, so call it often: at most ten messages a second are sent.
         """
+        for name, value in (("done", done), ("total", total)):
+            if isinstance(value, str):
+                raise TypeError(f"progress(): {name} is {value!r}, no number; say message=…")
         fraction: Any = done / total if total else (done if total is None else 0.0)
         fraction = min(max(float(fraction), 0.0), 1.0)
         if math.isnan(fraction):

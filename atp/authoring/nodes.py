@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ..conf import settings
-from ..exceptions import InvalidGraph
+from ..exceptions import ATPError, InvalidGraph
 from ..graphs.plan import PlannedUndo
 from ..graphs.results import Result, taken_from
 from ..store import get_store
@@ -16,6 +16,17 @@ from ..verbs.enqueueing import arguments_of, submission_of
 if TYPE_CHECKING:
     from .adding import Adding
     from .task_type import TaskType
+
+
+def check_declared(type: object, told: str, error: type[ATPError]) -> None:
+    """Raise the error, which says what to give, unless this is a declared Type."""
+    if getattr(type, "handler", None) is not None:
+        return
+    advice = " Give the Type itself, not its name." if isinstance(type, str) else ""
+    path = getattr(type, "module_path", None)
+    if isinstance(path, str):
+        advice = f" The Type of a task of django.tasks is atp.queue.declared({path!r})."
+    raise error(f"{told} must be a Type that @task_type has declared, not {type!r}.{advice}")
 
 
 @dataclass(frozen=True)

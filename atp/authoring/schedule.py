@@ -2,8 +2,10 @@
 
 from typing import Any
 
+from ..exceptions import InvalidSchedule
 from ..store.values import ScheduleSpec
 from ..verbs.schedule_specs import declared, spec_of
+from .nodes import check_declared
 from .task_type import TaskType
 
 
@@ -25,6 +27,7 @@ def schedule(identifier: str, type: TaskType, **given: Any) -> ScheduleSpec:
 
     Raises InvalidSchedule, or InvalidInputs.
     """
+    check_declared(type, f"schedule({identifier!r}): its second argument", InvalidSchedule)
     spec = spec_of(identifier, type, **given)
     declared.add(spec, type)
     return spec

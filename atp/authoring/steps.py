@@ -144,6 +144,8 @@ class Stepping:
         first call, even after a crash or a redrive. A second sleep needs another ``name``, or a
         ``key``.
         """
+        if isinstance(duration, str):
+            raise TypeError(f"sleep({duration!r}): must be seconds or a timedelta")
         seconds = duration.total_seconds() if isinstance(duration, timedelta) else float(duration)
         if not 0 < seconds <= LONGEST_DELAY:
             most = f"{LONGEST_DELAY:.0f} s"

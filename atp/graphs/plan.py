@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from graphlib import CycleError, TopologicalSorter
 from typing import TYPE_CHECKING, NamedTuple
 
 from ..exceptions import InvalidGraph
+from ..words.hints import did_you_mean
 
 if TYPE_CHECKING:
     from uuid import UUID
@@ -93,7 +94,8 @@ def _check_edges(pairs: Sequence[tuple[str, str]], names: Mapping[str, int]) -> 
     uses = [Counter(ends) for ends in zip(*pairs, strict=True)]
     for used in uses:
         if missing := used.keys() - names.keys():
-            raise InvalidGraph(f"There is no node {min(missing)!r}.", parameter="after")
+            hint = did_you_mean(min(missing), names)
+            raise InvalidGraph(f"There is no node {min(missing)!r}.{hint}", parameter="after")
     if len(set(pairs)) < len(pairs):
         [((upstream, downstream), _)] = Counter(pairs).most_common(1)
         raise InvalidGraph(f"{downstream!r} waits for {upstream!r} twice.", parameter="after")
@@ -136,12 +138,13 @@ def check_order(upstreams: Mapping[str, Iterable[str]]) -> None:
 
 def check_results(nodes: Iterable[PlannedNode], upstreams: Mapping[str, Sequence[str]]) -> None:
     """Raise InvalidGraph if a node is given the result of a node that it does not wait for."""
+    nodes = list(nodes)
     for name, results in given_results(nodes):
         missing = set(results).difference(upstreams.get(name, ()))
         if missing:
             missing -= all_upstream(name, upstreams)
         if missing:
-            raise early_result(name, min(missing))
+            raise early_result(name, min(missing), [node.name for node in nodes])
 
 
 def given_results(nodes: Iterable[PlannedNode]) -> Iterator[tuple[str, tuple[str, ...]]]:
@@ -156,8 +159,17 @@ def given_results(nodes: Iterable[PlannedNode]) -> Iterator[tuple[str, tuple[str
             yield node.name, tuple(each for each in node.undo.results if each != node.name)
 
 
-def early_result(name: str, missing: str) -> InvalidGraph:
-    """Return the error for a node that is given the result of a node that it does not wait for."""
+def early_result(name: str, missing: str, names: Collection[str]) -> InvalidGraph:
+    """Return the error for a node that is given the result of a node that it does not wait for.
+
+    ``names`` are those of all nodes.
+    """
+    if missing not in names:
+        return InvalidGraph(
+            f"{name!r} is given the result of {missing!r}: there is no such node."
+            f"{did_you_mean(missing, names)}",
+            parameter="after",
+        )
     return InvalidGraph(
         f"{name!r} is given the result of {missing!r}, and does not wait for it: "
         f"say after={missing!r}.",

@@ -52,12 +52,16 @@ class Schedules:
         return identifier in self._specs
 
     def add(self, spec: ScheduleSpec, task_type: TaskType) -> None:
-        """Add a schedule. Raises InvalidSchedule if one of another Type has its identifier."""
+        """Add a schedule. Raises InvalidSchedule if another one has its identifier."""
         other = self._specs.get(spec.identifier)
         if other is not None and other[1].handler_path != task_type.handler_path:
             raise InvalidSchedule(
                 f"The schedule {spec.identifier!r} is declared twice: of {other[1].handler_path} "
                 f"and of {task_type.handler_path}."
+            )
+        if other is not None and other[0] != spec:
+            raise InvalidSchedule(
+                f"The schedule {spec.identifier!r} is declared twice, with other values."
             )
         self._specs[spec.identifier] = spec, task_type
 

@@ -54,6 +54,15 @@ def test_locks_of_somebody_else(common, settings, monkeypatch):
     assert os.listdir(common) == ["db.sqlite3-atpd"], "what had been made is left"
 
 
+def test_a_folder_of_the_database_that_is_not_there_is_not_made(tmp_path, settings, monkeypatch):
+    """Its name is wrong: a database there would be empty."""
+    settings.ATP = {"SCRATCH_DIR": str(tmp_path)}
+    missing = tmp_path / "missing"
+    monkeypatch.setattr(type(get_store()), "lock_folder", missing / "db.sqlite3-atpd")
+    assert str(missing) in refusal()
+    assert not missing.exists()
+
+
 @as_root
 def test_users_who_share_the_folder_may_try_each_others_locks(common, settings, monkeypatch):
     """G1: else the Tasks of a dead daemon of another user would never be taken over."""

@@ -55,7 +55,8 @@ class DaemonFolders:
     def _take_lock(self, folder):
         name = f"{uuid.uuid4()}.lock"
         for remaining in reversed(range(ATTEMPTS)):
-            folder.mkdir(parents=True, exist_ok=True)
+            # Not its parents: the folder of the database is there, or its name is wrong.
+            folder.mkdir(exist_ok=True)
             try:
                 self._descriptors.append(filelock.acquire(folder / name))
                 break
@@ -91,13 +92,17 @@ def _remove_if_unused(folder):
 
 @contextlib.contextmanager
 def _told(name, folder):
-    """Raise FolderRefused, with the folder's owner, for a PermissionError in the block."""
+    """Raise FolderRefused, with the folder's owner, if it cannot be written or made."""
     try:
         yield
     except PermissionError as error:
         raise FolderRefused(
             f"{name}, {folder}, cannot be written: {ownership.whose(folder)}. "
             "Run every atpd as the same user, or give that user the folder."
+        ) from error
+    except FileNotFoundError as error:
+        raise FolderRefused(
+            f"{name}, {folder}, cannot be made: there is no folder {Path(folder).parent}."
         ) from error
 
 

@@ -10,6 +10,7 @@ from ...conf import settings
 from ...exceptions import UnknownInstance
 from ...models import Instance, Task, Type
 from ...verbs.types import get_type
+from ...words.hints import did_you_mean
 from . import gathering, sentences
 from .causes.table import judged
 from .estimate import estimated
@@ -119,7 +120,8 @@ def _named(text: str) -> Facts:
     rows = Instance.objects.using(settings.DATABASE).select_related("type")
     # The index on identifiers begins with the Type.
     of_any = rows.filter(identifier=text, type__in=types.values())
-    return gathering.of_instance(_only(text, of_any.order_by("pk")[: MOST_NAMED + 1]).uuid)
+    named = _only(text, of_any.order_by("pk")[: MOST_NAMED + 1], types)
+    return gathering.of_instance(named.uuid)
 
 
 def _printable(text: str) -> str:
@@ -129,10 +131,11 @@ def _printable(text: str) -> str:
     return text
 
 
-def _only(text: str, found: Iterable[Instance]) -> Instance:
+def _only(text: str, found: Iterable[Instance], types: Iterable[str]) -> Instance:
     instances = list(found)
     if not instances:
-        raise UnknownInstance(f"There is no Instance and no Type {text!r}. {FORMS}")
+        hint = did_you_mean(text, types)
+        raise UnknownInstance(f"There is no Instance and no Type {text!r}.{hint} {FORMS}")
     if len(instances) > 1:
         named = ", ".join(f"{row.type.identifier} ({row.uuid})" for row in instances[:MOST_NAMED])
         raise UnknownInstance(

@@ -77,7 +77,8 @@ class Checking:
                 above = {key for keys in ways.values() for key in keys}
                 missing = {name for name in missing if found.get(name) not in above}
             if missing:
-                raise early_result(own_name, min(missing))
+                there = [*found, *(node.name for node in new)]
+                raise early_result(own_name, min(missing), there)
 
     def _check_size(self, graph, new, found, pairs):
         there = self.rows(Node).filter(graph=graph.pk).count()

@@ -84,7 +84,7 @@ class ChannelLock:
 
     def __init__(self, folder):
         """Create and lock the file. Raises OSError."""
-        folder.mkdir(parents=True, exist_ok=True)
+        folder.mkdir(exist_ok=True)
         for path in folder.glob("*.ear"):
             if filelock.is_free(path):
                 filelock.remove(path)

@@ -1,0 +1,68 @@
+"""What is given in place of a Type or a number gets an error that says what to give (G13)."""
+
+import pytest
+
+from atp import Graph, queue, result, schedule
+from atp.exceptions import InvalidGraph, InvalidSchedule, UnknownInstance
+from atp.testing.memory import MemoryContext
+from atp.verbs import schedule_specs
+from tests.app.tasks import echo
+from tests.backend import tasks
+
+
+@pytest.fixture
+def specs(monkeypatch):
+    monkeypatch.setattr(schedule_specs.declared, "_specs", dict(schedule_specs.declared._specs))
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ("tests.echo", "Give the Type itself, not its name"),
+        (len, "must be a Type that @task_type has declared"),
+        (tasks.add, r"atp.queue.declared\('tests.backend.tasks.add'\)"),
+    ],
+)
+def test_something_else_than_a_type(given, words, specs):
+    with pytest.raises(InvalidSchedule, match=words):
+        schedule("wrong", given, every=60)
+    for add in (Graph("a").add, echo.then, lambda given: Graph("b").map(given, [])):
+        with pytest.raises(InvalidGraph, match=words):
+            add(given)
+
+
+def test_a_schedule_that_is_declared_twice_with_other_values(specs):
+    for _ in range(2):
+        schedule("twice", echo, every=60)
+    with pytest.raises(InvalidSchedule, match="declared twice, with other values"):
+        schedule("twice", echo, every=120)
+
+
+@pytest.mark.django_db
+def test_the_name_of_a_node_that_is_misspelt():
+    with pytest.raises(InvalidGraph, match=r"there is no such node\. Did you mean 'echo'"):
+        echo.then(echo, value=result("ecko")).enqueue()
+    graph = Graph("misspelt")
+    graph.add(echo)
+    graph.add(echo, after="ecko")
+    with pytest.raises(InvalidGraph, match=r"There is no node 'ecko'\. Did you mean 'echo'"):
+        graph.submit()
+    given = echo.enqueue()
+    with pytest.raises(InvalidGraph, match="is no node of this graph"):
+        Graph("another").add(echo, after=given)
+
+
+@pytest.mark.django_db
+def test_why_suggests_a_type():
+    queue.register(echo)
+    with pytest.raises(UnknownInstance, match=r"Did you mean 'tests.echo'"):
+        queue.explain("tests.ecko")
+
+
+def test_words_in_place_of_a_number():
+    context = MemoryContext()
+    with pytest.raises(TypeError, match="total is 'nearly', no number; say message="):
+        context.progress(0.9, "nearly")
+    with pytest.raises(TypeError, match="must be seconds or a timedelta"):
+        context.sleep("1h")
+    context.close()
