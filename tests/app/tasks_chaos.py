@@ -249,6 +249,8 @@ def steps(context, account, seconds):
         account.work(seconds, stubborn=True)
 
     paid = context.step("charge", charge)
+    # From here on it is kept: no later attempt may hear of another charge.
+    account.write("paid", nonce=str(paid))
     context.sleep(seconds)
     context.step_in_transaction("book", book)
     account.work(seconds)

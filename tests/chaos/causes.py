@@ -13,8 +13,11 @@ _OF_DAEMON = frozenset(
     for target in ("dispatcher", "supervisor", "daemon")
 )
 # What a daemon says when it had to kill its own workers: it could not renew its lease,
-# as while the database is away for long.
+# as while the database is away for long. Its word alone is no cause: whoever locks a row, or
+# writes log handlers that stand, is not to bring it there.
 _LEASE = ("lease_over", "dispatcher_hung")
+# So long before that what made it so may have begun, in seconds: KILL_AFTER, and some more.
+LATEST = 8.0
 # What an unstarted attempt may be lost by: the answer to its claim did not arrive.
 _CONNECTION = ("database_failed", "database_slow", "lease_lost", "rejoined")
 
@@ -27,6 +30,7 @@ class Causes:
         for hit in evidence.hits:
             self._hits[hit.daemon].append(hit)
         self._undelivered = {each.pid: undelivered(each, evidence) for each in evidence.daemons}
+        self._outages = evidence.outages
         self._told = {daemon.pid: daemon.told(*_LEASE, *_CONNECTION) for daemon in evidence.daemons}
 
     def explains(self, story, claim, start, expiry, execution):
@@ -50,8 +54,16 @@ class Causes:
         if story.uuid in self._undelivered.get(daemon, ()):
             return True
         told = [fact for fact in self._told.get(daemon, ()) if since <= fact["time"] <= until]
-        names = _LEASE if start is not None else (*_LEASE, *_CONNECTION)
-        return any(fact["fact"] in names for fact in told)
+        if start is None and any(fact["fact"] in _CONNECTION for fact in told):
+            return True
+        return any(self._is_brought_about(f, daemon) for f in told if f["fact"] in _LEASE)
+
+    def _is_brought_about(self, fact, daemon):
+        """Whether the schedule explains why a daemon could not renew its lease."""
+        names = {*_OF_DAEMON, "cut_off"}
+        hits = [(h.since, h.until) for h in self._hits[daemon] if h.name in names]
+        since, until = fact["time"] - LATEST, fact["time"]
+        return any(begun <= until and end >= since for begun, end in hits + self._outages)
 
 
 def undelivered(daemon, evidence):

@@ -1,6 +1,7 @@
 """Health: how the daemons themselves have fared."""
 
 from collections import Counter
+from signal import SIGKILL
 
 from .causes import undelivered
 from .verdict import Breach
@@ -22,6 +23,8 @@ def weak_daemons(evidence):
         name = f"daemon {daemon.pid}"
         if daemon.status is None:
             yield Breach(f"{name} did not end when it was told to")
+        elif daemon.killed is not None and daemon.status != -SIGKILL:
+            yield Breach(f"{name} had ended with status {daemon.status} when it was to be killed")
         elif daemon.killed is None and daemon.asked_to_leave is None:
             yield Breach(f"{name} ended by itself, with status {daemon.status}")
         elif daemon.killed is None and daemon.status != 0 and _was_left_alone(daemon, evidence):

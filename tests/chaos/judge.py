@@ -4,15 +4,18 @@ A check yields a Breach for each case in which its promise was broken.
 """
 
 from atp.rows.log import Kind
-from atp.states import TERMINAL, Event, Reason, State
+from atp.states import TERMINAL, Event, Reason, State, is_stale
 from atp.store.values import CANCEL
 
 from . import counted, history, kinds, operators
-from .causes import Causes
+from .causes import SLACK, Causes, daemon_of, undelivered
 from .feed import Fate
 from .health import slow_returns, weak_daemons
 from .verdict import Breach, Verdict
 
+# A handler's return is delivered within this time, in seconds; whoever is asked to end has heard
+# of it, and its grace is over (CANCEL_GRACE of the chaos is 1 s).
+DELIVERED, HEARD_WITHIN = 1.0, 5.0
 # An attempt more may be lost before it is told from its neighbours (G5).
 UNTOLD = 1
 
@@ -134,6 +137,42 @@ def undeserved(evidence):
             yield Breach(f"STALE, though it was hit only {charged} times", story.uuid)
 
 
+def gave_up_early(evidence):
+    """Nobody is given up before its budget is spent."""
+    for story in evidence.stories:
+        spent = {name: getattr(story, name) for name in ("restarts", "lost", "max_restarts")}
+        if story.reason == Reason.STALE and not is_stale(**spent):
+            yield Breach(f"STALE with {spent}", story.uuid)
+        if story.reason == Reason.ERROR and story.retries < story.max_retries:
+            yield Breach(f"ERROR after {story.retries} of {story.max_retries} retries", story.uuid)
+
+
+def thrown_away(evidence):
+    """An attempt that has returned is not handed back, unless something was done just then."""
+    late = {uuid for daemon in evidence.daemons for uuid in undelivered(daemon, evidence)}
+    for story in evidence.stories:
+        for claim, *rest in history.attempts(story):
+            execution = evidence.of(story).get(claim.attempt)
+            end = execution.end if execution else None
+            release = next((entry for entry in rest if entry.event == Event.RELEASE), None)
+            if end is None or release is None or end.outcome != "returned" or story.uuid in late:
+                continue
+            if release.time - end.time > DELIVERED and not _was_hit(
+                evidence, daemon_of(claim), end.time, release.time
+            ):
+                by = release.time - end.time
+                told = f"attempt {claim.attempt} was handed back {by:.1f} s after it had returned"
+                yield Breach(told, story.uuid)
+
+
+def _was_hit(evidence, daemon, since, until):
+    """Whether anything was done to a daemon, or to the database, in this time."""
+    spans = [(hit.since, hit.until) for hit in evidence.hits if hit.daemon in (daemon, 0)]
+    return any(
+        begun <= until + SLACK and end >= since - SLACK for begun, end in spans + evidence.outages
+    )
+
+
 def wrong_ends(evidence):
     for story in evidence.stories:
         if story.state not in TERMINAL or story.reason == Reason.STALE:
@@ -161,6 +200,7 @@ def cancelled(evidence):
         after = story.log[story.log.index(is_told[0]) + 1 :] if is_told else ()
         if any(entry.event == Event.CLAIM for entry in after):
             yield Breach("was claimed after it had been cancelled", story.uuid)
+        yield from _that_went_on(evidence, story, is_told)
         ends = [entry.time for entry in story.transitions if entry.state == State.FAILED]
         if story.reason != Reason.CANCELLED or not ends:
             continue
@@ -168,6 +208,22 @@ def cancelled(evidence):
             if execution.ended_by_time > ends[-1] + history.SLACK:
                 by = execution.ended_by_time - ends[-1]
                 yield Breach(f"attempt {attempt} went on {by:.3f} s after the end", story.uuid)
+
+
+def _that_went_on(evidence, story, is_told):
+    """Yield whether its attempt went on long after it had been asked to end."""
+    asked = next((entry for entry in is_told if entry.kind == Kind.ASK), None)
+    execution = None if asked is None else evidence.of(story).get(asked.attempt)
+    claim = next((e for e in story.transitions if asked and e.attempt == asked.attempt), None)
+    if execution is None or claim is None:
+        return
+    went_on = execution.ended_by_time - asked.time
+    daemon = daemon_of(claim)
+    if went_on > HEARD_WITHIN and not _was_hit(
+        evidence, daemon, asked.time - HEARD_WITHIN, execution.ended_by_time
+    ):
+        told = f"attempt {asked.attempt} went on {went_on:.1f} s after it had been asked to end"
+        yield Breach(told, story.uuid)
 
 
 def at_work_while_paused(evidence):
@@ -242,6 +298,8 @@ CHECKS = {
     "G6: what is cancelled ends, at once, and nothing else is CANCELLED": cancelled,
     "G7: what a transactional Type writes is there once": not_once,
     "what is PAUSED does nothing": at_work_while_paused,
+    "G2, G5: nobody is given up before its budget is spent": gave_up_early,
+    "G10, G11: what has returned is not thrown away": thrown_away,
     "each ends as its kind has to": wrong_ends,
     "Statistic: the log, recounted, says the same": counted.miscounted,
     "limits: no more execute at once than their Type allows": crowded,

@@ -10,7 +10,8 @@ from atp.store.values import CANCEL
 
 from . import judge
 from .evidence import Entry
-from .forged import Forger, evidence, found, only
+from .forged import HERE, Forger, evidence, found, only
+from .member import Hit
 from .operators import WHO, Asked
 
 
@@ -55,6 +56,22 @@ def test_asked_and_not_told():
     forger = Forger().begin().finish()
     [told] = only(evidence(forger, **asked(forger)), judge.cancelled)
     assert "its log does not say so" in told
+
+
+@pytest.mark.parametrize("is_hit", [True, False])
+def test_asked_and_went_on(is_hit):
+    forger = Forger().begin()
+    ask(forger)
+    forger.clock += 20
+    at = forger.clock
+    if is_hit:
+        hit = Hit(name="stop_worker", daemon=HERE, pid=1, since=at - 19, until=at)
+        forger.hits.append(hit)
+    given = evidence(forger.finish(), **asked(forger))
+    if is_hit:
+        assert found(given) == {}
+    else:
+        assert "went on 20" in only(given, judge.cancelled)[0]
 
 
 def test_asked_twice():

@@ -64,10 +64,35 @@ def test_undeserved_stale():
 
 
 def test_given_up_too_early_or_too_late():
-    early = given_up(3, 3)
-    early.facts["restarts"] = 3
     assert found(evidence(given_up(5, 5)))["beyond_budget"]
-    assert "beyond_budget" not in found(evidence(early))
+    assert only(evidence(given_up(3, 3)), judge.gave_up_early) == [
+        "STALE with {'restarts': 3, 'lost': 3, 'max_restarts': 3}"
+    ]
+
+
+def test_an_error_before_the_last_retry():
+    forger = Forger(type="chaos.fail", max_retries=1, reason=Reason.ERROR).begin()
+    forger.say("end", outcome="ValueError")
+    forger.move(Event.FAIL)
+    assert only(evidence(forger), judge.gave_up_early) == ["ERROR after 0 of 1 retries"]
+
+
+@pytest.mark.parametrize("is_hit", [True, False])
+def test_what_has_returned_and_is_handed_back(is_hit):
+    forger = Forger().begin()
+    forger.say("end", outcome="returned", nonce="nonce 1")
+    forger.clock += 3
+    if is_hit:
+        at = forger.clock - 1
+        hit = Hit(name="stop_dispatcher", daemon=HERE, pid=9, since=at, until=at)
+        forger.hits.append(hit)
+    forger.move(Event.RELEASE)
+    given = evidence(forger.begin().finish())
+    if is_hit:
+        assert found(given) == {}
+    else:
+        [told] = only(given, judge.thrown_away)
+        assert "attempt 1 was handed back 3.0 s after it had returned" in told
 
 
 def test_retries_beyond_the_budget():
@@ -99,10 +124,16 @@ def test_loss_needs_a_cause(name, daemon, is_enough):
 def test_loss_is_explained_by_what_its_daemon_said():
     forger = Forger().begin().lose(hit=False)
     fact = {"fact": "lease_over", "time": forger.clock, "message": "no renewal"}
+    at = forger.clock - 5
     given = evidence(forger.begin().finish())
     assert "though nothing was done to it" in only(given, judge.undeserved)[0]
     given.daemons[0] = replace(given.daemons[0], facts=(fact,))
-    assert found(given) == {}
+    # Its word alone is no cause, nor is a lock that somebody holds.
+    lock = Hit(name="open_transaction", since=at, until=forger.clock)
+    given.hits = [lock]
+    assert "though nothing was done to it" in only(given, judge.undeserved)[0]
+    given.outages = [(at, at + 4)]
+    assert "undeserved" not in found(given)
 
 
 # Ends, and daemons
@@ -130,9 +161,12 @@ def test_daemon_that_fails(changes):
     assert only(given, health.weak_daemons)
 
 
-def test_daemon_that_was_killed_may_have_any_status():
+def test_daemon_that_was_killed_had_not_ended_before():
     daemon = DaemonStory(pid=HERE, killed=50.0, status=-9)
     assert found(evidence(whole(), daemons=[daemon])) == {}
+    daemon = replace(daemon, status=1)
+    [told] = only(evidence(whole(), daemons=[daemon]), health.weak_daemons)
+    assert "had ended with status 1 when it was to be killed" in told
 
 
 def test_daemon_that_had_only_just_been_started_may_end_by_the_signal():
