@@ -154,8 +154,22 @@ class TestWhyItWaits:
         old.move(case, Event.DEFER, started=old.world.store.now(), **details)
         assert "FAILED" not in why(waits)
 
+    def test_nobody_knows_when_it_starts(self, shade, new):
+        """Its next time is that of its next refusal."""
+        waits = shade.enqueue(path="a")
+        refuse(new, waits)
+        found = queue.explain(queue.get(waits.uuid))
+        assert (found.codes, found.starts.is_open) == (("misfit",), True)
+
+    def test_its_type_names_it(self, shade, new):
+        refuse(new, shade.enqueue(path="a"))
+        [reason] = queue.explain(SHADE).reasons
+        assert reason.sentence.startswith("Nothing holds back one that is enqueued now")
+        assert f"1 of {SHADE} fits no daemon that is alive." in reason.sentence
+
     def test_one_that_never_misfit(self, shade, new):
-        assert misfits.why(shade.enqueue(path="a"), overview.daemons(), overview.now()) == ""
+        never = shade.enqueue(path="a")
+        assert misfits.why(never, overview.daemons(), overview.now()) == ("", False)
 
 
 class TestReleases:

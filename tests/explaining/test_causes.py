@@ -269,6 +269,7 @@ class TestDue:
         found = scene.first(one)
         assert found.code == "misfit"
         assert found.helps.command == "manage.py atpd"
+        assert queue.explain(one).starts.is_open
         assert scene.starts(one, world.host("tests.echo", name="new"))
 
     def test_a_node_that_waits_for_others(self, scene):

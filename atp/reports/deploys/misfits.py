@@ -71,19 +71,23 @@ def _waiting(keys: set[int]) -> int:
     return Task.objects.using(settings.DATABASE).waiting().filter(pk__in=some).count()
 
 
-def why(instance: Instance, daemons: Iterable[Daemon], time: datetime) -> str:
-    """Return a sentence if an Instance waits because its inputs did not fit, otherwise ""."""
+def why(instance: Instance, daemons: Iterable[Daemon], time: datetime) -> tuple[str, bool]:
+    """Return a sentence if an Instance waits because its inputs did not fit, otherwise "".
+
+    And whether another daemon that is alive may take it.
+    """
     records = LogRecord.objects.using(settings.DATABASE).filter(instance=instance.pk)
     last = records.filter(kind__in=_ENDS).order_by("-pk").first()
     if last is None or signature_in(last.detail) is None:
-        return ""
+        return "", False
     found = misfits_of(records)
     refused = {signature for _, signature in found}
     alive = [row for row in daemons if overview.condition(row, time) != overview.LOST]
     message = f"{last.message[:1].upper()}{last.message[1:]}."
     others, _ = takers(alive, instance.type.identifier, refused)
     if others:
-        return f"{message} Another daemon that is alive may take it."
+        return f"{message} Another daemon that is alive may take it.", True
     until = min((at for at, _ in found), default=last.time) + seconds(settings.MISFIT_FOR)
     at = f"{wording.moment(until)} {wording.zone()}"
-    return f"{message} It fits no daemon that is alive, and is FAILED at {at} if none comes."
+    told = f"{message} It fits no daemon that is alive, and is FAILED at {at} if none comes."
+    return told, False

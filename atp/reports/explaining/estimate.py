@@ -28,8 +28,6 @@ def estimated(facts: Facts, reasons: Sequence[Reason]) -> Estimate | None:
     for reason in reasons:
         if reason.code in OPEN and reason.until is None:
             return Estimate(why=reason.code)
-        if reason.code == "misfit" and facts.is_due:
-            return Estimate(why=reason.code)
     if facts.queued is None or facts.flow is None:
         return Estimate(why="no-figures")
     floor = _floor(facts, reasons)

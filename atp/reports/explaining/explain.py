@@ -76,6 +76,9 @@ def _explained(facts: Facts) -> Explanation:
 
 def _reasons(facts: Facts) -> tuple[Reason, ...]:
     found = judged(facts)
+    if not found and facts.is_waiting and facts.instance is None:
+        told = " ".join(filter(None, [sentences.NEW, facts.misfit]))
+        return (Reason(code="ready", sentence=told),)
     if not found and facts.is_waiting:
         return (Reason(code="ready", sentence=sentences.READY),)
     return found

@@ -62,7 +62,9 @@ class Facts:
     neither is: the facts are those of an Instance that would be enqueued there now, in
     ``collection`` (None: any). ``last`` is the last transition of the Instance, ``asked`` the last
     request to its holder, ``pause`` its last pause, ``word`` the newest record of its log, all as
-    plain values. ``daemons`` are documents, with ``misfits``.
+    plain values. ``daemons`` are documents, with ``misfits``. ``misfit`` says why its inputs fit
+    some daemon or none, ``is_fit_elsewhere`` whether they may fit another that is alive; about a
+    Type, which of its Instances fit none.
     ``downstream`` is set if the downstream of the Type is not healthy.
     """
 
@@ -84,6 +86,7 @@ class Facts:
     downstream: Downstream | None = None
     upstream: Sequence[Document] = ()
     misfit: str = ""
+    is_fit_elsewhere: bool = False
     served_last: Document | None = None
     queued: Queued | None = None
     flow: Flow | None = None

@@ -69,7 +69,8 @@ def of_instance(uuid: UUID, *, estimates: bool = True) -> Facts:
     if not facts.is_waiting:
         return _of_claimed(facts) if estimates else facts
     if facts.last and signature_in(facts.last["detail"]) is not None:
-        facts = replace(facts, misfit=misfits.why(instance, rows, now))
+        told, is_elsewhere = misfits.why(instance, rows, now)
+        facts = replace(facts, misfit=told, is_fit_elsewhere=is_elsewhere)
     if facts.is_blocked:
         return replace(_with_control(facts), upstream=_upstream(task))
     return _of_waiting(facts, estimates)
@@ -78,9 +79,14 @@ def of_instance(uuid: UUID, *, estimates: bool = True) -> Facts:
 def of_type(type: Type, collection: str | None, *, estimates: bool = True) -> Facts:
     """Gather the facts about an Instance that would be enqueued now, in a Type or in a lane."""
     now, transactions = get_store().open_transactions(LONG)
-    daemons = releases.told(overview.daemons(), now)
+    rows = overview.daemons()
     facts = Facts(
-        now=now, transactions=transactions, type=type, collection=collection, daemons=daemons
+        now=now,
+        transactions=transactions,
+        type=type,
+        collection=collection,
+        daemons=releases.told(rows, now),
+        misfit=" ".join(misfits.problems(rows, now, type.identifier)),
     )
     return _of_waiting(facts, estimates)
 

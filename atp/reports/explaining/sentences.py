@@ -13,6 +13,10 @@ from .. import blocked as nodes
 from ..documents import Document
 from .facts import Full, Queued
 
+NEW = (
+    "Nothing holds back one that is enqueued now: it waits for its turn, and for a worker that is "
+    "free."
+)
 READY = "Nothing holds it back: it waits for its turn, and for a worker that is free."
 
 

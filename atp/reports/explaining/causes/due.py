@@ -56,7 +56,7 @@ def not_due(facts: Facts) -> Iterator[Reason]:
             sentence=facts.misfit or sentences.deferred(task.due_at, facts.now),
             facts={"message": failures.headline(last["message"])},
             since=last["time"],
-            until=task.due_at,
+            until=None if facts.misfit and not facts.is_fit_elsewhere else task.due_at,
             helps=helps.daemon("Start a daemon whose handler takes its inputs")
             if facts.misfit
             else helped,
@@ -72,7 +72,7 @@ def not_due(facts: Facts) -> Iterator[Reason]:
 
 def misfit(facts: Facts) -> Iterator[Reason]:
     """Yield a Reason if a Task is due, but its inputs do not fit the handler of some daemon."""
-    if facts.is_waiting and facts.is_due and facts.misfit:
+    if facts.task is not None and facts.is_waiting and facts.is_due and facts.misfit:
         yield Reason(
             code="misfit",
             sentence=facts.misfit,

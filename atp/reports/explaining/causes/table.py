@@ -40,7 +40,7 @@ CAUSES: tuple[Cause, ...] = (
     turn.transaction,
 )
 # Causes of which nobody knows when they end, unless their Reason has an ``until``.
-OPEN = ("gate", "blocked", "in-line", "unserved", "quiet")
+OPEN = ("gate", "blocked", "in-line", "misfit", "unserved", "quiet")
 
 
 def judged(facts: Facts) -> tuple[Reason, ...]:
