@@ -154,7 +154,7 @@ def test_where_no_file_can_be_made_nothing_is_handed_over(world, monkeypatch):
 
 
 def test_its_file_is_gone_when_it_is_closed(tmp_path):
-    folder = tmp_path / "new" / "folder"
+    folder = tmp_path / "new"
     first, second = ChannelLock(folder), ChannelLock(folder)
     assert len(list(folder.iterdir())) == 2
     first.close()
