@@ -29,6 +29,23 @@ def told(outcome):
     return [(row.at, row.until or row.at, row.count) for row in rows]
 
 
+@pytest.fixture
+def waiting(store, schedule, monkeypatch):  # noqa: F811
+    """A slot that waits for its jitter; another came in a pause, which is over.
+
+    Returns when the first one came, and the jitter.
+    """
+    delay = 50 * MINUTE
+    monkeypatch.setattr("atp.store.common.schedules.slots.jitter", lambda *args: delay)
+    row = schedule(every=10 * MINUTE, jitter=HOUR, missed="skip")
+    came = row.next_at - 20 * MINUTE
+    Schedule.objects.update(next_at=came, due_at=came + delay)
+    store.schedules.pause(NAME)
+    Schedule.objects.update(paused_since=came + 5 * MINUTE)
+    store.schedules.resume(NAME)
+    return came, delay
+
+
 @pytest.mark.parametrize("seed", range(4))
 def test_backfills_in_any_order(store, schedule, seed):  # noqa: F811
     """The row of what was missed stands for what is left, by its first slot, last and number."""
@@ -94,16 +111,9 @@ def test_a_slot_whose_planning_fails_once_is_not_late_by_that(store, schedule, m
     assert outcomes() == [(Outcome.ENQUEUED, 1)]
 
 
-def test_two_pauses_with_a_slot_that_waits_are_one(store, schedule, monkeypatch):  # noqa: F811
+def test_two_pauses_with_a_slot_that_waits_are_one(store, waiting):  # noqa: F811
     """What fell into the first is not made up for."""
-    delay = 50 * MINUTE
-    monkeypatch.setattr("atp.store.common.schedules.slots.jitter", lambda *args: delay)
-    row = schedule(every=10 * MINUTE, jitter=HOUR, missed="skip")
-    came = row.next_at - 20 * MINUTE
-    Schedule.objects.update(next_at=came, due_at=came + delay)
-    store.schedules.pause(NAME)
-    Schedule.objects.update(paused_since=came + 5 * MINUTE)
-    store.schedules.resume(NAME)
+    came, delay = waiting
     store.schedules.pause(NAME)
     store.schedules.plan(now=came + delay)
     store.schedules.plan(now=came + 10 * MINUTE + delay)
@@ -154,19 +164,9 @@ def test_a_jitter_of_very_many_slots(store, schedule):  # noqa: F811
     assert Schedule.objects.get().trouble == ""
 
 
-def test_a_slot_that_waits_for_its_jitter_outlasts_a_pause_of_others(
-    store,  # noqa: F811
-    schedule,  # noqa: F811
-    monkeypatch,
-):
-    delay = 50 * MINUTE
-    monkeypatch.setattr("atp.store.common.schedules.slots.jitter", lambda *args: delay)
-    row = schedule(every=10 * MINUTE, jitter=HOUR, missed="skip")
-    came = row.next_at - 20 * MINUTE
-    Schedule.objects.update(next_at=came, due_at=came + delay)
-    store.schedules.pause(NAME)
-    Schedule.objects.update(paused_since=came + 5 * MINUTE)
-    row = store.schedules.resume(NAME)
+def test_a_slot_that_waits_for_its_jitter_outlasts_a_pause_of_others(store, waiting):  # noqa: F811
+    came, delay = waiting
+    row = Schedule.objects.get()
     assert (row.next_at, row.is_paused(store.now())) == (came, False)
     store.schedules.plan(now=came + delay)
     assert outcomes() == [(Outcome.ENQUEUED, 1)]

@@ -20,7 +20,8 @@ from ...values.schedules import timing_of
 from .overlap import Runs
 from .slots import PAUSE, enqueued, plan_of
 
-# A schedule that could not be planned is tried again after this time.
+# A schedule that could not be planned is tried again after the first time; after a shorter one, no
+# shorter than the second, if its slot would be late by then.
 TRY_AGAIN, SOONEST = timedelta(seconds=60), timedelta(seconds=5)
 # The columns that planning writes.
 PLANNED = ("next_at", "due_at", "last_id", "trouble")
