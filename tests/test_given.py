@@ -1,5 +1,8 @@
 """What is given in place of a Type or a number gets an error that says what to give (G13)."""
 
+from datetime import timedelta
+from types import SimpleNamespace
+
 import pytest
 
 from atp import Graph, queue, result, schedule
@@ -7,7 +10,6 @@ from atp.exceptions import InvalidGraph, InvalidSchedule, UnknownInstance
 from atp.testing.memory import MemoryContext
 from atp.verbs import schedule_specs
 from tests.app.tasks import echo
-from tests.backend import tasks
 
 
 @pytest.fixture
@@ -20,7 +22,7 @@ def specs(monkeypatch):
     [
         ("tests.echo", "Give the Type itself, not its name"),
         (len, "must be a Type that @task_type has declared"),
-        (tasks.add, r"atp.queue.declared\('tests.backend.tasks.add'\)"),
+        (SimpleNamespace(module_path="shop.send"), "if its backend is ATPBackend"),
     ],
 )
 def test_something_else_than_a_type(given, words, specs):
@@ -29,6 +31,14 @@ def test_something_else_than_a_type(given, words, specs):
     for add in (Graph("a").add, echo.then, lambda given: Graph("b").map(given, [])):
         with pytest.raises(InvalidGraph, match=words):
             add(given)
+
+
+@pytest.mark.parametrize(
+    "options", [{"timeout": 5}, {"unique": "key"}, {"run_after": timedelta(hours=1)}]
+)
+def test_an_option_that_a_schedule_has_not(options, specs):
+    with pytest.raises(InvalidSchedule, match=f"tests.echo is given with {next(iter(options))}:"):
+        schedule("optional", echo.using(**options), every=60)
 
 
 def test_a_schedule_that_is_declared_twice_with_other_values(specs):

@@ -15,7 +15,15 @@ from ..store import get_store
 from ..store.values import Registration
 from ..verbs.enqueueing import arguments_of, submission_of
 from ..words.options import Options, check_text
-from .nodes import GraphNode, GraphNodes, NodeLike, UndoLike, check_declared, planned_undo
+from .nodes import (
+    DjangoTask,
+    GraphNode,
+    GraphNodes,
+    NodeLike,
+    UndoLike,
+    declared_type,
+    planned_undo,
+)
 
 if TYPE_CHECKING:
     from .task_type import TaskType
@@ -59,7 +67,7 @@ class Adding:
 
     def add(
         self,
-        type: TaskType,
+        type: TaskType | DjangoTask,
         /,
         *args: Any,
         after: NodeLike | Iterable[NodeLike] = (),
@@ -81,7 +89,7 @@ class Adding:
         graph may name nodes in ``before``: these then wait for the new node too.
         Raises InvalidGraph, and whatever ``enqueue()`` raises.
         """
-        check_declared(type, "add(): its first argument", InvalidGraph)
+        type = declared_type(type, "add(): its first argument", InvalidGraph)
         given = {"after": after != (), "before": before != (), "on_failure": on_failure != "stop"}
         given |= {"undo": undo is not None, "name": name is not None, "inputs": inputs is not None}
         _check_reserved(type, given)
@@ -108,7 +116,7 @@ class Adding:
 
     def map(
         self,
-        type: TaskType,
+        type: TaskType | DjangoTask,
         rows: Iterable[Mapping[str, Any] | Sequence[Any]],
         /,
         *,
@@ -123,7 +131,7 @@ class Adding:
         ``names`` names the nodes; else each has the handler's name and a number. The other
         parameters are those of :meth:`add`.
         """
-        check_declared(type, "map(): its first argument", InvalidGraph)
+        type = declared_type(type, "map(): its first argument", InvalidGraph)
         edges, waiting = self._edges_to(after, on_failure), self._waiting(before)
         given = list(rows)
         chosen = None if names is None else list(names)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..exceptions import InvalidGraph
 from .graph import Graph
-from .nodes import GraphNode, check_declared
+from .nodes import DjangoTask, GraphNode, declared_type
 
 if TYPE_CHECKING:
     from .task_type import TaskType
@@ -20,13 +20,13 @@ class Chain:
 
     steps: tuple[tuple[TaskType, Mapping[str, Any]], ...]
 
-    def then(self, type: TaskType, /, **inputs: Any) -> Chain:
+    def then(self, type: TaskType | DjangoTask, /, **inputs: Any) -> Chain:
         """Return this chain with another Type at its end; ``inputs`` are its arguments.
 
         In ``inputs``, ``result("fetch")`` stands for the output of the step with handler ``fetch``.
         """
-        check_declared(type, "then(): its first argument", InvalidGraph)
-        return replace(self, steps=(*self.steps, (type, inputs)))
+        step = declared_type(type, "then(): its first argument", InvalidGraph)
+        return replace(self, steps=(*self.steps, (step, inputs)))
 
     def enqueue(self, /, *args: Any, **kwargs: Any) -> Graph:
         """Enqueue the chain and return its graph. The arguments are those of the first step."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from ..conf import settings
 from ..exceptions import ATPError, InvalidGraph
@@ -12,21 +12,32 @@ from ..graphs.plan import PlannedUndo
 from ..graphs.results import Result, taken_from
 from ..store import get_store
 from ..verbs.enqueueing import arguments_of, submission_of
+from ..verbs.registry import registry
 
 if TYPE_CHECKING:
     from .adding import Adding
     from .task_type import TaskType
 
 
-def check_declared(type: object, told: str, error: type[ATPError]) -> None:
-    """Raise the error, which says what to give, unless this is a declared Type."""
-    if getattr(type, "handler", None) is not None:
-        return
-    advice = " Give the Type itself, not its name." if isinstance(type, str) else ""
-    path = getattr(type, "module_path", None)
-    if isinstance(path, str):
-        advice = f" The Type of a task of django.tasks is atp.queue.declared({path!r})."
-    raise error(f"{told} must be a Type that @task_type has declared, not {type!r}.{advice}")
+class DjangoTask(Protocol):
+    """A task of ``django.tasks``, of a backend that is ATP's."""
+
+    @property
+    def module_path(self) -> str: ...
+
+
+def declared_type(given: object, told: str, error: type[ATPError]) -> TaskType:
+    """Return the Type that is given, as itself or as a task of ``django.tasks``.
+
+    Raises the error, which says what to give.
+    """
+    found = registry.read(given)
+    if found is not None:
+        return found
+    advice = " Give the Type itself, not its name." if isinstance(given, str) else ""
+    if isinstance(getattr(given, "module_path", None), str):
+        advice = " A task of django.tasks is a Type if its backend is ATPBackend."
+    raise error(f"{told} must be a Type that @task_type has declared, not {given!r}.{advice}")
 
 
 @dataclass(frozen=True)
@@ -85,11 +96,12 @@ def planned_undo(
     """
     if undo is None:
         return None
-    type: TaskType = undo
+    given = undo
     if isinstance(undo, tuple) and len(undo) == 2:
-        type, inputs = undo
+        given, inputs = undo
         args, kwargs = arguments_of(inputs)
-    if getattr(type, "handler", None) is None:
+    type = registry.read(given)
+    if type is None:
         raise InvalidGraph(
             f"undo={undo!r}: must be a Type, or a Type and its arguments.", parameter="undo"
         )

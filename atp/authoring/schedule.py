@@ -5,12 +5,15 @@ from typing import Any
 from ..exceptions import InvalidSchedule
 from ..store.values import ScheduleSpec
 from ..verbs.schedule_specs import declared, spec_of
-from .nodes import check_declared
+from .nodes import DjangoTask, declared_type
 from .task_type import TaskType
 
 
-def schedule(identifier: str, type: TaskType, **given: Any) -> ScheduleSpec:
+def schedule(identifier: str, type: TaskType | DjangoTask, **given: Any) -> ScheduleSpec:
     """Declare a schedule: daemons enqueue Instances of a Type at certain times.
+
+    ``type`` is a Type, or a task of ``django.tasks``, which then is enqueued with its priority
+    and its queue's name.
 
     Give either ``cron``, five fields or a nickname as "@daily", or ``every``, a timedelta or
     seconds, aligned to the Unix epoch. ``timezone`` is that of the cron expression, by
@@ -27,7 +30,8 @@ def schedule(identifier: str, type: TaskType, **given: Any) -> ScheduleSpec:
 
     Raises InvalidSchedule, or InvalidInputs.
     """
-    check_declared(type, f"schedule({identifier!r}): its second argument", InvalidSchedule)
-    spec = spec_of(identifier, type, **given)
-    declared.add(spec, type)
+    told = f"schedule({identifier!r}): its second argument"
+    task_type = declared_type(type, told, InvalidSchedule)
+    spec = spec_of(identifier, task_type, **given)
+    declared.add(spec, task_type)
     return spec

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
+from dataclasses import replace
 from functools import wraps
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +13,7 @@ from django.apps import apps
 from django.core.exceptions import ImproperlyConfigured
 
 from ..exceptions import ATPError, InvalidType
+from ..verbs.registry import registry
 from ..words.options import Options
 from . import declared
 from .frameworks import DEFAULT_QUEUE_NAME, error
@@ -43,6 +45,19 @@ def declare(task: Any, options: BackendOptions) -> TaskType:
     made = _type(task, path, options.of(path) | own)
     declared.add(path, task, made)
     return made
+
+
+def type_of(task: object) -> TaskType | None:
+    """Return the Type of a declared task, with the options of the task; None for other objects."""
+    path = getattr(task, "module_path", None)
+    found = declared.find(path) if isinstance(path, str) else None
+    if found is None:
+        return None
+    options = replace(options_of(task), exact=found.task_type.options.exact)
+    return replace(found.task_type, options=options)
+
+
+registry.add_reader(type_of)
 
 
 def _type(task: Any, path: str, parameters: dict[str, Any]) -> TaskType:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -31,18 +31,8 @@ def declared(type: Any) -> TaskType:
 
     It has the options of ``using()``. Raises UnknownType.
     """
-    path = getattr(type, "module_path", None)
-    if isinstance(path, str):
-        return _as_type(type, registry.get(path))
-    found = registry.get(str(type))
-    return type if isinstance(type, TaskType) else found
-
-
-def _as_type(task: Any, type: TaskType) -> TaskType:
-    """Return the Type of a task of ``django.tasks`` with the options of the task."""
-    from ..backend import declaring
-
-    return replace(type, options=replace(declaring.options_of(task), exact=type.options.exact))
+    found = registry.get(str(getattr(type, "module_path", type)))
+    return registry.read(type) or found
 
 
 def _set_by_using(given: Any, type: TaskType) -> dict[str, Any]:
@@ -53,7 +43,7 @@ def _set_by_using(given: Any, type: TaskType) -> dict[str, Any]:
 
         own = tasks.find(type.identifier)
         if own is not None:
-            declared_as = _as_type(own.task, declared_as)
+            declared_as = registry.read(own.task) or declared_as
     found = {name: getattr(type.options, name) for name in OPTIONS}
     return {n: v for n, v in found.items() if v != getattr(declared_as.options, n)}
 

@@ -13,17 +13,20 @@ from ..store import get_store
 from ..verbs import enqueueing
 from ..verbs.overload import known
 from ..verbs.registry import registry
+from ..verbs.schedules import get_schedule
 from . import asserting
 from .draining.drain import Drain, Wishes
 from .draining.faults import Fault, Loss, check_loss
 from .draining.member import Member
 from .draining.nesting import drains
+from .draining.process import outbox
 from .draining.runs import Run
 from .expected import arguments, declared
 from .inline import Inline
 from .memory import MemoryContext
 
 if TYPE_CHECKING:
+    from ..webhooks.sending import Message
     from .daemon import DaemonProcess
 
 # What work() takes beside the arguments of the handler.
@@ -46,6 +49,7 @@ class Kit:
         self._passed = timedelta(0)
 
     def __enter__(self) -> Self:
+        outbox.clear()
         return self
 
     def __exit__(self, *raised: object) -> None:
@@ -146,6 +150,11 @@ class Kit:
         with Inline(lambda: self._run_all(Wishes(raises=raises, runs_all=True))):
             yield
 
+    @property
+    def webhooks(self) -> list[Message]:
+        """The webhooks of this test: what runs in its process sends none, but adds them here."""
+        return outbox
+
     # Time
 
     def later(
@@ -167,13 +176,15 @@ class Kit:
         time = timedelta(days=days, hours=hours, minutes=minutes, seconds=seconds)
         if time <= timedelta(0):
             raise InvalidOption(f"later({time}): must be more than nothing.")
+        given = [schedules] if isinstance(schedules, str) else schedules
+        names = [get_schedule(schedule).identifier for schedule in given]
         store = get_store()
         known.forget()
         store.let_pass(time)
         since = store.now() + self._passed
         self._passed += time
-        for schedule in [schedules] if isinstance(schedules, str) else schedules:
-            store.plan_slots(schedule, since, since + time, who="a test")
+        for name in names:
+            store.plan_slots(name, since, since + time, who="a test")
 
     # Handlers by themselves, and daemons
 

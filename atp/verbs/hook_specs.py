@@ -19,10 +19,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class HookSpec:
-    """A hook, and the declared Type that it enqueues."""
+    """A hook, the declared Type that it enqueues, and the setting that declares it, if one does."""
 
     hook: Hook
     type: TaskType = field(compare=False)
+    setting: str = field(default="", compare=False)
 
 
 # A pattern of identifiers of Types, as "dem.*", and the hook of the Types that match it.

@@ -168,9 +168,11 @@ def _inputs(type: TaskType, given: Any) -> str:
 def unmatched() -> list[str]:
     """Return a sentence for each pattern that matches no declared Type."""
     names = [type.identifier for type in registry]
-    return [
-        f"{spec.hook.on} of {spec.hook.type!r}: no Type matches {pattern!r}."
+    problems = (
+        f"{spec.setting or f'{spec.hook.on} of {spec.hook.type!r}'}: no Type matches {pattern!r}."
         f"{did_you_mean(pattern, names)}"
         for pattern, spec in declared_hooks.patterns()
         if not any(fnmatchcase(name, pattern) for name in names)
-    ]
+    )
+    # A pattern of a setting may stand for two hooks.
+    return list(dict.fromkeys(problems))

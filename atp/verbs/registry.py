@@ -38,6 +38,7 @@ class Registry:
         self._former: dict[str, str] = {}
         # By identifier, the execution of the module that declared the Type: see _run_of().
         self._runs: dict[str, object] = {}
+        self._readers: list[Callable[[object], TaskType | None]] = []
         # By identifier, whether FINISHED Instances are kept: a cache, read for each attempt.
         self._kept: dict[str, bool] = {}
         setting_changed.connect(self._forget_kept)
@@ -110,6 +111,21 @@ class Registry:
             hint = did_you_mean(identifier, self._types)
             raise UnknownType(f"No Type {identifier!r} is declared.{hint}")
         return found
+
+    def add_reader(self, reader: Callable[[object], TaskType | None]) -> None:
+        """Add a function that returns the Type of other objects, as tasks of ``django.tasks``.
+
+        For objects that it does not know it returns None.
+        """
+        if reader not in self._readers:
+            self._readers.append(reader)
+
+    def read(self, given: object) -> TaskType | None:
+        """Return a Type, or the Type of an object that a reader knows; None for all else."""
+        if getattr(given, "handler", None) is not None:
+            return given  # type: ignore[return-value]
+        found = (reader(given) for reader in self._readers)
+        return next((each for each in found if each is not None), None)
 
     def declare_own(self) -> None:
         """Declare the Types of ATP itself, which every daemon serves."""

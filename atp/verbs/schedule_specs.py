@@ -6,6 +6,7 @@ import inspect
 import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import fields
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -37,6 +38,8 @@ LONGEST_IDENTIFIER = 170
 SLOT = "slot"
 _CHOICES = {"missed": Missed, "overlap": Overlap}
 _LENGTHS = ("window", "late_after", "jitter")
+# The options of using() that count for a schedule; exact is the Type's own.
+_OPTIONS = ("priority", "collection", "exact")
 
 
 class Schedules:
@@ -218,12 +221,15 @@ def _length(name: str, value: timedelta | float, least: float = 0) -> timedelta:
 
 def _options(task_type: TaskType, priority: int | None, collection: str | None) -> Options:
     options = task_type.options
-    if priority is not None:
-        with naming("priority"):
-            options = options.using(priority=priority)
-    if collection is not None:
-        with naming("collection"):
-            options = options.using(collection=collection)
+    for each in fields(Options):
+        if each.name not in _OPTIONS and getattr(options, each.name) != each.default:
+            told = f"{task_type.identifier} is given with {each.name}: of the options of using()"
+            raise InvalidSchedule(f"{told} a schedule takes priority and collection.")
+    changes: dict[str, Any] = {"priority": priority, "collection": collection}
+    for name, value in changes.items():
+        if value is not None:
+            with naming(name):
+                options = options.using(**{name: value})
     return options
 
 

@@ -1,9 +1,13 @@
 """Sending: one request to a target, without redirects."""
 
+import json
 import ssl
 import threading
 import time
+from collections.abc import Iterator
 from concurrent.futures import Future
+from contextlib import contextmanager
+from dataclasses import dataclass
 from http.client import HTTPException
 from typing import Any
 from urllib.error import HTTPError, URLError
@@ -25,6 +29,34 @@ class NotDelivered(Exception):
     """A target did not accept a message; a retry sends it again."""
 
 
+@dataclass(frozen=True)
+class Message:
+    """A signed message to a target: the name of the target, the headers, and the body."""
+
+    target: str
+    headers: dict[str, str]
+    body: bytes
+
+    def json(self) -> dict[str, Any]:
+        """Return the body as a dictionary: see docs/hooks.md."""
+        read: dict[str, Any] = json.loads(self.body)
+        return read
+
+
+# The lists in which tests keep messages, the innermost last; messages are sent if there is none.
+_outboxes: list[list[Message]] = []
+
+
+@contextmanager
+def kept_in(outbox: list[Message]) -> Iterator[None]:
+    """Send nothing inside the block: each message is added to a list, as if it were accepted."""
+    _outboxes.append(outbox)
+    try:
+        yield
+    finally:
+        _outboxes.pop()
+
+
 class _Stay(HTTPRedirectHandler):
     """Follow no redirect: else the target could choose the address that this host connects to."""
 
@@ -38,11 +70,16 @@ def send(target: Target, id: str, body: bytes) -> int:
     Raises NotDelivered, or Fatal if the target answers that it wants no more messages (410). A
     request that takes too long is given up; its thread ends later.
     """
+    signed = headers(id, int(time.time()), body, target.keys)
+    message = Message(target.name, {"content-type": "application/json", **signed}, body)
+    if _outboxes:
+        _outboxes[-1].append(message)
+        return 204
     answer: Future[int] = Future()
 
     def carry_out() -> None:
         try:
-            answer.set_result(_sent(target, id, body))
+            answer.set_result(_sent(target, message))
         except BaseException as error:
             answer.set_exception(error)
 
@@ -53,14 +90,10 @@ def send(target: Target, id: str, body: bytes) -> int:
         raise NotDelivered(f"{target.name} did not answer within {WITHIN:.0f} s") from None
 
 
-def _sent(target: Target, id: str, body: bytes) -> int:
-    given = {
-        "content-type": "application/json",
-        "user-agent": f"django-atp/{__version__}",
-        **headers(id, int(time.time()), body, target.keys),
-    }
+def _sent(target: Target, message: Message) -> int:
+    given = {"user-agent": f"django-atp/{__version__}", **message.headers}
     # Its scheme is https, or http where the setting allows that.
-    request = Request(target.url, data=body, headers=given, method="POST")  # noqa: S310
+    request = Request(target.url, data=message.body, headers=given, method="POST")  # noqa: S310
     try:
         with build_opener(_Stay).open(request, timeout=TIMEOUT) as answer:
             return int(answer.status)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
@@ -62,8 +63,9 @@ def _patterns() -> Iterator[Pattern]:
     """Yield the patterns of the setting, each with the hook that tells its target."""
     for name in settings.WEBHOOKS:
         for on, pattern in _target(name).patterns:
-            [spec] = hooks_of(f"ATP['WEBHOOKS'][{name!r}]", on, (webhook, {"target": name}))
-            yield pattern, spec
+            setting = f"ATP['WEBHOOKS'][{name!r}]"
+            [spec] = hooks_of(setting, on, (webhook, {"target": name}))
+            yield pattern, replace(spec, setting=setting)
 
 
 declared_hooks.add_source(_patterns)

@@ -9,6 +9,7 @@ from django.contrib.auth.models import Group
 from django.core import mail
 from django.db import connection, transaction
 
+from atp import Graph
 from atp.models import Daemon, Instance, Task
 from atp.testing import EndlessDrain, QueueMixin
 from atp.verbs import instances as queue
@@ -51,6 +52,13 @@ class Drains(QueueMixin):
     def test_what_it_enqueues_is_drained(self):
         tasks.chain.enqueue(left=3)
         assert len(self.atp.drain()) == 4
+
+    def test_what_is_done_is_undone_when_its_graph_fails(self):
+        with Graph("saga") as graph:
+            done = graph.add(tasks.mail, to="a@example.com", undo=(tasks.group, {"name": "a"}))
+            graph.add(tasks.fatal, after=done)
+        runs = self.atp.drain(raises=False)
+        assert [run.type for run in runs] == ["kit.mail", "kit.fatal", "kit.group"]
 
     def test_an_endless_chain_is_refused(self):
         tasks.chain.enqueue(left=-1)

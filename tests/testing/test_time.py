@@ -99,9 +99,11 @@ def test_slots_come_in_their_time(atp, nightly):
     assert slots[0].at == nightly.next_at
 
 
-def test_a_schedule_that_is_not_there(atp):
-    with pytest.raises(UnknownSchedule, match="'nihgtly'"):
-        atp.later(days=1, schedules=["nihgtly"])
+def test_no_time_passes_for_a_schedule_that_is_not_there(atp, nightly):
+    tasks.group.using(run_after=HOUR).enqueue(name="a")
+    with pytest.raises(UnknownSchedule, match=r"'nihgtly'\. Did you mean 'nightly'\?"):
+        atp.later(days=1, schedules=["nightly", "nihgtly"])
+    assert atp.drain() == []
 
 
 @pytest.mark.parametrize("given", [{}, {"hours": -1}])

@@ -13,6 +13,7 @@ import pytest
 from standardwebhooks import Webhook, WebhookVerificationError
 
 from atp import queue, task_type
+from atp.checks import check_hooks
 from atp.conf import InvalidSetting
 from atp.conf.validation import problems
 from atp.exceptions import Fatal
@@ -274,3 +275,44 @@ def test_a_certificate_of_another_name_tells_no_address(target, monkeypatch):
     with pytest.raises(NotDelivered, match="verify code 62") as raised:
         send()
     assert "example" not in str(raised.value)
+
+
+def test_a_pattern_of_the_setting_that_matches_no_type_is_a_warning(target):
+    target(on=["dme.*"])
+    [problem] = check_hooks(None)
+    assert (problem.id, problem.msg) == (
+        "atp.W014",
+        "ATP['WEBHOOKS']['crm']: no Type matches 'dme.*'.",
+    )
+
+
+@pytest.mark.django_db
+def test_the_testing_kit_keeps_them(crm, target, atp):
+    target(on=["shop.*"])
+
+    @task_type("shop.order")
+    def order(context, *, item: int):
+        if item > 3:
+            raise Fatal("out of stock")
+
+    order.enqueue(item=3)
+    order.enqueue(item=4)
+    runs = atp.drain(raises=False)
+    assert crm.received == []
+    assert [run.response for run in runs if run.type == "atp.webhook"] == [{"status": 204}] * 2
+    finished, failed = atp.webhooks
+    assert (finished.target, finished.json()["type"]) == ("crm", "atp.instance.finished")
+    assert Webhook(SECRET).verify(failed.body, failed.headers)["data"]["reason"] == "FATAL"
+
+
+@pytest.mark.django_db
+def test_each_test_begins_with_no_webhooks(atp):
+    assert atp.webhooks == []
+
+
+@pytest.mark.django_db
+def test_outside_a_drain_they_are_sent(crm, target, atp):
+    atp.drain()
+    send()
+    assert len(crm.received) == 1
+    assert atp.webhooks == []

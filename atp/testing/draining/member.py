@@ -9,6 +9,7 @@ from typing import Self
 from uuid import uuid4
 
 from django.db import Error
+from django.db.models import QuerySet
 
 from ... import __version__
 from ...daemon.options import hostname
@@ -79,10 +80,12 @@ class Member:
 
         A project may have hundreds of Types, while a test uses one.
         """
-        waiting = Task.objects.using(self.store.alias).waiting()
-        found = waiting.values_list("type__identifier", flat=True).distinct().order_by()
+        found = self._waiting().values_list("type__identifier", flat=True).distinct().order_by()
         before, self._looked_at = self._looked_at, sorted(set(found) & set(self._types))
         return not set(self._looked_at) <= set(before)
+
+    def _waiting(self) -> QuerySet[Task]:
+        return Task.objects.using(self.store.alias).waiting()
 
     def take(self, instance: int) -> Claimed | None:
         """Claim the Task of this Instance; return None if it cannot be claimed."""
@@ -96,7 +99,10 @@ class Member:
         done += store.drop(who=who)
         if store.graphs.are_live():
             done += store.graphs.fail_dependants(who=who)
+            before = self._waiting().count()
             done += store.graphs.end(who=who)[0]
+            # The nodes that undo others.
+            done += self._waiting().count() - before
         return bool(done)
 
     def start(self, claimed: Claimed) -> None:

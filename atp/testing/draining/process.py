@@ -8,7 +8,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any, Self
 
 from django.core.cache import caches
@@ -20,9 +20,14 @@ from ...conf import settings
 from ...daemon.worker.isolation.entries import ENTRIES, TIMERS
 from ...daemon.worker.isolation.process_state import ProcessState
 from ...daemon.worker.preparing import open_root_logger, share_caches
+from ...webhooks.sending import Message, kept_in
 
 # The receivers of Django's test client: these fail a request for any exception signalled to them.
 _CLIENTS = "request-exception-"
+
+
+# The webhooks of the handlers that have run in this process, as in Django's mail.outbox.
+outbox: list[Message] = []
 
 
 class Process:
@@ -30,6 +35,7 @@ class Process:
 
     def __init__(self) -> None:
         self._capture = LogCapture()
+        self._stack = ExitStack()
 
     def __enter__(self) -> Self:
         root = logging.getLogger()
@@ -37,12 +43,14 @@ class Process:
         open_root_logger(settings.LOG_LEVEL)
         root.addHandler(self._capture)
         share_caches()
+        self._stack.enter_context(kept_in(outbox))
         receivers = got_request_exception.receivers
         self._clients = [each for each in receivers if _is_client(each)]
         self._set_receivers([each for each in receivers if not _is_client(each)])
         return self
 
     def __exit__(self, *raised: object) -> None:
+        self._stack.close()
         own = got_request_exception.receivers
         self._set_receivers([*own, *self._clients])
         root = logging.getLogger()

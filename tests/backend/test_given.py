@@ -1,0 +1,69 @@
+"""A task of django.tasks where a Type is given: in a schedule, in a graph."""
+
+from datetime import timedelta
+
+import pytest
+from django.utils import timezone
+
+from atp import Graph, queue, result, schedule
+from atp.exceptions import InvalidSchedule
+from atp.models import Schedule
+from atp.verbs import schedule_specs
+from tests.app.tasks import echo
+
+from . import tasks
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def specs(monkeypatch):
+    monkeypatch.setattr(schedule_specs.declared, "_specs", dict(schedule_specs.declared._specs))
+
+
+def test_a_schedule_of_one(specs, atp):
+    schedule("letters", tasks.send, every=3600, inputs={"user": "ann", "subject": "hello"})
+    queue.register_all()
+    row = Schedule.objects.get(identifier="letters")
+    assert (row.type.identifier, row.collection, row.priority) == (
+        "tests.backend.tasks.send",
+        "letters",
+        7,
+    )
+    atp.later(hours=1, schedules=["letters"])
+    [run] = atp.drain()
+    assert run.response == {"user": "ann", "subject": "hello"}
+
+
+def test_a_schedule_takes_the_queue_and_the_priority_of_using(specs):
+    given = tasks.send.using(queue_name="cards", priority=3)
+    spec = schedule("cards", given, every=60, inputs={"user": "ann"})
+    assert (spec.collection, spec.priority) == ("cards", 3)
+
+
+def test_a_schedule_does_not_take_another_option(specs):
+    later = tasks.send.using(run_after=timezone.now() + timedelta(hours=1))
+    with pytest.raises(InvalidSchedule, match="is given with run_after"):
+        schedule("later", later, every=60, inputs={"user": "ann"})
+
+
+def test_a_graph_of_some(atp):
+    with Graph("sums") as graph:
+        first = graph.add(tasks.add, 1, second=2)
+        graph.map(tasks.add, [(result(first), 10), (result(first), 20)], after=first)
+    runs = {run.instance.node.name: run.response for run in atp.drain()}
+    assert runs == {"add": 3, "add-2": 13, "add-3": 23}
+
+
+def test_a_chain_with_one(atp):
+    echo.then(tasks.send, user=result("echo")["name"]).enqueue(name="ann")
+    [*_, last] = atp.drain()
+    assert last.response["user"] == "ann"
+
+
+def test_one_that_undoes_a_node(atp):
+    with Graph("undone") as graph:
+        first = graph.add(echo, undo=(tasks.send, {"user": "ann"}))
+        graph.add(tasks.fails, after=first)
+    runs = atp.drain(raises=False, retries=True)
+    assert [run.response for run in runs] == [{}, None, {"user": "ann", "subject": ""}]
