@@ -127,6 +127,7 @@ class Slots:
 def broken_of(name, first):
     """Yield sentences about each slot of a schedule that was lost, or counted twice.
 
+    Also about each that was decided before its time, or given up as late before it was.
     ``first`` is its first slot. Its Instances are those of its ENQUEUED slots, and no others.
     """
     schedule = Schedule.objects.get(identifier=name)
@@ -137,6 +138,10 @@ def broken_of(name, first):
             yield f"{name}: the slot after {expected - SECOND} is {slot.at}"
         if slot.count != (last - slot.at) // SECOND + 1:
             yield f"{name}: {slot.count} slots are counted from {slot.at} to {last}"
+        if slot.outcome != Outcome.PAUSED and slot.decided < last:
+            yield f"{name}: the slot of {last} was decided at {slot.decided}, before its time"
+        if slot.outcome == Outcome.MISSED and slot.decided <= last + schedule.late_after:
+            yield f"{name}: the slot of {last} is MISSED, and was not late at {slot.decided}"
         if slot.outcome == Outcome.ENQUEUED:
             enqueued[f"{name}@{slot.at:%Y-%m-%dT%H:%M:%SZ}"] = slot.instance_id
         expected = last + SECOND

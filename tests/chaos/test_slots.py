@@ -1,11 +1,11 @@
 """The count of slots, held against slots made by hand (G16)."""
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
 from atp import queue
-from atp.models import Schedule, Slot
+from atp.models import Instance, Schedule, Slot
 from atp.rows.schedule import Outcome
 
 from ..app.tasks_chaos import slot
@@ -63,3 +63,21 @@ def test_one_is_enqueued_twice(planned):
     slot.using(created_by=f"schedule {NAME}").enqueue(slot=None)
     [words] = broken()
     assert "2 slots were enqueued, and 3 Instances" in words
+
+
+def test_one_is_decided_before_its_time(planned):
+    Slot.objects.filter(at=FIRST).update(decided=FIRST - SECOND)
+    [words] = broken()
+    assert "before its time" in words
+
+
+@pytest.mark.parametrize(("seconds", "count"), [(60, 1), (61, 0)])
+def test_one_is_missed_before_it_is_late(planned, seconds, count):
+    """A slot is late after a minute."""
+    decided = FIRST + SECOND + timedelta(seconds=seconds)
+    row = Slot.objects.get(at=FIRST + SECOND)
+    queue.delete(Instance.objects.get(pk=row.instance_id), cancel=True)
+    Slot.objects.filter(pk=row.pk).update(outcome=Outcome.MISSED, decided=decided)
+    words = broken()
+    assert len(words) == count
+    assert all("was not late" in each for each in words)
