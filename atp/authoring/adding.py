@@ -180,7 +180,8 @@ class Adding:
 
     def _waiting(self, before: str | Iterable[str]) -> list[str]:
         """Return the names of the existing nodes that are to wait for the new ones."""
-        names = [before] if isinstance(before, str) else list(before)
+        single = not isinstance(before, Iterable) or isinstance(before, str)
+        names: list[Any] = [before] if single else list(before)
         for name in names:
             if not isinstance(name, str):
                 raise InvalidGraph(f"before: {name!r} is no name.", parameter="before")

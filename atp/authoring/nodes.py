@@ -10,6 +10,7 @@ from ..conf import settings
 from ..exceptions import ATPError, InvalidGraph
 from ..graphs.plan import PlannedUndo
 from ..graphs.results import Result, taken_from
+from ..models import Type
 from ..store import get_store
 from ..verbs.enqueueing import arguments_of, submission_of
 from ..verbs.registry import registry
@@ -37,6 +38,8 @@ def declared_type(given: object, told: str, error: type[ATPError]) -> TaskType:
     advice = " Give the Type itself, not its name." if isinstance(given, str) else ""
     if isinstance(getattr(given, "module_path", None), str):
         advice = " A task of django.tasks is a Type if its backend is ATPBackend."
+    if isinstance(given, Type):
+        advice = f" This is its row: give atp.queue.declared({given.identifier!r})."
     raise error(f"{told} must be a Type that @task_type has declared, not {given!r}.{advice}")
 
 
@@ -81,9 +84,12 @@ def result(node: NodeLike) -> Result:
 
     Their handlers get the output itself. ``result(scene)["tiles"][0]`` stands for a part of it.
     For the nodes of ``map()`` the placeholder stands for the list of their outputs, in order.
+    Raises InvalidGraph for what is no node.
     """
     if isinstance(node, GraphNodes):
         return Result(node.names, is_list=True)
+    if not isinstance(node, GraphNode | str):
+        raise InvalidGraph(f"result(): {node!r} is no node of a graph, nor a name.")
     return Result((node if isinstance(node, str) else node.name,))
 
 

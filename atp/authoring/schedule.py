@@ -1,5 +1,6 @@
 """Declaring schedules: ``schedule("nightly", render, cron="30 2 * * *")``."""
 
+import inspect
 from typing import Any
 
 from ..exceptions import InvalidSchedule
@@ -33,5 +34,6 @@ def schedule(identifier: str, type: TaskType | DjangoTask, **given: Any) -> Sche
     told = f"schedule({identifier!r}): its second argument"
     task_type = declared_type(type, told, InvalidSchedule)
     spec = spec_of(identifier, task_type, **given)
-    declared.add(spec, task_type)
+    caller = inspect.currentframe().f_back  # type: ignore[union-attr]
+    declared.add(spec, task_type, caller.f_globals.get("__spec__"))  # type: ignore[union-attr]
     return spec

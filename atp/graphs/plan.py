@@ -93,9 +93,11 @@ def _check_edges(pairs: Sequence[tuple[str, str]], names: Mapping[str, int]) -> 
     """
     uses = [Counter(ends) for ends in zip(*pairs, strict=True)]
     for used in uses:
-        if missing := used.keys() - names.keys():
-            hint = did_you_mean(min(missing), names)
-            raise InvalidGraph(f"There is no node {min(missing)!r}.{hint}", parameter="after")
+        if unknown := used.keys() - names.keys():
+            missing = min(unknown)
+            asking = {each for pair in pairs if missing in pair for each in pair}
+            hint = did_you_mean(missing, names.keys() - asking)
+            raise InvalidGraph(f"There is no node {missing!r}.{hint}", parameter="after")
     if len(set(pairs)) < len(pairs):
         [((upstream, downstream), _)] = Counter(pairs).most_common(1)
         raise InvalidGraph(f"{downstream!r} waits for {upstream!r} twice.", parameter="after")
@@ -167,7 +169,7 @@ def early_result(name: str, missing: str, names: Collection[str]) -> InvalidGrap
     if missing not in names:
         return InvalidGraph(
             f"{name!r} is given the result of {missing!r}: there is no such node."
-            f"{did_you_mean(missing, names)}",
+            f"{did_you_mean(missing, [each for each in names if each != name])}",
             parameter="after",
         )
     return InvalidGraph(

@@ -122,7 +122,8 @@ class Registry:
 
     def read(self, given: object) -> TaskType | None:
         """Return a Type, or the Type of an object that a reader knows; None for all else."""
-        if getattr(given, "handler", None) is not None:
+        # The row of a registered Type has the path of its handler as text.
+        if callable(getattr(given, "handler", None)):
             return given  # type: ignore[return-value]
         found = (reader(given) for reader in self._readers)
         return next((each for each in found if each is not None), None)

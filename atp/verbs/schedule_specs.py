@@ -8,12 +8,12 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import fields
 from datetime import UTC, datetime, timedelta
+from importlib.machinery import ModuleSpec
 from typing import TYPE_CHECKING, Any
 
 from django.conf import settings as project
 
 from ..exceptions import InvalidOption, InvalidSchedule
-from ..models import Schedule
 from ..payload import codec
 from ..payload.codec import Payload
 from ..rows.schedule import LONGEST_LINE, Missed, Overlap
@@ -37,7 +37,7 @@ LONGEST_IDENTIFIER = 170
 # The name of the argument that receives the slot, if the handler has this argument.
 SLOT = "slot"
 _CHOICES = {"missed": Missed, "overlap": Overlap}
-_LENGTHS = ("window", "late_after", "jitter")
+LENGTHS = ("window", "late_after", "jitter")
 # The options of using() that count for a schedule; exact is the Type's own.
 _OPTIONS = ("priority", "collection", "exact")
 
@@ -46,27 +46,32 @@ class Schedules:
     """The schedules that this process declares, by identifier."""
 
     def __init__(self) -> None:
-        self._specs: dict[str, tuple[ScheduleSpec, TaskType]] = {}
+        # Each with the execution of the module that has declared it; None for a shell.
+        self._specs: dict[str, tuple[ScheduleSpec, TaskType, ModuleSpec | None]] = {}
 
     def __iter__(self) -> Iterator[ScheduleSpec]:
-        return iter([spec for spec, _ in self._specs.values()])
+        return iter([spec for spec, _, _ in self._specs.values()])
 
     def __contains__(self, identifier: object) -> bool:
         return identifier in self._specs
 
-    def add(self, spec: ScheduleSpec, task_type: TaskType) -> None:
-        """Add a schedule. Raises InvalidSchedule if another one has its identifier."""
+    def add(self, spec: ScheduleSpec, task_type: TaskType, run: ModuleSpec | None = None) -> None:
+        """Add a schedule. Raises InvalidSchedule if another one has its identifier.
+
+        ``run`` is the ``__spec__`` of the module that declares it. A module that is imported again
+        declares its schedules again.
+        """
         other = self._specs.get(spec.identifier)
         if other is not None and other[1].handler_path != task_type.handler_path:
             raise InvalidSchedule(
                 f"The schedule {spec.identifier!r} is declared twice: of {other[1].handler_path} "
                 f"and of {task_type.handler_path}."
             )
-        if other is not None and other[0] != spec:
+        if other is not None and other[0] != spec and not _is_again(run, other[2]):
             raise InvalidSchedule(
                 f"The schedule {spec.identifier!r} is declared twice, with other values."
             )
-        self._specs[spec.identifier] = spec, task_type
+        self._specs[spec.identifier] = spec, task_type, run
 
     def remove(self, identifier: str) -> None:
         """Remove a schedule; no error if there is none."""
@@ -74,6 +79,11 @@ class Schedules:
 
 
 declared = Schedules()
+
+
+def _is_again(run: ModuleSpec | None, before: ModuleSpec | None) -> bool:
+    """Whether one module is executed again, as by importlib.reload(), or somebody tries a line."""
+    return run is None or (before is not None and run is not before and run.name == before.name)
 
 
 def spec_of(
@@ -157,20 +167,6 @@ def changes_of(changes: Mapping[str, Any]) -> dict[str, Any]:
     elif found.get("every") is not None and not found.get("cron"):
         found["cron"] = None
     return found
-
-
-def given_of(row: Schedule) -> dict[str, Any]:
-    """Return the row of a schedule as keyword arguments for :func:`spec_of`.
-
-    A pickle stays closed: it may run code of whoever could write to the table.
-    """
-    names = ("every", "timezone", "missed", "most", "overlap", "priority", "collection", *_LENGTHS)
-    stored = Payload(row.format, row.data)
-    inputs = codec.decode(stored) if row.format == codec.JSON else stored
-    return {name: getattr(row, name) for name in names} | {
-        "cron": row.cron or None,
-        "inputs": inputs,
-    }
 
 
 def timing(

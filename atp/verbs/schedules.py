@@ -10,6 +10,8 @@ from .. import contracts
 from ..conf import settings
 from ..exceptions import IllegalSchedule, InvalidSchedule, UnknownSchedule
 from ..models import Schedule, Slot
+from ..payload import codec
+from ..payload.codec import Payload
 from ..store import get_store
 from ..store.values import Planned
 from ..store.values.schedules import timing_of
@@ -17,7 +19,7 @@ from ..words.hints import did_you_mean
 from ..words.options import check_text, instant
 from .actor import check_by
 from .registry import is_identifier
-from .schedule_specs import SLOT, changes_of, declared, given_of, naming, spec_of
+from .schedule_specs import LENGTHS, SLOT, changes_of, declared, naming, spec_of
 from .types import declared as declared_type
 
 if TYPE_CHECKING:
@@ -56,7 +58,7 @@ def change_schedule(
     if not changes:
         raise InvalidSchedule("Nothing to change.")
     task_type = declared_type(row.type.identifier)
-    spec = spec_of(identifier, task_type, **given_of(row) | changes_of(changes))
+    spec = spec_of(identifier, task_type, **_given_of(row) | changes_of(changes))
     _check_contract(task_type, spec, changes)
     return get_store().schedules.set(spec, who=by, expected=expected)
 
@@ -189,3 +191,17 @@ def slots(identifier: str, *, limit: int = 200) -> list[Slot]:
     """Return the latest ``limit`` Slots of a schedule, newest first."""
     rows = Slot.objects.using(settings.DATABASE).filter(schedule=get_schedule(identifier))
     return list(rows.order_by("-at")[:limit])
+
+
+def _given_of(row: Schedule) -> dict[str, Any]:
+    """Return the row of a schedule as keyword arguments for :func:`spec_of`.
+
+    A pickle stays closed: it may run code of whoever could write to the table.
+    """
+    names = ("every", "timezone", "missed", "most", "overlap", "priority", "collection", *LENGTHS)
+    stored = Payload(row.format, row.data)
+    inputs = codec.decode(stored) if row.format == codec.JSON else stored
+    return {name: getattr(row, name) for name in names} | {
+        "cron": row.cron or None,
+        "inputs": inputs,
+    }

@@ -63,6 +63,18 @@ def test_a_folder_of_the_database_that_is_not_there_is_not_made(tmp_path, settin
     assert not missing.exists()
 
 
+def test_a_folder_in_place_of_which_there_is_a_file(tmp_path, settings, monkeypatch):
+    settings.ATP = {"SCRATCH_DIR": str(tmp_path)}
+    (tmp_path / "file").touch()
+    monkeypatch.setattr(type(get_store()), "lock_folder", tmp_path / "file" / "db.sqlite3-atpd")
+    assert f"cannot be made: there is no folder {tmp_path / 'file'}." in refusal()
+
+
+def test_a_scratch_folder_that_has_gone(tmp_path, settings):
+    settings.ATP = {"SCRATCH_DIR": str(tmp_path / "gone")}
+    assert refusal() == f"ATP['SCRATCH_DIR'], {tmp_path / 'gone'}, is not there."
+
+
 @as_root
 def test_users_who_share_the_folder_may_try_each_others_locks(common, settings, monkeypatch):
     """G1: else the Tasks of a dead daemon of another user would never be taken over."""

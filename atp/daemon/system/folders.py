@@ -100,10 +100,11 @@ def _told(name, folder):
             f"{name}, {folder}, cannot be written: {ownership.whose(folder)}. "
             "Run every atpd as the same user, or give that user the folder."
         ) from error
-    except FileNotFoundError as error:
-        raise FolderRefused(
-            f"{name}, {folder}, cannot be made: there is no folder {Path(folder).parent}."
-        ) from error
+    except (FileNotFoundError, NotADirectoryError) as error:
+        parent = Path(folder).parent
+        is_made = parent.is_dir()
+        why = "is not there" if is_made else f"cannot be made: there is no folder {parent}"
+        raise FolderRefused(f"{name}, {folder}, {why}.") from error
 
 
 def remove_abandoned():

@@ -2,6 +2,7 @@
 
 import os
 from pathlib import Path
+from urllib.parse import unquote, urlsplit
 
 from ..common.vendor import as_guest, kept_type, log_position, now, open_transactions, take_turn
 
@@ -19,12 +20,18 @@ __all__ = [
 
 def lock_folder(connection):
     # All processes find the same folder, whatever links they follow to the file.
-    return Path(f"{Path(connection.settings_dict['NAME']).resolve()}-atpd")
+    return Path(f"{_path(connection).resolve()}-atpd")
 
 
 def file_id(connection):
     try:
-        found = os.stat(connection.settings_dict["NAME"])
+        found = os.stat(_path(connection))
     except OSError:
         return ()
     return found.st_dev, found.st_ino
+
+
+def _path(connection):
+    """Return the path of the database's file, whose name may be a URI."""
+    name = str(connection.settings_dict["NAME"])
+    return Path(unquote(urlsplit(name).path) if name.startswith("file:") else name)
