@@ -130,3 +130,9 @@ def of_unlimit(left: Left) -> str:
         f"{told}. This process does not declare the Type, so the present limits stay until the "
         f"Type is next registered: {of_limits(left.limit)}."
     )
+
+
+def misfit(*, is_elsewhere: bool) -> str:
+    """Return that its inputs fit no daemon, or not the one that had it, without the error."""
+    told = "Its inputs did not fit the handler of the daemon that had claimed it."
+    return f"{told} Another daemon that is alive may take it." if is_elsewhere else told

@@ -3,6 +3,8 @@
 A check yields a Breach for each case in which its promise was broken.
 """
 
+from django.db import connection
+
 from atp.rows.log import Kind
 from atp.states import TERMINAL, Event, Reason, State, is_stale
 from atp.store.values import CANCEL
@@ -13,9 +15,13 @@ from .feed import Fate
 from .health import slow_returns, weak_daemons
 from .verdict import Breach, Verdict
 
-# A handler's return is delivered within this time, in seconds; whoever is asked to end has heard
-# of it, and its grace is over (CANCEL_GRACE of the chaos is 1 s).
-DELIVERED, HEARD_WITHIN = 1.0, 5.0
+# In seconds: a worker whose grace is over may be killed between the last line of its handler and
+# the delivery of the return; whoever is asked to end has heard of it, and its grace is over
+# (CANCEL_GRACE of the chaos is 1 s).
+DELIVERED, HEARD_WITHIN = 0.2, 5.0
+# On SQLite a process that is stopped while it writes keeps all others from writing: so long stops
+# of any daemon may be why one has not heard, in seconds.
+LONG_STOP = 3.0
 # An attempt more may be lost before it is told from its neighbours (G5).
 UNTOLD = 1
 
@@ -167,10 +173,19 @@ def thrown_away(evidence):
 
 def _was_hit(evidence, daemon, since, until):
     """Whether anything was done to a daemon, or to the database, in this time."""
-    spans = [(hit.since, hit.until) for hit in evidence.hits if hit.daemon in (daemon, 0)]
+    spans = [
+        (hit.since, hit.until)
+        for hit in evidence.hits
+        if hit.daemon in (daemon, 0) or _keeps_others(hit)
+    ]
     return any(
         begun <= until + SLACK and end >= since - SLACK for begun, end in spans + evidence.outages
     )
+
+
+def _keeps_others(hit):
+    is_stop = hit.name.startswith("stop_") and hit.until - hit.since >= LONG_STOP
+    return is_stop and connection.vendor == "sqlite"
 
 
 def wrong_ends(evidence):

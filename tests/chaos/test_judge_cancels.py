@@ -1,6 +1,7 @@
 """The judge finds what is broken about cancels."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
@@ -10,7 +11,7 @@ from atp.store.values import CANCEL
 
 from . import judge
 from .evidence import Entry
-from .forged import HERE, Forger, evidence, found, only
+from .forged import HERE, THERE, Forger, evidence, found, only
 from .member import Hit
 from .operators import WHO, Asked
 
@@ -72,6 +73,18 @@ def test_asked_and_went_on(is_hit):
         assert found(given) == {}
     else:
         assert "went on 20" in only(given, judge.cancelled)[0]
+
+
+@pytest.mark.parametrize("vendor", ["sqlite", "postgresql"])
+def test_another_that_is_stopped_keeps_the_file_from_all(vendor, monkeypatch):
+    monkeypatch.setattr(judge, "connection", SimpleNamespace(vendor=vendor))
+    forger = Forger().begin()
+    ask(forger)
+    at = forger.clock
+    forger.hits.append(Hit(name="stop_dispatcher", daemon=THERE, pid=1, since=at, until=at + 9))
+    forger.clock += 7
+    given = evidence(forger.finish(), **asked(forger))
+    assert bool(found(given)) == (vendor == "postgresql")
 
 
 def test_asked_twice():

@@ -3,11 +3,14 @@
 from datetime import timedelta
 
 import pytest
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
 
 from atp import queue
 from atp.models import Daemon
 from atp.reports import health, overview
 from atp.reports.deploys import misfits, releases
+from atp.reports.explaining.explain import explain
 from atp.reports.explaining.explain import why as told_why
 from atp.rows.log import misfit
 from atp.states import Event
@@ -163,9 +166,39 @@ class TestWhyItWaits:
 
     def test_its_type_names_it(self, shade, new):
         refuse(new, shade.enqueue(path="a"))
-        [reason] = queue.explain(SHADE).reasons
-        assert reason.sentence.startswith("Nothing holds back one that is enqueued now")
-        assert f"1 of {SHADE} fits no daemon that is alive." in reason.sentence
+        ready, reason = queue.explain(SHADE).reasons
+        assert ready.sentence.startswith("Nothing holds back one that is enqueued now")
+        assert reason.sentence.startswith(f"1 of {SHADE} fits no daemon that is alive.")
+        queue.hold(SHADE)
+        found = queue.explain(SHADE)
+        assert found.codes == ("gate", "misfits")
+
+    def test_who_may_not_see_errors_is_told_that_it_does_not_fit(self, shade, new):
+        waits = shade.enqueue(path="a")
+        refuse(new, waits)
+        found = explain(queue.get(waits.uuid), errors=False)
+        assert (found.codes, found.starts.is_open) == (("misfit",), True)
+        assert "path" not in found.reasons[0].sentence
+
+    def test_only_a_quiet_daemon_may_take_it(self, shade, new, old):
+        waits = shade.enqueue(path="a")
+        refuse(new, waits)
+        Daemon.objects.filter(uuid=old.uuid).update(mode=Mode.QUIET, request="quiet")
+        found = queue.explain(queue.get(waits.uuid))
+        assert (found.codes, found.starts.is_open) == (("misfit",), True)
+        assert "It fits no daemon but quiet ones." in found.reasons[0].sentence
+        assert "FAILED" not in queue.explain(SHADE).reasons[-1].sentence
+
+    @pytest.mark.parametrize("is_quiet", [False, True])
+    def test_it_takes_ten_queries_at_most(self, shade, new, old, is_quiet):
+        refuse(new, shade.enqueue(path="a"))
+        if is_quiet:
+            Daemon.objects.filter(uuid=old.uuid).update(mode=Mode.QUIET, request="quiet")
+        queue.limit(SHADE, max_running=5, max_running_per_collection=2)
+        queue.hold(SHADE)
+        with CaptureQueriesContext(connection) as queries:
+            queue.explain(queue.get_type(SHADE))
+        assert len(queries) <= 10
 
     def test_one_that_never_misfit(self, shade, new):
         never = shade.enqueue(path="a")

@@ -11,8 +11,9 @@ from ...models import Daemon, Instance, LogRecord, Task
 from ...rows.log import signature_in
 from ...states import Event, events
 from ...store.misfits import misfits_of, takers
-from ...words import wording
+from ...words import orders, wording
 from ...words.hints import seconds
+from ...words.orders import Mode
 from .. import overview
 from ..documents import Document
 from . import releases
@@ -40,17 +41,19 @@ def problems(daemons: Iterable[Daemon], time: datetime, type: str | None = None)
 def _told(identifier: str, serving: list[Document]) -> str:
     """Return a sentence about the Instances of a Type whose inputs fit none of these daemons."""
     claiming = [daemon for daemon in serving if releases.claims(daemon)]
-    which, count = "no daemon that is alive", _waiting(_refused(identifier, serving))
+    count = _waiting(_refused(identifier, serving))
+    most = wording.duration(seconds(settings.MISFIT_FOR))
+    which = "no daemon that is alive"
+    advice = (
+        f"Start one whose handler takes the inputs, or adapt them: after {most} they are FAILED."
+    )
     if not count and claiming != serving:
-        which, count = "no daemon but quiet ones", _waiting(_refused(identifier, claiming))
+        count = _waiting(_refused(identifier, claiming))
+        which, advice = "no daemon but quiet ones", "Let these claim again, or start another."
     if not count:
         return ""
     number = f"{MOST:,} or more" if count >= MOST else f"{count:,}"
-    most = wording.duration(seconds(settings.MISFIT_FOR))
-    return (
-        f"{number} of {identifier} {'fits' if count == 1 else 'fit'} {which}. Start one whose "
-        f"handler takes the inputs, or adapt them: after {most} they are FAILED."
-    )
+    return f"{number} of {identifier} {'fits' if count == 1 else 'fit'} {which}. {advice}"
 
 
 def _refused(identifier: str, daemons: list[Document]) -> set[int]:
@@ -74,7 +77,7 @@ def _waiting(keys: set[int]) -> int:
 def why(instance: Instance, daemons: Iterable[Daemon], time: datetime) -> tuple[str, bool]:
     """Return a sentence if an Instance waits because its inputs did not fit, otherwise "".
 
-    And whether another daemon that is alive may take it.
+    And whether another daemon that claims may take it.
     """
     records = LogRecord.objects.using(settings.DATABASE).filter(instance=instance.pk)
     last = records.filter(kind__in=_ENDS).order_by("-pk").first()
@@ -86,7 +89,10 @@ def why(instance: Instance, daemons: Iterable[Daemon], time: datetime) -> tuple[
     message = f"{last.message[:1].upper()}{last.message[1:]}."
     others, _ = takers(alive, instance.type.identifier, refused)
     if others:
-        return f"{message} Another daemon that is alive may take it.", True
+        claiming = [row for row in alive if orders.aim(row.mode, row.request) is Mode.RUNNING]
+        if takers(claiming, instance.type.identifier, refused)[0]:
+            return f"{message} Another daemon that is alive may take it.", True
+        return f"{message} It fits no daemon but quiet ones.", False
     until = min((at for at, _ in found), default=last.time) + seconds(settings.MISFIT_FOR)
     at = f"{wording.moment(until)} {wording.zone()}"
     told = f"{message} It fits no daemon that is alive, and is FAILED at {at} if none comes."

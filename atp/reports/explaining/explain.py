@@ -37,7 +37,7 @@ def explain(
 
     ``subject`` is an Instance or its uuid, its identifier if only one Type has it, a Type or
     its identifier, or a pair of a Type and a collection. Without ``errors`` errors of handlers are
-    left out, without ``daemons`` the names of daemons. It takes eight queries at most, and is as
+    left out, without ``daemons`` the names of daemons. It takes ten queries at most, and is as
     fast with a million waiting Instances as with some thousand. An unknown uuid is explained, too.
 
     Raises UnknownInstance for any other subject, and for an identifier that Instances of several
@@ -76,11 +76,10 @@ def _explained(facts: Facts) -> Explanation:
 
 def _reasons(facts: Facts) -> tuple[Reason, ...]:
     found = judged(facts)
-    if not found and facts.is_waiting and facts.instance is None:
-        told = " ".join(filter(None, [sentences.NEW, facts.misfit]))
-        return (Reason(code="ready", sentence=told),)
-    if not found and facts.is_waiting:
-        return (Reason(code="ready", sentence=sentences.READY),)
+    # Misfits of a Type keep back themselves, and none that is enqueued now.
+    if facts.is_waiting and all(reason.code == "misfits" for reason in found):
+        ready = sentences.NEW if facts.instance is None else sentences.READY
+        return (Reason(code="ready", sentence=ready), *found)
     return found
 
 

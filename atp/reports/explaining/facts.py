@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import Any
 
 from ...models import Daemon, Downstream, Gate, Instance, Limit, Task, Type
-from ...words import orders
+from ...words import orders, sentences
 from ...words.orders import Mode
 from ..documents import Document
 
@@ -63,7 +63,7 @@ class Facts:
     ``collection`` (None: any). ``last`` is the last transition of the Instance, ``asked`` the last
     request to its holder, ``pause`` its last pause, ``word`` the newest record of its log, all as
     plain values. ``daemons`` are documents, with ``misfits``. ``misfit`` says why its inputs fit
-    some daemon or none, ``is_fit_elsewhere`` whether they may fit another that is alive; about a
+    some daemon or none, ``is_fit_elsewhere`` whether they may fit another that claims; about a
     Type, which of its Instances fit none.
     ``downstream`` is set if the downstream of the Type is not healthy.
     """
@@ -125,7 +125,9 @@ class Facts:
         found = self
         if not errors:
             last = None if self.last is None else self.last | {"message": ""}
-            found = replace(found, last=last, misfit="")
+            found = replace(found, last=last)
+            if self.misfit and self.instance is not None:
+                found = replace(found, misfit=sentences.misfit(is_elsewhere=self.is_fit_elsewhere))
         if not daemons:
             nameless = [each | {"host": "", "pid": 0} for each in self.daemons]
             found = replace(found, daemons=nameless, served_last=None)

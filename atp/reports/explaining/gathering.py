@@ -1,9 +1,10 @@
-"""Gathering: the facts about an Instance, a Type or a lane, in eight queries at most.
+"""Gathering: the facts about an Instance, a Type or a lane, in ten queries at most.
 
 On PostgreSQL the clock is one of them, and returns the open transactions too. The others read: the
-Instance with its Task, holder and log; the daemons; the gates; the limits with their claimed
-Tasks; the queue around it; the speed of its Type. A fact that would not change the answer is not
-read: the query for blocking nodes, or for the daemon that last served it, replaces others.
+Instance with its Task, holder and log; the daemons, and what fits none of them; the gates; the
+limits with their claimed Tasks; the queue around it; the speed of its Type. A fact that would not
+change the answer is not read: the query for blocking nodes, or for the daemon that last served it,
+replaces others.
 """
 
 from __future__ import annotations

@@ -70,6 +70,16 @@ def not_due(facts: Facts) -> Iterator[Reason]:
         )
 
 
+def misfits(facts: Facts) -> Iterator[Reason]:
+    """Yield a Reason if Instances of a Type fit no daemon; it is none for a new one to wait."""
+    if facts.instance is None and facts.misfit:
+        yield Reason(
+            code="misfits",
+            sentence=facts.misfit,
+            helps=helps.daemon("Start a daemon whose handler takes their inputs"),
+        )
+
+
 def misfit(facts: Facts) -> Iterator[Reason]:
     """Yield a Reason if a Task is due, but its inputs do not fit the handler of some daemon."""
     if facts.task is not None and facts.is_waiting and facts.is_due and facts.misfit:

@@ -38,6 +38,7 @@ CAUSES: tuple[Cause, ...] = (
     turn.alone,
     held.claimed,
     turn.transaction,
+    due.misfits,
 )
 # Causes of which nobody knows when they end, unless their Reason has an ``until``.
 OPEN = ("gate", "blocked", "in-line", "misfit", "unserved", "quiet")
