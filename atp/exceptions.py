@@ -108,6 +108,10 @@ class UnknownGraph(ATPError, LookupError):
     """There is no graph with this uuid."""
 
 
+class NoResult(ATPError, LookupError):
+    """The result of a node does not exist, or has no such key; the message says which."""
+
+
 class UnknownErrorGroup(ATPError, LookupError):
     """No error group has this name, or several names of error groups begin with it."""
 

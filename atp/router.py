@@ -2,15 +2,17 @@
 
 from typing import Any
 
+from django.db import DEFAULT_DB_ALIAS
 from django.db.models import Model
 
 from .conf import settings
 
 
 class QueueRouter:
-    """Route ATP's models to the alias ``ATP["DATABASE"]``, and no other models to that.
+    """Route ATP's models to the alias ``ATP["DATABASE"]``, and make no other tables there.
 
-    List it in DATABASE_ROUTERS when that alias is not "default".
+    List it in DATABASE_ROUTERS when that alias is not "default". If models of your project are in
+    that database too, list their router before this one.
     """
 
     def db_for_read(self, model: type[Model], **hints: Any) -> str | None:
@@ -23,4 +25,6 @@ class QueueRouter:
         return True if ours == {True} else None
 
     def allow_migrate(self, db: str, app_label: str, **hints: Any) -> bool | None:
-        return db == settings.DATABASE if app_label == "atp" else None
+        if app_label == "atp":
+            return db == settings.DATABASE
+        return False if db == settings.DATABASE != DEFAULT_DB_ALIAS else None

@@ -21,7 +21,7 @@ PLAN = {
     6: "atp.queue atp.webhooks atp.deadletters",
     7: "atp.daemon",
     8: """atp atp.management atp.shell atp.web atp.views atp.urls atp.api atp.admin atp.checks
-          atp.apps atp.backend atp.testing atp.templatetags""",
+          atp.apps atp.backend atp.contrib atp.testing atp.templatetags""",
 }
 
 

@@ -695,6 +695,30 @@ def test_all_is_cancelled_only_with_a_yes(full):
     assert "does it" in run("cancel", "--all", "--yes")
 
 
+def test_a_dry_run_tells_what_the_command_would_do(full):
+    """Of a selection that cancels what waits it tells no running ones."""
+    found = document("cancel", "--type", "tests.*", "--dry-run")
+    assert found["outcome"] == "1 would be cancelled: tests.add 1."
+    assert document("cancel", "--type", "tests.*", "--yes") == {"cancelled": 1, "asked": 0}
+    assert document("cancel", "--type", "tests.*", "--dry-run")["plan"]["count"] == 0
+    assert found["plan"] == {"count": 1, "by_type": {"tests.add": 1}, "by_collection": {"": 1}}
+    redriven = document("redrive", "--type", "tests.*", "--dry-run")["plan"]["count"]
+    assert document("redrive", "--type", "tests.*", "--yes") == {"redriven": redriven}
+    assert redriven
+    with pytest.raises(CommandError, match="--dry-run is for a selection"):
+        run("redrive", str(full[State.FINISHED].uuid), "--dry-run")
+
+
+def test_a_pattern_that_matches_no_type_is_refused(full):
+    with pytest.raises(CommandError, match=r"No Type 'tets\.\*' is registered"):
+        run("cancel", "--type", "tets.*", "--yes")
+
+
+def test_a_time_to_come_is_named_as_it_was_given(full):
+    with pytest.raises(CommandError, match=r"created_before: .* is in the future"):
+        run("cancel", "--all", "--created-before", "2999-01-01", "--yes")
+
+
 def test_an_option_that_does_not_apply_is_no_option(full):
     with pytest.raises(CommandError, match="--cancel is for Instances by uuid"):
         run("delete", "--type", "tests.echo", "--cancel", "--yes")

@@ -28,6 +28,11 @@ def test_routes(elsewhere):
     assert elsewhere.allow_migrate("queue", "atp") is True
     assert elsewhere.allow_migrate("default", "atp") is False
     assert elsewhere.allow_migrate("default", "auth") is None
+    assert elsewhere.allow_migrate("queue", "auth") is False
+
+
+def test_a_queue_in_the_default_database_leaves_others_alone():
+    assert QueueRouter().allow_migrate("default", "auth") is None
 
 
 def test_all_of_it_in_another_database(transactional_db):

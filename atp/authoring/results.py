@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..graphs.results import NoResult, resolved, results_in
+from ..exceptions import NoResult
+from ..graphs.results import resolved, results_in
 from ..verbs.graphs import NodeResult, results_of
 
 

@@ -17,6 +17,7 @@ from ..rows.task import BLOCKED
 from ..states import Event, State
 from . import declared, errors
 from .frameworks import DEFAULT_QUEUE_NAME, TaskResult, TaskResultStatus, error
+from .normalizing import inputs_of_result
 
 if TYPE_CHECKING:
     from ..models import Instance
@@ -67,8 +68,8 @@ def result_of(instance: Instance, backend: str) -> Any:
         started_at=local(starts[0].time) if starts else None,
         last_attempted_at=local(starts[-1].time) if starts else None,
         finished_at=local(instance.finished),
-        args=args,
-        kwargs=kwargs,
+        args=inputs_of_result(args),
+        kwargs=inputs_of_result(kwargs),
         backend=backend,
         errors=errors.errors_of(instance, [r for r in records if r.event in errors.EVENTS]),
         worker_ids=[record.who for record in starts],

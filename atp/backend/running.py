@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
+from django.db import Error
 from django.utils import timezone
 
 from .. import signals
@@ -16,6 +18,7 @@ from ..words.raised import Unusable
 from . import declared, errors, frameworks
 from .context import ATPTaskContext
 from .frameworks import TaskResultStatus, normalize_json
+from .normalizing import with_text_keys
 from .running_result import RunningResult
 
 if TYPE_CHECKING:
@@ -43,8 +46,9 @@ class Attempt:
         return ATPTaskContext(task_result=self._result, atp=self._context), *args
 
     def look(self) -> None:
-        """Read the values of the result that are not known yet."""
-        self._result.look()
+        """Read the values of the result that are not known yet, if the database answers."""
+        with suppress(Error):
+            self._result.look()
 
     def returned(self, value: Any) -> Any:
         """Note the return value as ``django.tasks`` normalizes it, and return it.
@@ -52,7 +56,7 @@ class Attempt:
         Raises Unusable if it cannot be normalized.
         """
         try:
-            value = normalize_json(value)
+            value = with_text_keys(normalize_json(value))
         except (TypeError, ValueError) as error:
             raise Unusable from error
         object.__setattr__(self._result, "_return_value", value)
@@ -94,6 +98,10 @@ def _ended(
 def _send(name: str, result: RunningResult) -> None:
     """Send this signal of each package; a receiver that raises does not harm the task."""
     for signal in frameworks.signals(name):
+        if any(is_async for *_, is_async in signal.receivers):
+            # Attributes of the result cannot be awaited.
+            with suppress(Error):
+                result.look()
         signal.send_robust(sender=result.sender, task_result=result)
 
 

@@ -5,11 +5,13 @@ from __future__ import annotations
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Self
 
+from asgiref.sync import sync_to_async
 from django.utils import timezone
 
 from ..states import Event
 from . import declared, errors, results
 from .frameworks import DEFAULT_QUEUE_NAME, TaskResult, TaskResultStatus
+from .normalizing import inputs_of_result
 
 if TYPE_CHECKING:
     from ..authoring.context import Context
@@ -68,8 +70,8 @@ class RunningResult(TaskResult):
             started_at=now,
             last_attempted_at=now,
             finished_at=None,
-            args=args,
-            kwargs=kwargs,
+            args=inputs_of_result(args),
+            kwargs=inputs_of_result(kwargs),
             backend=found.task.backend,
             errors=[],
             worker_ids=[context.worker],
@@ -90,6 +92,17 @@ class RunningResult(TaskResult):
         """Note the status and the time of the task's end."""
         object.__setattr__(self, "status", status)
         object.__setattr__(self, "finished_at", time)
+
+    def refresh(self) -> None:
+        """Read the result again. While the task runs, its worker knows more than the queue."""
+        if self.finished_at is None:
+            self.look()
+        else:
+            super().refresh()
+
+    async def arefresh(self) -> None:
+        """Read the result again: see :meth:`refresh`."""
+        await sync_to_async(self.refresh)()
 
     def look(self) -> None:
         """Read the values that are not known yet from the queue."""

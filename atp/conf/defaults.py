@@ -128,5 +128,8 @@ class Defaults:
     WEBHOOKS: dict = {}
     """Targets of webhooks by name; each is a dictionary with url, secret and patterns of Types."""
 
+    METRICS_TOKEN: str = ""
+    """The token with which Prometheus may read the metrics; empty: only users may."""
+
     GRACE: float = 30.0
     """Default of ``atpd --grace``: time that running tasks get when a daemon stops."""

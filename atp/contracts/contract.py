@@ -99,6 +99,7 @@ def _adapters(
     """Return pydantic's adapters by name, and by name the reason why an annotation has none."""
     from pydantic import TypeAdapter
 
+    from .literals import validator_of
     from .tagged_schema import TaggedSchema
 
     adapters: dict[str, Any] = {}
@@ -111,6 +112,7 @@ def _adapters(
                 warnings.simplefilter("ignore")
                 adapter: Any = TypeAdapter(annotation)
                 adapter.json_schema(schema_generator=TaggedSchema)
+                adapter.validator = validator_of(adapter)
         # The classes of a project may define their own schema: that code may raise anything.
         except Exception as error:
             [reason, *_] = str(error).splitlines() or [""]

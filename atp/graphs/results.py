@@ -6,14 +6,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from ..exceptions import NoResult
+
 # The tag of a result in JSON; its value has the names of the nodes and the path.
 TAG = "$result"
 # The types of most inputs: they need no closer look.
 _PLAIN = frozenset({str, int, float, bool, type(None)})
-
-
-class NoResult(LookupError):
-    """A result does not exist, or has no such key; the message says which."""
 
 
 @dataclass(frozen=True)

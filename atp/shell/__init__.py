@@ -2,8 +2,10 @@
 
 from .check import Check
 from .enqueueing import Enqueue
+from .explaining.metrics import Metrics
 from .explaining.statistics import Statistics
 from .explaining.why import Why
+from .failures.deleting import Delete
 from .failures.errors import Error, Errors
 from .graphs import Graph, Graphs
 from .importing.command import ImportBeat
@@ -11,7 +13,7 @@ from .listing import List
 from .orders import Tell
 from .schedules import Schedule, Schedules
 from .scopes import Downstream, Downstreams, Gate, Limit
-from .selections import Cancel, Delete, Redrive
+from .selections import Cancel, Redrive
 from .show import Show
 from .status import Daemons, Status
 from .types import OneType, Types
@@ -21,7 +23,7 @@ from .verbs import subcommands as of_verbs
 def subcommands():
     """Return the Subcommands in the order of the help."""
     return (
-        *(Status, Check, Types, OneType, Statistics, List, Show, Why, Enqueue),
+        *(Status, Check, Types, OneType, Statistics, Metrics, List, Show, Why, Enqueue),
         *(Redrive, Cancel, *of_verbs(), Delete, Gate, Limit, Downstreams, Downstream),
         *(Schedules, Schedule, ImportBeat, Graphs, Graph, Errors, Error),
         *(Daemons, Tell),

@@ -18,7 +18,7 @@ from ..exceptions import (
 )
 from ..models import LogRecord
 from ..payload import binding, tagged_json
-from ..reports import documents, overview
+from ..reports import documents, failures, overview
 from ..reports.explaining.causes.table import OPEN
 from ..reports.timeline import took
 from ..states import TERMINAL, State
@@ -171,8 +171,8 @@ def _answer(response):
 
 
 def _last_words(document):
-    """Return the reason of a failure, and the last line of the log record about it."""
+    """Return the reason of a failure, and the line of the log record that names the error."""
     records = LogRecord.objects.using(settings.DATABASE).transitions()
     last = records.filter(instance__uuid=document["uuid"]).in_order().last()
-    said = present.lines(last.message) if last is not None else []
-    return ": ".join([document["reason"], *said[-1:]])
+    said = failures.headline(last.message) if last is not None else ""
+    return ": ".join(filter(None, [document["reason"], present.printable(said)]))

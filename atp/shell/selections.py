@@ -1,10 +1,11 @@
-"""``redrive``, ``cancel`` and ``delete``: verbs on Instances by uuid, or on a selection."""
+"""``redrive`` and ``cancel``: verbs on Instances by uuid, or on a selection."""
 
 import sys
 from collections import Counter
 
 from django.core.management.base import CommandError
 from django.db import transaction
+from django.db.models import Count
 
 from .. import queue
 from ..conf import settings
@@ -13,6 +14,7 @@ from ..reports import overview
 from ..states import Reason, State
 from ..store.values import CANCEL
 from ..verbs.instances import CHUNK
+from ..verbs.matching.selection import checked_pattern, types_of
 from ..verbs.registry import internal_types
 from . import arguments
 from .base import Subcommand, actor, find_all, instances
@@ -66,16 +68,21 @@ class Selecting(Subcommand):
         raise NotImplementedError
 
     def run(self, options):
-        if self.matching is not None and self.matching.is_meant(options):
+        # A dry run is one of that which the other options mean.
+        if self.matching.is_meant(options, but=("dry_run",)):
             return self.matching.run(options)
         is_selecting = self.is_selecting(options)
         if bool(options["uuid"]) == is_selecting:
             raise CommandError(f"Which ones? Give either uuids, or a selection by {self.ways}.")
+        if options["dry_run"] and not is_selecting:
+            raise CommandError("--dry-run is for a selection, not for Instances by uuid.")
         if not is_selecting:
             chosen = find_all(options["uuid"])
             with transaction.atomic(using=settings.DATABASE):
                 return self.act(chosen)
         selected = self.selection(options)
+        if options["dry_run"]:
+            return self.planned(selected)
         # What comes while the question stands is not selected.
         end = selected.order_by("pk").values_list("pk", flat=True).last() or 0
         selected = selected.filter(pk__lte=end)
@@ -84,6 +91,23 @@ class Selecting(Subcommand):
         for chunk in _chunks(selected):
             counts.update(self._act_on(chunk))
         return {name: counts[name] for name in self.counts}
+
+    def planned(self, selected):
+        """Return the document of a dry run: how many are selected, by Type and by collection."""
+        by = {
+            name: {
+                row[column]: row["count"]
+                for row in selected.order_by()
+                .values(column)
+                .annotate(count=Count("pk"))
+                .order_by("-count", column)
+            }
+            for name, column in (("by_type", "type__identifier"), ("by_collection", "collection"))
+        }
+        count = sum(by["by_type"].values())
+        types = ", ".join(f"{name} {number}" for name, number in by["by_type"].items())
+        told = f"{count} would be {self.done}{types and ': '}{types}."
+        return {"outcome": told, "plan": {"count": count, **by}}
 
     def confirm(self, count, options):
         """Show the count, and ask before anything is written. Raises CommandError without a yes."""
@@ -113,10 +137,10 @@ def _chunks(selected):
 
 
 def _of(rows, type):
-    """Select the Instances of a Type; without one, those of all Types but ATP's own."""
+    """Select the Instances of a Type, or of a pattern; else those of all Types but ATP's own."""
     if type is None:
         return rows.exclude(type__identifier__in=internal_types())
-    return rows.filter(type=queue.get_type(type))
+    return rows.filter(type__in=types_of(checked_pattern(type)))
 
 
 class Redrive(Selecting):
@@ -128,7 +152,7 @@ class Redrive(Selecting):
     help = "Send FAILED Instances back to the queue; their retries and restarts count anew."
 
     def add_ways(self, add):
-        add("--type", type=arguments.text, help="the dead letters of this Type")
+        add("--type", type=arguments.text, help="the dead letters of this Type, or of a pattern")
         add("--reason", type=arguments.reason, help="Instances that FAILED for this reason")
         add("--all", action="store_true", help="the dead letters of all Types")
 
@@ -163,7 +187,7 @@ class Cancel(Selecting):
     help = "End live Instances: waiting ones at once, others by asking the daemons that hold them."
 
     def add_ways(self, add):
-        add("--type", type=arguments.text, help="waiting Instances of this Type")
+        add("--type", type=arguments.text, help="waiting Instances of this Type, or of a pattern")
         add("--collection", type=arguments.text, help="waiting Instances of this collection")
 
     def is_selecting(self, options):
@@ -193,50 +217,3 @@ class Cancel(Selecting):
         if document["asked"]:
             told += f"\nInstances that their daemons are asked to end: {document['asked']}"
         return told
-
-
-_DELETE = Matching("delete")
-
-
-class Delete(Subcommand):
-    name = "delete"
-    help = "Remove ended Instances with all their data; with --cancel, cancel live ones first."
-
-    def add_arguments(self, parser):
-        add = parser.add_argument
-        add("uuid", nargs="*", type=arguments.whole_uuid, help="whole uuids")
-        add("--cancel", action="store_true", help="first cancel the Instances that have not ended")
-        add(
-            "--wait",
-            type=arguments.seconds,
-            default=15.0,
-            metavar="SECONDS",
-            help="with --cancel: how long to wait for those that a daemon holds (%(default)g)",
-        )
-        add("--yes", action="store_true", help="delete all that match, for good")
-        _DELETE.add(parser)
-
-    def run(self, options):
-        if _DELETE.is_meant(options):
-            if options["cancel"]:
-                raise CommandError("--cancel is for Instances by uuid: dead letters have ended.")
-            return _DELETE.run(options)
-        if not options["uuid"]:
-            raise CommandError("Which ones? Give either uuids, or options that select.")
-        chosen = find_all(options["uuid"])
-        how = {"cancel": True, "wait": options["wait"]} if options["cancel"] else {}
-        removed = queue.delete(*chosen, by=actor(), **how)
-        return {"asked": len(chosen), "removed": removed}
-
-    def text(self, document):
-        if "outcome" in document:
-            return text_of(document)
-        return f"Instances removed: {document['removed']}"
-
-    def check(self, document, options):
-        if "outcome" not in document and document["removed"] < document["asked"]:
-            raise CommandError(
-                f"Instances not removed: {document['asked'] - document['removed']}. Their files "
-                "could not be removed, they have been redriven meanwhile, or a daemon has not "
-                "ended them yet."
-            )

@@ -15,8 +15,7 @@ from django.db import transaction
 from ..authoring.context import Context
 from ..authoring.task_type import TaskType
 from ..conf import settings
-from ..exceptions import InvalidGraph
-from ..graphs.results import NoResult
+from ..exceptions import InvalidGraph, NoResult
 from ..payload import codec
 from ..states import State
 from ..store.values import Checkpoint, Claimed, Parameters

@@ -11,9 +11,8 @@ from uuid import UUID
 from django.db import connections
 
 from ..conf import settings
-from ..exceptions import IllegalTransition, UnknownGraph, WaitInTransaction, WaitTimeout
+from ..exceptions import IllegalTransition, NoResult, UnknownGraph, WaitInTransaction, WaitTimeout
 from ..graphs.plan import GraphPlan
-from ..graphs.results import NoResult
 from ..models import Graph, Node, Task, Undo
 from ..rows.graph import REDRIVABLE
 from ..states import TERMINAL, State

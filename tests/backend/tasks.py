@@ -97,9 +97,31 @@ def pair():
     return (1, b"two")
 
 
+@task
+def by_number():
+    return {1: "a", None: {True: 2.5}, "text": [{7: 8}]}
+
+
+@task
+def nightly(region, slot=None):
+    return f"{region} {slot:%Y}"
+
+
+@task(takes_context=True)
+def looks_again(context):
+    result = context.task_result
+    result.refresh()
+    return [context.attempt, str(result.status), result.worker_ids]
+
+
 @task(takes_context=True)
 async def which(context):
     return [context.attempt, context.task_result.enqueued_at is not None]
+
+
+@task(takes_context=True)
+async def async_with_context(context):
+    return context.attempt
 
 
 @task(takes_context=True)

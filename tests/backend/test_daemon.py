@@ -52,6 +52,8 @@ def test_a_task_that_kills_its_worker(atpd):
     [result] = drain(atpd, tasks.exits.enqueue(), settings={"MAX_RESTARTS": 1})
     assert [e.exception_class for e in result.errors] == [exceptions.Stale]
     assert result.attempts >= 2
+    # Each start is signed by its worker, also those of attempts that run alone.
+    assert all(" worker " in worker for worker in result.worker_ids), result.worker_ids
 
 
 def test_a_task_that_writes(atpd):

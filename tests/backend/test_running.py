@@ -2,10 +2,12 @@
 
 import logging
 import sys
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 
 import pytest
+from django.db import OperationalError
 
+from atp import queue
 from atp.authoring.context import Context
 from atp.backend.context import ATPTaskContext
 from atp.backend.frameworks import TaskContext, TaskResultStatus, signals
@@ -102,6 +104,56 @@ def test_a_value_that_json_cannot_carry_is_not_computed_again(run):
     outcome = run()
     assert (outcome.kind, outcome.raised) == (Kind.FATAL, "builtins.TypeError")
     assert "Unsupported type" in outcome.message
+
+
+def test_keys_that_are_no_text_become_text(run):
+    """As in JSON: a task that has done its work does not fail for them."""
+    tasks.by_number.enqueue()
+    assert run().response.data == b'{"1":"a","null":{"true":2.5},"text":[{"7":8}]}'
+
+
+def test_it_gets_values_that_json_lacks(run, told):
+    """From a schedule, the shell or the API; the result has them as text."""
+    slot = datetime(2030, 1, 31, tzinfo=UTC)
+    made = queue.enqueue(queue.declared("tests.backend.tasks.nightly"), "alps", slot=slot)
+    assert run().response.data == b'"alps 2030"'
+    assert told.results[-1].kwargs == {"slot": "2030-01-31T00:00:00+00:00"}
+    assert tasks.nightly.get_result(made.uuid).kwargs == {"slot": "2030-01-31T00:00:00+00:00"}
+
+
+def test_a_result_that_is_refreshed_in_its_task_loses_nothing(run):
+    """The start of an attempt is recorded a moment later than the worker knows of it."""
+    tasks.looks_again.enqueue()
+    assert queue_json(run()) == [1, "RUNNING", [WORKER]]
+
+
+def test_a_coroutine_runs_without_the_database(run, monkeypatch):
+    """Only the time of its enqueue is not known then."""
+    tasks.async_with_context.enqueue()
+    [claimed] = run.host.claim()
+    context = Context(claimed, report=print, interruption=lambda: None, scratch_root=None)
+
+    def away(*args):
+        raise OperationalError("the database is away")
+
+    monkeypatch.setattr("atp.backend.results.history", away)
+    assert execution.run(claimed, context).kind is Kind.FINISHED
+
+
+def test_a_receiver_that_is_a_coroutine_reads_the_result(run):
+    seen = []
+
+    async def receive(sender, task_result, **kwargs):
+        seen.append(task_result.enqueued_at)
+
+    [first, *_] = signals("task_started")
+    first.connect(receive)
+    try:
+        result = tasks.add.enqueue(1)
+        run()
+    finally:
+        first.disconnect(receive)
+    assert seen == [result.enqueued_at]
 
 
 def test_nothing(run):

@@ -70,6 +70,20 @@ def test_a_folder_in_place_of_which_there_is_a_file(tmp_path, settings, monkeypa
     assert f"cannot be made: there is no folder {tmp_path / 'file'}." in refusal()
 
 
+def test_a_folder_of_locks_that_was_made_for_two_users_stays(tmp_path, settings, monkeypatch):
+    settings.ATP = {"SCRATCH_DIR": str(tmp_path)}
+    locks = tmp_path / "db.sqlite3-atpd"
+    locks.mkdir()
+    locks.chmod(0o2770)
+    monkeypatch.setattr(type(get_store()), "lock_folder", locks)
+    folders = DaemonFolders()
+    folders.make()
+    folders.close()
+    folders.remove()
+    assert stat.S_IMODE(locks.stat().st_mode) == 0o2770
+    assert list(locks.iterdir()) == []
+
+
 def test_a_scratch_folder_that_has_gone(tmp_path, settings):
     settings.ATP = {"SCRATCH_DIR": str(tmp_path / "gone")}
     assert refusal() == f"ATP['SCRATCH_DIR'], {tmp_path / 'gone'}, is not there."

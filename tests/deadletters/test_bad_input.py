@@ -71,7 +71,7 @@ def test_a_mute_that_is_over_is_refused():
         queue.mute("7f3a", until=datetime.now(UTC) - timedelta(days=1))
 
 
-@pytest.mark.parametrize("until", [LAST, LAST.replace(tzinfo=UTC)])
+@pytest.mark.parametrize("until", [LAST, LAST.replace(tzinfo=UTC), timedelta.max])
 def test_a_mute_beyond_the_calendar_is_refused(until):
     with pytest.raises(InvalidOption, match="calendar"):
         queue.mute("7f3a", until=until)

@@ -17,6 +17,7 @@ NOT_FROM_A_REQUEST = {
     "InvalidStep",
     "InvalidType",
     "LeaseLost",
+    "NoResult",
     "PausedInTransaction",
     "StepInTransaction",
     "TaskGone",

@@ -87,7 +87,8 @@ class Attempts:
         for holding in self._pool.hand_out():
             # Record the start of a reserved Task before its worker gets it.
             holding.start_known = True
-            self.move(holding, Event.START)
+            link, _ = self._pool.find(holding.key)
+            self.move(holding, Event.START, link)
         if held_back:
             self._pool.put_back(held_back)
         self.hand_back(self._pool.overstock(), attempt_messages.no_worker_free())

@@ -3,6 +3,7 @@
 import contextlib
 import os
 import shutil
+import stat
 import tempfile
 import uuid
 from pathlib import Path
@@ -87,7 +88,9 @@ def _remove_if_unused(folder):
         for path in folder.glob("*.ear"):
             if filelock.is_free(path):
                 filelock.remove(path)
-        folder.rmdir()
+        # Somebody has made it for daemons of several users: see docs/atpd.md.
+        if not folder.stat().st_mode & stat.S_ISGID:
+            folder.rmdir()
 
 
 @contextlib.contextmanager

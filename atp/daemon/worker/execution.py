@@ -12,8 +12,8 @@ from ... import signals
 from ...authoring.log_text import describe
 from ...authoring.raised.facts import release, trace
 from ...conf import settings
-from ...exceptions import CorruptData, NotSerializable
-from ...graphs.results import TAG, NoResult
+from ...exceptions import CorruptData, NoResult, NotSerializable
+from ...graphs.results import TAG
 from ...middleware import carrying, onion
 from ...payload import codec
 from ...payload.adapting import fitted

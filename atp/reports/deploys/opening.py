@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ...conf import settings
-from ...exceptions import CorruptData
-from ...graphs.results import NoResult, Result, resolved, results_in
+from ...exceptions import CorruptData, NoResult
+from ...graphs.results import Result, resolved, results_in
 from ...models import Inputs, Node
 from ...payload import adapting, codec
 from ...payload.signed_pickle import check_signature

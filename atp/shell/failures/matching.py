@@ -42,9 +42,12 @@ class Matching:
             read = arguments.reason if name == "reason" else read
             parser.add_argument(*names, type=read, metavar=name.upper(), help=told)
 
-    def is_meant(self, options):
-        """Return whether an option was given that is not shared, so that this verb is meant."""
-        own = [p.name for p in self.verb.parameters if p.name not in self._shared]
+    def is_meant(self, options, but=()):
+        """Return whether an option was given that is not shared, so that this verb is meant.
+
+        Options in ``but`` say nothing of that.
+        """
+        own = {p.name for p in self.verb.parameters}.difference(self._shared, but)
         return any(_is_given(options.get(name)) for name in own)
 
     def run(self, options):

@@ -35,15 +35,24 @@ def get_error_group(named: ErrorGroup | str) -> ErrorGroup:
     return error_group(named)
 
 
-def mute(group: ErrorGroup | str, *, until: datetime | None = None, by: str = "") -> ErrorGroup:
+def mute(
+    group: ErrorGroup | str, *, until: datetime | timedelta | None = None, by: str = ""
+) -> ErrorGroup:
     """Mute an error group, so that it raises no alerts; return it.
 
-    The next failure after ``until`` unmutes it; without ``until`` it stays muted until somebody
-    unmutes it. Raises UnknownErrorGroup, InvalidOption.
+    The next failure after ``until``, a time or a delay from now, unmutes it; without ``until`` it
+    stays muted until somebody unmutes it. Raises UnknownErrorGroup, InvalidOption.
     """
     check_by(by)
+    if isinstance(until, timedelta):
+        try:
+            until = moment(until)
+        except OverflowError:
+            raise InvalidOption(f"until={until}: that is beyond the calendar.") from None
     if until is not None and (not isinstance(until, datetime) or until.tzinfo is None):
-        raise InvalidOption(f"until={until!r}: must be a datetime with a time zone.")
+        raise InvalidOption(
+            f"until={until!r}: must be a datetime with a time zone, or a timedelta."
+        )
     until = instant("until", until)
     if until is not None and until <= get_store().now():
         raise InvalidOption(f"until={until.isoformat(' ', 'seconds')} has passed already.")

@@ -73,7 +73,7 @@ class Selection:
 
     def rows(self) -> QuerySet[Instance]:
         """Return the Instances that match now, without those redriven or removed meanwhile."""
-        rows = Instance.objects.using(settings.DATABASE).filter(type__in=self._types())
+        rows = Instance.objects.using(settings.DATABASE).filter(type__in=types_of(self.type))
         until = datetime.fromisoformat(self.until)
         if self.verb == CANCEL:
             rows = rows.filter(state__in=LIVE, created__lte=until)
@@ -86,11 +86,6 @@ class Selection:
         if self.collection is not None:
             rows = rows.filter(collection=self.collection)
         return rows
-
-    def _types(self) -> list[int]:
-        """Return the keys of the matching Types; ATP's own Types match only by their full name."""
-        known = Type.objects.using(settings.DATABASE).values_list("identifier", "pk")
-        return [key for name, key in known if matches(self.type, name)]
 
     @property
     def filter(self) -> dict[str, Any]:
@@ -111,6 +106,12 @@ class Selection:
         facts |= {"collection": self.collection, "reason": self.reason}
         told = [f"{name} {value!r}" for name, value in facts.items() if value is not None]
         return ", ".join(told) or "all"
+
+
+def types_of(pattern: str | None) -> list[int]:
+    """Return the keys of the matching Types; ATP's own Types match only by their full name."""
+    known = Type.objects.using(settings.DATABASE).values_list("identifier", "pk")
+    return [key for name, key in known if matches(pattern, name)]
 
 
 def matches(pattern: str | None, identifier: str) -> bool:
@@ -146,19 +147,19 @@ def selection(
     group = None if error is None else error_group(error)
     return Selection(
         verb=verb,
-        until=_moment(until).isoformat(),
-        type=None if type is None else _pattern(str(type)),
+        until=_moment(until, verb).isoformat(),
+        type=None if type is None else checked_pattern(str(type)),
         error=None if group is None else group.pk,
         collection=None if collection is None else _text("collection", collection),
         reason=None if reason is None else _reason(reason),
     )
 
 
-def _moment(until: datetime | None) -> datetime:
+def _moment(until: datetime | None, verb: str) -> datetime:
     now = get_store().now()
     if until is None:
         return now
-    name = "ended_before"
+    name = "created_before" if verb == CANCEL else "ended_before"
     if not isinstance(until, datetime) or until.tzinfo is None:
         why = f"must be a datetime with a time zone, not {until!r}."
     elif until > now:
@@ -171,7 +172,8 @@ def _moment(until: datetime | None) -> datetime:
     raise InvalidSelection(f"{name}: {why}", errors=[(name, why)])
 
 
-def _pattern(pattern: str) -> str:
+def checked_pattern(pattern: str) -> str:
+    """Return a pattern of Types, or an identifier. Raises UnknownType if it matches none."""
     _text("type", pattern)
     known = list(Type.objects.using(settings.DATABASE).values_list("identifier", flat=True))
     if not any(matches(pattern, name) for name in known):

@@ -1,0 +1,79 @@
+"""Collector: the metrics of a queue, read from its database when they are collected."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+
+from django.db import Error, connections, transaction
+from prometheus_client import Metric
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.registry import Collector as Base
+
+from ...conf import settings
+from . import counters, gauges
+
+logger = logging.getLogger("atp.metrics")
+
+# Each reads metrics that belong together. One that fails leaves only its own out.
+PARTS: tuple[Callable[[], Iterable[Metric]], ...] = (
+    gauges.tasks,
+    gauges.dead_letters,
+    gauges.controls,
+    gauges.daemons,
+    gauges.schedules,
+    gauges.database,
+    gauges.problems,
+    counters.events,
+    counters.durations,
+)
+# The longest time for one statement, in seconds. Only PostgreSQL keeps it.
+LONGEST = 2.0
+
+
+class Collector(Base):
+    """Yields all metrics of the queue, as a collector of ``prometheus_client``.
+
+    To add them to metrics of your own, register one: ``REGISTRY.register(Collector())``. What the
+    database does not answer in time is left out; ``atp_scrape_complete`` is 0 then.
+    """
+
+    def describe(self) -> Iterator[Metric]:
+        """Yield nothing: else registering it would read the database."""
+        yield from ()
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield the metrics."""
+        began, complete = time.perf_counter(), 1.0
+        for part in PARTS:
+            try:
+                with _bounded():
+                    found = list(part())
+            except Error as error:
+                logger.warning("%s was not collected: %s", part.__name__, str(error).strip())
+                complete = 0.0
+            else:
+                yield from found
+        yield GaugeMetricFamily(
+            "atp_scrape_complete", "Whether all metrics of ATP could be read.", complete
+        )
+        yield GaugeMetricFamily(
+            "atp_scrape_duration_seconds",
+            "The time that reading them took.",
+            time.perf_counter() - began,
+        )
+
+
+@contextmanager
+def _bounded() -> Iterator[None]:
+    """Give each statement of the block a limited time, in a transaction that only reads."""
+    connection = connections[settings.DATABASE]
+    if connection.vendor != "postgresql":
+        yield
+        return
+    with transaction.atomic(using=settings.DATABASE):
+        with connection.cursor() as cursor:
+            cursor.execute("SET LOCAL statement_timeout = %s", [int(LONGEST * 1000)])
+        yield

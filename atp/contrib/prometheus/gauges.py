@@ -1,0 +1,176 @@
+"""Gauges: the state of the queue at the time of a scrape."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from datetime import datetime
+from typing import Any
+
+from django.db.models import Count, Min, Q
+from prometheus_client import Metric
+from prometheus_client.core import GaugeMetricFamily
+
+from ...conf import settings
+from ...models import Downstream, Gate, Instance, Schedule, Task, Type
+from ...reports import documents, health, overview
+from ...states import CLAIMED, DEAD_LETTER, State
+from ...store import get_store
+from ...verbs.control.gates import gates
+
+# A transaction that has been open for this long, in seconds, is reported.
+LONG = 60.0
+
+
+def tasks() -> Iterator[Metric]:
+    """Yield what waits and what is claimed, by Type; and how long the oldest has been due."""
+    now = overview.now()
+    types = dict(Type.objects.using(settings.DATABASE).values_list("pk", "identifier"))
+    waiting = _gauge("tasks_waiting", "Tasks that wait: due now, or not.", "type", "due")
+    held = _gauge("tasks_held", "Due Tasks that a shut gate holds.", "type")
+    oldest = _gauge(
+        "oldest_due_age_seconds",
+        "How long the oldest Task has been due that no gate holds; 0 if there is none.",
+        "type",
+    )
+    rows = Task.objects.using(settings.DATABASE).waiting().values("type_id")
+    counted = rows.annotate(
+        all=Count("*"), later=Count("pk", filter=Q(due_at__gt=now)), first=Min("due_at")
+    )
+    found: dict[int, Any] = {row["type_id"]: row for row in counted.order_by()}
+    shut = gates(now=now)
+    lanes = _lanes(shut, now)
+    for key, name in types.items():
+        row = found.get(key, {"all": 0, "later": 0, "first": now})
+        due, first = row["all"] - row["later"], row["first"]
+        is_held = any(gate.collection is None and gate.type_id in (None, key) for gate in shut)
+        of_lanes, free = lanes.get(key, (0, first))
+        first = now if is_held else free
+        waiting.add_metric([name, "yes"], due)
+        waiting.add_metric([name, "no"], row["later"])
+        held.add_metric([name], due if is_held else of_lanes)
+        oldest.add_metric([name], max(0.0, (now - first).total_seconds()))
+    yield from (waiting, held, oldest, _claimed(types))
+
+
+def _lanes(shut: Iterable[Gate], now: datetime) -> dict[int, tuple[int, datetime]]:
+    """Return, for Types with a shut gate of a lane, the Tasks that these hold.
+
+    With them comes the earliest due time of the Type's other due Tasks; ``now`` if there is none.
+    """
+    closed = {(gate.type_id, gate.collection) for gate in shut if gate.collection is not None}
+    types = {type for type, _ in closed}
+    if not types:
+        return {}
+    due = Task.objects.using(settings.DATABASE).due(now).filter(type__in=types)
+    counted = due.values("type_id", "collection").annotate(count=Count("*"), first=Min("due_at"))
+    found = {type: (0, now) for type in types if type is not None}
+    for row in counted.order_by():
+        held, first = found[row["type_id"]]
+        if (row["type_id"], row["collection"]) in closed:
+            held += row["count"]
+        else:
+            first = min(first, row["first"])
+        found[row["type_id"]] = held, first
+    return found
+
+
+def _claimed(types: dict[int, str]) -> Metric:
+    claimed = _gauge("tasks_claimed", "Tasks that a daemon holds.", "type", "state")
+    rows = Task.objects.using(settings.DATABASE).claimed().filter(instance__state__in=CLAIMED)
+    counted = rows.values_list("type_id", "instance__state").annotate(Count("pk"))
+    found = {(type, state): count for type, state, count in counted.order_by()}
+    for key, name in types.items():
+        for state in sorted(CLAIMED):
+            claimed.add_metric([name, state], found.get((key, state), 0))
+    return claimed
+
+
+def dead_letters() -> Iterator[Metric]:
+    """Yield the number of dead letters, by Type and reason."""
+    found = _gauge("dead_letters", "FAILED Instances that a redrive may mend.", "type", "reason")
+    failed = Instance.objects.using(settings.DATABASE).selected(state=State.FAILED)
+    rows = failed.filter(reason__in=DEAD_LETTER).values_list("type__identifier", "reason")
+    for type, reason, count in rows.annotate(Count("pk")).order_by("type__identifier", "reason"):
+        found.add_metric([type, reason], count)
+    yield found
+
+
+def controls() -> Iterator[Metric]:
+    """Yield the shut gates, and the state of each downstream."""
+    now = overview.now()
+    shut = _gauge(
+        "gate_shut_seconds",
+        "How long a gate has been shut; without a Type it is that of everything.",
+        "type",
+        "collection",
+        "mode",
+        "ends",
+    )
+    for gate in gates(now=now):
+        where = ["" if gate.type is None else gate.type.identifier, gate.collection or ""]
+        ends = "no" if gate.until is None else "yes"
+        shut.add_metric([*where, gate.mode, ends], (now - gate.since).total_seconds())
+    state = _gauge("downstream_state", "1 for the state that it is in.", "downstream", "state")
+    rate = _gauge("downstream_rate", "Calls a second, while it is throttled.", "downstream")
+    for row in Downstream.objects.using(settings.DATABASE):
+        for name, _ in Downstream._meta.get_field("state").flatchoices:
+            state.add_metric([row.name, name], float(row.state == name))
+        if row.per_second:
+            rate.add_metric([row.name], row.per_second)
+    yield from (shut, state, rate)
+
+
+def daemons() -> Iterator[Metric]:
+    """Yield the daemons by condition and mode, and the workers of those that live."""
+    now = overview.now()
+    told = [documents.daemon(row, now) for row in overview.daemons()]
+    found = _gauge("daemons", "Daemons that have a row.", "condition", "mode")
+    counts = Counter((each["condition"], each["mode"]) for each in told)
+    counts[overview.ALIVE, "running"] += 0
+    for labels, count in sorted(counts.items()):
+        found.add_metric([*labels], count)
+    workers = _gauge("workers", "Workers of the daemons that live.", "state")
+    living = [each for each in told if each["condition"] != overview.LOST]
+    states = Counter(_state(worker) for each in living for worker in each["workers"])
+    for state in ("busy", "idle", "paused"):
+        workers.add_metric([state], states[state])
+    yield from (found, workers)
+
+
+def _state(worker: documents.Document) -> str:
+    if worker.get("paused"):
+        return "paused"
+    return "busy" if worker["instance"] else "idle"
+
+
+def schedules() -> Iterator[Metric]:
+    """Yield how late the next slot of each schedule is."""
+    now = overview.now()
+    late = _gauge("schedule_late_seconds", "How long the next slot has been due.", "schedule")
+    rows = Schedule.objects.using(settings.DATABASE).order_by("identifier")
+    for name, due in rows.values_list("identifier", "due_at"):
+        late.add_metric([name], 0.0 if due is None else max(0.0, (now - due).total_seconds()))
+    yield late
+
+
+def database() -> Iterator[Metric]:
+    """Yield how long the oldest transaction is open, among those open for a minute or more."""
+    now, found = get_store().open_transactions(LONG)
+    ages = [(now - each.since).total_seconds() for each in found]
+    oldest = _gauge(
+        "oldest_transaction_seconds", "How long a transaction of others is open; 0 below a minute."
+    )
+    oldest.add_metric([], max(ages, default=0.0))
+    yield oldest
+
+
+def problems() -> Iterator[Metric]:
+    """Yield the number of problems that ``atp status`` tells."""
+    found = _gauge("problems", "Problems of the queue, as in its health.")
+    found.add_metric([], len(health.problems(overview.daemons(), overview.now())))
+    yield found
+
+
+def _gauge(name: str, told: str, *labels: str) -> GaugeMetricFamily:
+    return GaugeMetricFamily(f"atp_{name}", told, labels=labels)

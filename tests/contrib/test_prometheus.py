@@ -1,0 +1,297 @@
+"""Metrics for Prometheus: what a scrape tells, who may ask, and what becomes of errors."""
+
+import re
+import shutil
+import subprocess
+import sys
+from datetime import UTC, datetime, timedelta
+from io import StringIO
+from pathlib import Path
+
+import pytest
+from django.contrib.auth.models import Permission
+from django.core.management import CommandError, call_command
+from django.db import OperationalError
+from django.urls import path
+from prometheus_client.parser import text_string_to_metric_families
+
+from atp import queue
+from atp.contrib import prometheus
+from atp.contrib.prometheus import counters, metrics
+from atp.models import Daemon, Instance, Schedule, Statistic
+from atp.rows.statistic import BUCKETS
+from atp.states import State
+from atp.store import get_store
+from atp.words.orders import Mode
+
+from ..app.tasks import add, echo
+from ..populated import populate
+
+ALERTS = Path(prometheus.__file__).with_name("alerts.yaml")
+HOUR = timedelta(hours=1)
+ECHO = "tests.echo"
+
+urlpatterns = [path("metrics", metrics)]
+pytestmark = [pytest.mark.django_db, pytest.mark.urls(__name__)]
+
+
+@pytest.fixture(autouse=True)
+def unknown_past(monkeypatch):
+    """What another test has counted is not known here."""
+    monkeypatch.setattr(counters, "_past", counters._Past())
+
+
+class Scrape(dict):
+    """The samples of a scrape: values by name and labels; of the order nothing is said."""
+
+    def __init__(self):
+        super().__init__()
+        text = prometheus.exposition().decode()
+        for family in text_string_to_metric_families(text):
+            for sample in family.samples:
+                key = sample.name, frozenset(sample.labels.items())
+                assert key not in self, f"{key} twice"
+                self[key] = sample.value
+
+    def of(self, name, **labels):
+        return self[f"atp_{name}", frozenset(labels.items())]
+
+    def names(self):
+        return {name for name, _ in self}
+
+
+def test_what_waits_and_what_is_claimed(world):
+    populate(world)
+    echo.enqueue_many({"n": n} for n in range(3))
+    found = Scrape()
+    assert found.of("tasks_waiting", type=ECHO, due="yes") == 3
+    assert (
+        sum(
+            value
+            for (name, labels), value in found.items()
+            if name == "atp_tasks_waiting" and ("due", "no") in labels
+        )
+        == Instance.objects.filter(state=State.ACCEPTED).count() - 3
+    )
+    for state in (State.SCHEDULED, State.RUNNING, State.PAUSED):
+        assert found.of("tasks_claimed", type=ECHO, state=state) == 1
+    assert found.of("dead_letters", type=ECHO, reason="ERROR") == 1
+    assert found.of("scrape_complete") == 1
+
+
+def test_the_oldest_that_is_due_and_not_held(world):
+    """Who holds a Type, or a lane, knows why that waits."""
+    for collection in ("a", "a", "b"):
+        echo.using(collection=collection).enqueue()
+    world.store.let_pass(2 * HOUR)
+    echo.using(collection="b").enqueue()
+    assert Scrape().of("oldest_due_age_seconds", type=ECHO) >= 7200
+    queue.hold(ECHO, "a")
+    found = Scrape()
+    assert found.of("tasks_held", type=ECHO) == 2
+    assert found.of("oldest_due_age_seconds", type=ECHO) >= 7200
+    queue.hold(ECHO, "b")
+    found = Scrape()
+    assert found.of("tasks_held", type=ECHO) == 4
+    assert found.of("oldest_due_age_seconds", type=ECHO) == 0
+    assert found.of("gate_shut_seconds", type=ECHO, collection="b", mode="hold", ends="no") >= 0
+    queue.open_gate(ECHO, "a")
+    assert Scrape().of("tasks_held", type=ECHO) == 2
+    queue.hold()
+    found = Scrape()
+    assert found.of("tasks_held", type=ECHO) == 4
+    assert found.of("gate_shut_seconds", type="", collection="", mode="hold", ends="no") >= 0
+
+
+def test_nothing_is_old_when_nothing_is_due(world):
+    queue.register(echo)
+    echo.using(run_after=HOUR).enqueue()
+    found = Scrape()
+    assert found.of("oldest_due_age_seconds", type=ECHO) == 0
+    assert found.of("tasks_waiting", type=ECHO, due="no") == 1
+
+
+def test_daemons_and_their_workers(world):
+    assert Scrape().of("daemons", condition="alive", mode="running") == 0
+    host, quiet = world.host(ECHO), world.host(ECHO, name="quiet")
+    workers = [
+        {"worker": 0, "pid": 1, "instance": "x", "type": ECHO, "since": None},
+        {"worker": 1, "pid": 2, "instance": None, "type": "", "since": None},
+    ]
+    Daemon.objects.filter(uuid=host.uuid).update(workers=workers)
+    Daemon.objects.filter(uuid=quiet.uuid).update(mode=Mode.QUIET)
+    found = Scrape()
+    assert found.of("daemons", condition="alive", mode="running") == 1
+    assert found.of("daemons", condition="alive", mode="quiet") == 1
+    assert (found.of("workers", state="busy"), found.of("workers", state="idle")) == (1, 1)
+
+
+def test_a_slot_that_is_late(world):
+    queue.register(add)
+    queue.create_schedule("nightly", "tests.add", every=3600, inputs={"first": 1, "second": 2})
+    assert Scrape().of("schedule_late_seconds", schedule="nightly") == 0
+    Schedule.objects.update(due_at=get_store().now() - HOUR)
+    assert Scrape().of("schedule_late_seconds", schedule="nightly") >= 3600
+
+
+def test_what_was_counted_never_falls(world):
+    """Neither when rows are folded, nor when the Instances are removed."""
+    now = world.store.now()
+    for ago in (timedelta(minutes=1), 5 * HOUR, timedelta(days=3), timedelta(days=100)):
+        count(now - ago, started=7, lost=2, finished=4, failed_error=1, wall_us=3_000_000)
+    before = Scrape()
+    assert before.of("attempts_total", type=ECHO, event="started") == 28
+    assert before.of("attempts_total", type=ECHO, event="lost") == 8
+    ended = {"type": ECHO, "state": "FAILED"}
+    assert before.of("instances_ended_total", **ended, reason="ERROR") == 4
+    assert before.of("instances_ended_total", **ended, reason="STALE") == 0
+    assert before.of("instances_ended_total", type=ECHO, state="FINISHED", reason="") == 16
+    assert before.of("run_seconds_sum", type=ECHO) == 12
+    while world.store.statistics.fold(now + timedelta(minutes=3)):
+        pass
+    assert Statistic.objects.filter(span=0).exists()
+    after = Scrape()
+    names = ("attempts", "instances_ended", "wait_seconds", "run_seconds")
+    counted = [key for key in before if key[0].startswith(tuple(f"atp_{each}" for each in names))]
+    assert counted
+    assert all(after[key] == before[key] for key in counted)
+
+
+def count(start, **counts):
+    numbers = [1, 2, *[0] * (BUCKETS - 3), 4]
+    start = start.replace(second=0, microsecond=0)
+    Statistic.objects.create(span=60, start=start, type=ECHO, wait=numbers, run=numbers, **counts)
+
+
+def test_histograms_are_cumulative(world):
+    count(world.store.now())
+    found = Scrape()
+    of = {"type": ECHO}
+    assert found.of("wait_seconds_bucket", **of, le="0.001") == 1
+    assert found.of("wait_seconds_bucket", **of, le="0.002") == 3
+    assert found.of("wait_seconds_bucket", **of, le="4194.304") == 3
+    assert found.of("wait_seconds_bucket", **of, le="+Inf") == 7
+    assert found.of("run_seconds_count", **of) == 7
+
+
+def test_events_that_are_counted_late_are_among_them(world):
+    """Those of a daemon that was killed are counted when another has read its log."""
+    long_ago = world.store.now() - 5 * HOUR
+    count(long_ago)
+    assert Scrape().of("run_seconds_count", type=ECHO) == 7
+    count(long_ago)
+    assert Scrape().of("run_seconds_count", type=ECHO) == 14
+
+
+def test_what_a_daemon_has_done_is_told(world):
+    populate(world)
+    before = Scrape()
+    now = datetime.now(UTC)
+    assert ("atp_attempts_total", frozenset({("type", ECHO), ("event", "started")})) not in before
+    count(now, started=1)
+    assert Scrape().of("attempts_total", type=ECHO, event="started") == 1
+
+
+def test_what_cannot_be_read_is_left_out(world, monkeypatch, caplog):
+    def fail():
+        raise OperationalError("canceling statement due to statement timeout")
+        yield
+
+    monkeypatch.setattr(prometheus.collector, "PARTS", (fail, *prometheus.collector.PARTS[1:]))
+    echo.enqueue()
+    found = Scrape()
+    assert found.of("scrape_complete") == 0
+    assert not {name for name in found.names() if name.startswith("atp_tasks")}
+    assert found.of("daemons", condition="alive", mode="running") == 0
+    assert "fail was not collected: canceling statement" in caplog.text
+
+
+class TestWhoMayAsk:
+    @pytest.fixture(autouse=True)
+    def token(self, settings):
+        settings.ATP = settings.ATP | {"METRICS_TOKEN": "of the tests"}
+
+    def test_who_has_the_token(self, client):
+        answer = client.get("/metrics", headers={"authorization": "Bearer of the tests"})
+        assert answer.status_code == 200
+        assert answer["Content-Type"].startswith("text/plain")
+        assert b"atp_scrape_complete 1.0" in answer.content
+
+    @pytest.mark.parametrize(
+        "given", ["", "Bearer", "Bearer wrong", "Basic of the tests", "Bearer öf", "of the tests"]
+    )
+    def test_others_may_not(self, client, given):
+        answer = client.get("/metrics", headers={"authorization": given})
+        assert (answer.status_code, answer["WWW-Authenticate"]) == (401, "Bearer")
+        assert b"atp_" not in answer.content
+
+    def test_without_a_token_in_the_settings_none_fits(self, client, settings):
+        settings.ATP = settings.ATP | {"METRICS_TOKEN": ""}
+        assert client.get("/metrics", headers={"authorization": "Bearer "}).status_code == 401
+
+    def test_who_may_view_types(self, client, django_user_model):
+        user = django_user_model.objects.create_user("ann")
+        client.force_login(user)
+        assert client.get("/metrics").status_code == 401
+        user.user_permissions.add(Permission.objects.get(codename="view_type"))
+        assert client.get("/metrics").status_code == 200
+
+    def test_it_only_reads(self, admin_client):
+        assert admin_client.post("/metrics").status_code == 405
+
+
+class TestTheCommand:
+    def run(self, *args):
+        out = StringIO()
+        call_command("atp", "metrics", *args, stdout=out)
+        return out.getvalue()
+
+    def test_it_prints_them(self):
+        assert "atp_scrape_complete 1.0\n" in self.run()
+
+    def test_it_writes_them(self, tmp_path):
+        file = tmp_path / "atp.prom"
+        assert self.run("--textfile", str(file)).startswith(f"{file}: ")
+        assert "atp_scrape_complete 1.0\n" in file.read_text()
+        assert file.stat().st_mode & 0o777 == 0o644
+        assert list(tmp_path.iterdir()) == [file]
+
+    def test_a_name_that_nobody_collects(self, tmp_path):
+        with pytest.raises(CommandError, match=r"must end with \.prom"):
+            self.run("--textfile", str(tmp_path / "atp.txt"))
+        assert list(tmp_path.iterdir()) == []
+
+    def test_a_folder_that_is_not_there(self, tmp_path):
+        with pytest.raises(CommandError, match="cannot be written: No such file or directory"):
+            self.run("--textfile", str(tmp_path / "missing" / "atp.prom"))
+
+    def test_without_the_package(self, monkeypatch):
+        for name in [name for name in sys.modules if name.startswith("atp.contrib.prometheus")]:
+            monkeypatch.delitem(sys.modules, name)
+        monkeypatch.delattr("atp.contrib.prometheus")
+        monkeypatch.setitem(sys.modules, "prometheus_client", None)
+        with pytest.raises(CommandError, match=r"package prometheus_client, the extra \[prom"):
+            self.run()
+
+
+def test_each_metric_of_an_alert_exists(world):
+    populate(world)
+    count(world.store.now(), started=1)
+    queue.hold(ECHO)
+    named = set(re.findall(r"\batp_\w+", ALERTS.read_text()))
+    assert len(named) > 8
+    assert named - Scrape().names() == set()
+
+
+@pytest.mark.skipif(not shutil.which("promtool"), reason="Debian's package prometheus has promtool")
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["check", "rules", str(ALERTS)],
+        ["test", "rules", str(Path(__file__).with_name("alerts_test.yaml"))],
+    ],
+    ids=["check", "test"],
+)
+def test_the_alerts_fire_for_their_causes(command):
+    done = subprocess.run(["promtool", *command], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
