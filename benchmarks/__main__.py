@@ -43,6 +43,7 @@ IF_NAMED = (
     "soak",
     "peers",
     "explain",
+    "metrics",
 )
 ROOT = Path(__file__).resolve().parents[1]
 # What cannot be asked for, and what should have gone well but did not.

@@ -331,3 +331,15 @@ def test_explanations(tmp_path):
     assert "Traceback" not in done.stderr
     [document] = json.loads(file.read_text())
     assert 0 < document["median"]["the last that waits, queries, "] <= 8
+
+
+@long
+def test_metrics(tmp_path):
+    file = tmp_path / "figures.json"
+    small = options(runs=1, waiting=3000, ended=1000, types=2, lanes=3, repeat=2)
+    done = benchmarks("metrics", f"--database={KIND}", f"--json={file}", *small)
+    assert done.returncode in (0, 1), done.stderr
+    assert "Traceback" not in done.stderr
+    assert "not complete" not in done.stdout
+    [document] = json.loads(file.read_text())
+    assert document["median"]["a scrape, ms"] > 0

@@ -73,7 +73,10 @@ def _bounded() -> Iterator[None]:
     if connection.vendor != "postgresql":
         yield
         return
-    with transaction.atomic(using=settings.DATABASE):
-        with connection.cursor() as cursor:
-            cursor.execute("SET LOCAL statement_timeout = %s", [int(LONGEST * 1000)])
+    with transaction.atomic(using=settings.DATABASE), connection.cursor() as cursor:
+        cursor.execute("SHOW statement_timeout")
+        [before] = cursor.fetchone()
+        cursor.execute("SET LOCAL statement_timeout = %s", [int(LONGEST * 1000)])
         yield
+        # The transaction may be the caller's, and go on.
+        cursor.execute("SET LOCAL statement_timeout = %s", [before])

@@ -94,10 +94,13 @@ class _Past:
         state = rows.aggregate(count=Count("*"), last=Max("pk"))
         key = (settings.DATABASE, until, state["count"], state["last"])
         with self._lock:
-            if key != self._key:
-                self._found = _sums(rows)
-                self._key = key
-            return self._found
+            if key == self._key:
+                return self._found
+        # Not under the lock: a slow scrape would keep others waiting.
+        found = _sums(rows)
+        with self._lock:
+            self._key, self._found = key, found
+        return found
 
 
 _past = _Past()
