@@ -80,6 +80,18 @@ def test_a_type_of_another_name():
     assert queue.get_schedule("often").type.identifier == "tests.echo"
 
 
+def test_a_type_for_a_task_that_no_row_has():
+    task("often", interval_id=1, task="proj.tasks.echo")
+    with pytest.raises(CommandError, match=r"no row has this task\. Did you mean 'proj.tasks.echo'"):
+        run("import-beat", "--write", "--type", "proj.tasks.ecko=tests.echo")
+    assert not Schedule.objects.filter(identifier="often").exists()
+
+
+def test_one_that_expires_later_is_taken():
+    task("often", interval_id=1, expires=datetime(2999, 1, 1))
+    assert document("import-beat")["rows"][0]["outcome"] == "taken"
+
+
 def test_what_is_disabled_is_paused():
     task("off", interval_id=1, enabled=False)
     run("import-beat", "--write")
@@ -106,6 +118,7 @@ def test_without_write_nothing_is_written_and_the_same_is_told():
         ({"kwargs": "[5]", "interval_id": 1}, "is no object"),
         ({"kwargs": "{", "interval_id": 1}, "kwargs={ is no JSON"),
         ({"start_time": datetime(2031, 1, 1), "interval_id": 1}, "start_time=2031"),
+        ({"expires": datetime(2020, 1, 1), "interval_id": 1}, "expires=2020-01-01 00:00:00 has p"),
         ({"crontab_id": 1, "interval_id": 1}, "more than one"),
         ({"interval_id": 7}, "it has no timing"),
         ({"crontab_id": 2}, "cron would run it on either"),

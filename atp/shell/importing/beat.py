@@ -5,7 +5,7 @@ The tables are read with SQL, so django-celery-beat need not be installed any mo
 
 import json
 from dataclasses import dataclass, field
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 
 from django.db import connections
 from django.utils.text import slugify
@@ -42,6 +42,7 @@ class Entry:
     """A row of django-celery-beat as a schedule, or the ``trouble`` why it cannot be one."""
 
     name: str
+    task: str = ""
     schedule: str = ""
     type: str = ""
     given: dict = field(default_factory=dict)
@@ -77,6 +78,7 @@ def _rows(connection, table):
 def _entry(row, timings, types):
     entry = Entry(
         name=row["name"],
+        task=row["task"],
         schedule=slugify(row["name"]),
         type=types.get(row["task"], row["task"]),
         is_enabled=bool(row["enabled"]),
@@ -101,6 +103,8 @@ def _timing(row, timings):
     """Return the timing parameters of a row: cron or every. Raises ValueError if it has none."""
     if row["one_off"]:
         raise ValueError("one_off: enqueue it once, with run_after")
+    if _has_passed(row.get("expires")):
+        raise ValueError(f"expires={row['expires']} has passed: Celery does not run it any more")
     if row.get("start_time") is not None:
         raise ValueError(f"start_time={row['start_time']}: a schedule has none; clear it if past")
     [column, *more] = [name for name in TIMINGS if row.get(name) is not None] or [None]
@@ -115,6 +119,14 @@ def _timing(row, timings):
         return {"every": timedelta(**{found["period"]: found["every"]})}
     kind = column.removesuffix("_id")
     raise ValueError(f"{kind}: ATP has no such schedule")
+
+
+def _has_passed(time):
+    """Return whether a time has passed; without a zone, as SQLite has it, it is in UTC."""
+    if time is None:
+        return False
+    found = datetime.fromisoformat(time) if isinstance(time, str) else time
+    return (found if found.tzinfo else found.replace(tzinfo=UTC)) <= datetime.now(UTC)
 
 
 def _cron(found):

@@ -8,6 +8,7 @@ from django.db import DEFAULT_DB_ALIAS, connections, transaction
 from ... import queue
 from ...conf import settings
 from ...exceptions import ATPError, ScheduleChanged
+from ...words.hints import did_you_mean
 from .. import present
 from ..base import Subcommand, actor
 from . import beat
@@ -42,7 +43,12 @@ class ImportBeat(Subcommand):
         if options["alias"] not in connections:
             known = ", ".join(connections)
             raise CommandError(f"--from: there is no database {options['alias']!r}, but {known}.")
-        entries = beat.entries(options["alias"], _types(options["type"]))
+        types = _types(options["type"])
+        entries = beat.entries(options["alias"], types)
+        tasks = {entry.task for entry in entries}
+        for unknown in types.keys() - tasks:
+            hint = did_you_mean(unknown, tasks)
+            raise CommandError(f"--type {unknown}=…: no row has this task.{hint}")
         with transaction.atomic(settings.DATABASE):
             rows = [_row(entry) for entry in entries]
             if not options["write"]:
