@@ -82,7 +82,9 @@ def test_a_type_of_another_name():
 
 def test_a_type_for_a_task_that_no_row_has():
     task("often", interval_id=1, task="proj.tasks.echo")
-    with pytest.raises(CommandError, match=r"no row has this task\. Did you mean 'proj.tasks.echo'"):
+    with pytest.raises(
+        CommandError, match=r"no row has this task\. Did you mean 'proj.tasks.echo'"
+    ):
         run("import-beat", "--write", "--type", "proj.tasks.ecko=tests.echo")
     assert not Schedule.objects.filter(identifier="often").exists()
 
