@@ -103,6 +103,31 @@ def test_the_oldest_that_is_due_and_not_held(world):
     assert found.of("gate_shut_seconds", type="", collection="", mode="hold", ends="no") >= 0
 
 
+def test_the_work_that_is_due(world):
+    """Of what may start, by the run times of a day: for who adds daemons."""
+    queue.register(add)
+    count(world.store.now() - HOUR, finished=3, retried=1, wall_us=8_000_000)
+    echo.using(collection="a").enqueue_many([{}] * 3)
+    echo.using(collection="b").enqueue_many([{}] * 2)
+    echo.using(run_after=HOUR).enqueue()
+    found = Scrape()
+    assert found.of("due_work_seconds", type=ECHO) == 10
+    assert ("atp_due_work_seconds", frozenset({("type", "tests.add")})) not in found
+    queue.hold(ECHO, "b")
+    assert Scrape().of("due_work_seconds", type=ECHO) == 6
+    queue.hold(ECHO)
+    assert Scrape().of("due_work_seconds", type=ECHO) == 0
+
+
+def test_the_limits_of_types(world):
+    queue.register(echo)
+    queue.limit(ECHO, max_running=7, rate="2/s")
+    queue.limit(ECHO, "a", max_running=1)
+    found = Scrape()
+    assert found.of("limit", type=ECHO, of="running") == 7
+    assert found.of("limit", type=ECHO, of="rate") == 2
+
+
 def test_nothing_is_old_when_nothing_is_due(world):
     queue.register(echo)
     echo.using(run_after=HOUR).enqueue()

@@ -4,22 +4,27 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
-from django.db.models import Count, Min, Q
+from django.db.models import Count, Min, Q, Sum
 from prometheus_client import Metric
 from prometheus_client.core import GaugeMetricFamily
 
 from ...conf import settings
-from ...models import Downstream, Gate, Instance, Schedule, Task, Type
+from ...models import Downstream, Gate, Instance, Schedule, Statistic, Task, Type
 from ...reports import documents, health, overview
-from ...states import CLAIMED, DEAD_LETTER, State
+from ...rows.statistic import failed
+from ...states import CLAIMED, DEAD_LETTER, Reason, State
 from ...store import get_store
 from ...verbs.control.gates import gates
+from ...verbs.control.limits import limits
 
 # A transaction that has been open for this long, in seconds, is reported.
 LONG = 60.0
+DAY = timedelta(days=1)
+# The events that end a run, whose times are counted.
+_RUNS = ("finished", "retried", "deferred", failed(Reason.ERROR), failed(Reason.FATAL))
 
 
 def tasks() -> Iterator[Metric]:
@@ -40,6 +45,12 @@ def tasks() -> Iterator[Metric]:
     found: dict[int, Any] = {row["type_id"]: row for row in counted.order_by()}
     shut = gates(now=now)
     lanes = _lanes(shut, now)
+    work = _gauge(
+        "due_work_seconds",
+        "The due Tasks that no gate holds, times the mean run time of the last day.",
+        "type",
+    )
+    runs = _mean_runs(now)
     for key, name in types.items():
         row = found.get(key, {"all": 0, "later": 0, "first": now})
         due, first = row["all"] - row["later"], row["first"]
@@ -50,7 +61,18 @@ def tasks() -> Iterator[Metric]:
         waiting.add_metric([name, "no"], row["later"])
         held.add_metric([name], due if is_held else of_lanes)
         oldest.add_metric([name], max(0.0, (now - first).total_seconds()))
-    yield from (waiting, held, oldest, _claimed(types))
+        if name in runs:
+            work.add_metric([name], runs[name] * (0 if is_held else due - of_lanes))
+    yield from (waiting, held, oldest, work, _claimed(types))
+
+
+def _mean_runs(now: datetime) -> dict[str, float]:
+    """Return the mean run time of each Type whose handlers have ended within a day, in seconds."""
+    rows = Statistic.objects.using(settings.DATABASE).filter(start__gte=now - DAY)
+    sums: Any = {f"sum_{name}": Sum(name) for name in _RUNS}
+    found: Any = rows.order_by().values("type").annotate(wall=Sum("wall_us"), **sums)
+    counted = [(row["type"], row["wall"], sum(row[name] for name in sums)) for row in found]
+    return {type: wall / 1e6 / count for type, wall, count in counted if count}
 
 
 def _lanes(shut: Iterable[Gate], now: datetime) -> dict[int, tuple[int, datetime]]:
@@ -97,7 +119,7 @@ def dead_letters() -> Iterator[Metric]:
 
 
 def controls() -> Iterator[Metric]:
-    """Yield the shut gates, and the state of each downstream."""
+    """Yield the shut gates, the limits of Types, and the state of each downstream."""
     now = overview.now()
     shut = _gauge(
         "gate_shut_seconds",
@@ -111,14 +133,20 @@ def controls() -> Iterator[Metric]:
         where = ["" if gate.type is None else gate.type.identifier, gate.collection or ""]
         ends = "no" if gate.until is None else "yes"
         shut.add_metric([*where, gate.mode, ends], (now - gate.since).total_seconds())
+    limit = _gauge("limit", "What a Type may have: running at once, starts a second.", "type", "of")
+    for row in limits():
+        if row.collection is None and row.max_running is not None:
+            limit.add_metric([row.type.identifier, "running"], row.max_running)
+        if row.collection is None and row.per_second is not None:
+            limit.add_metric([row.type.identifier, "rate"], row.per_second)
     state = _gauge("downstream_state", "1 for the state that it is in.", "downstream", "state")
     rate = _gauge("downstream_rate", "Calls a second, while it is throttled.", "downstream")
-    for row in Downstream.objects.using(settings.DATABASE):
+    for each in Downstream.objects.using(settings.DATABASE):
         for name, _ in Downstream._meta.get_field("state").flatchoices:
-            state.add_metric([row.name, name], float(row.state == name))
-        if row.per_second:
-            rate.add_metric([row.name], row.per_second)
-    yield from (shut, state, rate)
+            state.add_metric([each.name, name], float(each.state == name))
+        if each.per_second:
+            rate.add_metric([each.name], each.per_second)
+    yield from (shut, limit, state, rate)
 
 
 def daemons() -> Iterator[Metric]:
