@@ -81,6 +81,7 @@ def calls(full):
         "status": ["status"],
         "check": ["check"],
         "statistics": ["statistics", "--recount"],
+        "metrics": ["metrics"],
         "types": ["types"],
         "type": ["type", "tests.echo"],
         "list": ["list"],
@@ -701,12 +702,29 @@ def test_a_dry_run_tells_what_the_command_would_do(full):
     assert found["outcome"] == "1 would be cancelled: tests.add 1."
     assert document("cancel", "--type", "tests.*", "--yes") == {"cancelled": 1, "asked": 0}
     assert document("cancel", "--type", "tests.*", "--dry-run")["plan"]["count"] == 0
-    assert found["plan"] == {"count": 1, "by_type": {"tests.add": 1}, "by_collection": {"": 1}}
+    by = {"by_type": {"tests.add": 1}, "by_collection": {"": 1}}
+    assert found["plan"] == {"count": 1, **by, "cannot": {}}
     redriven = document("redrive", "--type", "tests.*", "--dry-run")["plan"]["count"]
     assert document("redrive", "--type", "tests.*", "--yes") == {"redriven": redriven}
     assert redriven
     with pytest.raises(CommandError, match="--dry-run is for a selection"):
         run("redrive", str(full[State.FINISHED].uuid), "--dry-run")
+
+
+def test_a_dry_run_tells_what_cannot_be_redriven(full):
+    """A live Instance has taken the unique key meanwhile."""
+    failed, move = full.claimed(unique="key")
+    move(Event.START)
+    move(Event.FAIL, reason=Reason.ERROR)
+    before = document("redrive", "--type", "tests.echo", "--dry-run")["plan"]
+    live = echo.using(unique="key").enqueue()
+    found = document("redrive", "--type", "tests.echo", "--dry-run")
+    assert found["plan"]["count"] == before["count"] - 1
+    assert "1 cannot be redriven: its unique key is taken." in found["outcome"]
+    told = document("redrive", "--type", "tests.echo", "--yes")
+    assert told == {"redriven": found["plan"]["count"]}
+    assert queue.get(failed.uuid).state == State.FAILED
+    assert queue.get(live.uuid).state == State.ACCEPTED
 
 
 def test_a_pattern_that_matches_no_type_is_refused(full):

@@ -97,6 +97,15 @@ def test_a_value_of_the_wrong_kind_is_an_error(settings, name, value):
         getattr(conf.settings, name)
 
 
+@pytest.mark.parametrize("token", [b"swordfish", "swordfish\n", "sword fish", "schwertfisch-ü"])
+def test_a_token_that_nobody_can_give_is_an_error_and_is_not_told(settings, token):
+    settings.ATP = {"METRICS_TOKEN": token}
+    [problem] = problems()
+    assert problem.startswith("ATP['METRICS_TOKEN'] must be")
+    assert "fish" not in problem
+    assert "fisch" not in problem
+
+
 @pytest.mark.parametrize(
     ("name", "value"),
     [

@@ -7,13 +7,18 @@ from collections.abc import Mapping, Sequence
 from datetime import date, time
 from typing import Any
 
+from ..graphs.results import Result
+
 
 def inputs_of_result(value: Any) -> Any:
     """Return inputs as a TaskResult may hold them: values that JSON lacks are text there.
 
-    The shell, the API and schedules can give a task such values, as the time of a slot.
+    The shell, the API and schedules can give a task such values, as the time of a slot. For the
+    output of another node of a graph there is None: only the attempt knows it.
     """
     match value:
+        case Result():
+            return None
         case str() | int() | float() | None:
             return value
         case date() | time():

@@ -38,6 +38,7 @@ class Attempt:
     def __init__(self, context: Context, args: Any, kwargs: Any) -> None:
         self._context = context
         self._result = _running.get(context) or RunningResult.of(context, args, kwargs)
+        self._result.give(args, kwargs)
 
     def arguments(self, args: Any, *, takes_context: bool) -> Any:
         """Return the positional arguments: the task's context comes first, if it takes one."""

@@ -88,17 +88,23 @@ class RunningResult(TaskResult):
         """The class of the backend, which sends the signals."""
         return type(self.task.get_backend())
 
+    def give(self, args: Any, kwargs: Any) -> None:
+        """Note the arguments with which the function is called: outputs of other nodes too."""
+        object.__setattr__(self, "args", inputs_of_result(args))
+        object.__setattr__(self, "kwargs", inputs_of_result(kwargs))
+
     def end(self, status: Any, time: datetime) -> None:
         """Note the status and the time of the task's end."""
         object.__setattr__(self, "status", status)
         object.__setattr__(self, "finished_at", time)
 
     def refresh(self) -> None:
-        """Read the result again. While the task runs, its worker knows more than the queue."""
-        if self.finished_at is None:
-            self.look()
-        else:
+        """Read the result again. Until its end is recorded, its worker knows more."""
+        backend = self.task.get_backend()
+        if self.finished_at is not None and backend.get_result(self.id).is_finished:
             super().refresh()
+        else:
+            self.look()
 
     async def arefresh(self) -> None:
         """Read the result again: see :meth:`refresh`."""

@@ -11,6 +11,8 @@ from .defaults import Defaults
 HINTS = get_type_hints(Defaults)
 _MAY_BE_ZERO = {"BACKOFF", "BACKOFF_MAX", "RETENTION", "GRACE", "RELEASE_GRACE", "CANCEL_GRACE"}
 _MAY_BE_ZERO |= {"KEEP_CONNECTIONS", "MISFIT_FOR"}
+# Their values are not told: problems are printed, and logged.
+SECRET = {"METRICS_TOKEN", "WEBHOOKS"}
 _COUNTS = {"MAX_RETRIES", "MAX_RESTARTS"}
 
 
@@ -22,7 +24,8 @@ def kind_problem(name: str, value: Any) -> str | None:
     accepted = tuple(kinds) + ((int,) if float in kinds else ())
     if not isinstance(value, accepted) or (isinstance(value, bool) and bool not in kinds):
         wanted = " or ".join("None" if k is type(None) else k.__name__ for k in kinds)
-        return f"ATP[{name!r}] must be {wanted}, not {value!r}."
+        told = type(value).__name__ if name in SECRET else repr(value)
+        return f"ATP[{name!r}] must be {wanted}, not {told}."
     is_duration = float in kinds or timedelta in kinds
     if isinstance(value, timedelta):
         value = value.total_seconds()

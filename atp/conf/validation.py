@@ -34,7 +34,14 @@ def problems() -> list[str]:
         problem = kind_problem(name, value)
         if problem:
             found.append(problem)
-    return found or _value_problems() + _lease_problems()
+    return found or _value_problems() + _token_problems() + _lease_problems()
+
+
+def _token_problems() -> list[str]:
+    token = settings.METRICS_TOKEN
+    if token.isascii() and token.isprintable() and " " not in token:
+        return []
+    return ["ATP['METRICS_TOKEN'] must be printable ASCII, without spaces and line ends."]
 
 
 def _value_problems() -> list[str]:

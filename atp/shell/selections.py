@@ -14,7 +14,8 @@ from ..reports import overview
 from ..states import Reason, State
 from ..store.values import CANCEL
 from ..verbs.instances import CHUNK
-from ..verbs.matching.selection import checked_pattern, types_of
+from ..verbs.matching.plan import TAKEN, UNDONE, Judge
+from ..verbs.matching.selection import REDRIVE, checked_pattern, types_of
 from ..verbs.registry import internal_types
 from . import arguments
 from .base import Subcommand, actor, find_all, instances
@@ -93,21 +94,27 @@ class Selecting(Subcommand):
         return {name: counts[name] for name in self.counts}
 
     def planned(self, selected):
-        """Return the document of a dry run: how many are selected, by Type and by collection."""
-        by = {
-            name: {
-                row[column]: row["count"]
-                for row in selected.order_by()
-                .values(column)
-                .annotate(count=Count("pk"))
-                .order_by("-count", column)
-            }
-            for name, column in (("by_type", "type__identifier"), ("by_collection", "collection"))
-        }
-        count = sum(by["by_type"].values())
+        """Return the document of a dry run: how many would be taken, by Type and collection."""
+        rows = selected.order_by().values_list("type__identifier", "collection")
+        counts = Counter({(type, lane): n for type, lane, n in rows.annotate(Count("pk"))})
+        cannot = Counter()
+        for type, lane, why in self.refused(selected):
+            cannot[why] += 1
+            counts[type, lane] -= 1
+        by = {"by_type": Counter(), "by_collection": Counter()}
+        for (type, lane), count in counts.items():
+            by["by_type"][type] += count
+            by["by_collection"][lane] += count
+        by = {name: {k: n for k, n in found.most_common() if n} for name, found in by.items()}
         types = ", ".join(f"{name} {number}" for name, number in by["by_type"].items())
-        told = f"{count} would be {self.done}{types and ': '}{types}."
-        return {"outcome": told, "plan": {"count": count, **by}}
+        told = [f"{counts.total()} would be {self.done}{types and ': '}{types}."]
+        told += [f"{count} cannot be {self.done}: {why}." for why, count in cannot.most_common()]
+        plan = {"count": counts.total(), **by, "cannot": dict(cannot.most_common())}
+        return {"outcome": "\n".join(told), "plan": plan}
+
+    def refused(self, selected):
+        """Yield Type, collection and reason of each selected Instance that ``act`` would refuse."""
+        yield from ()
 
     def confirm(self, count, options):
         """Show the count, and ask before anything is written. Raises CommandError without a yes."""
@@ -168,6 +175,14 @@ class Redrive(Selecting):
     def act(self, chosen):
         queue.redrive(*chosen, by=actor())
         return {"redriven": len(chosen)}
+
+    def refused(self, selected):
+        judge = Judge(REDRIVE)
+        for chunk in _chunks(selected):
+            cannot = judge.cannot(chunk)
+            for each in chunk:
+                if cannot.get(each.pk) in (TAKEN, UNDONE):
+                    yield each.type.identifier, each.collection, cannot[each.pk]
 
     def acted(self, rows):
         return {"redriven": rows.exclude(state=State.FAILED).count()}

@@ -108,6 +108,11 @@ def nightly(region, slot=None):
 
 
 @task(takes_context=True)
+def shows(context, first, other=None):
+    return [first, context.task_result.args, context.task_result.kwargs]
+
+
+@task(takes_context=True)
 def looks_again(context):
     result = context.task_result
     result.refresh()

@@ -55,6 +55,16 @@ def test_a_graph_of_some(atp):
     assert runs == {"add": 3, "add-2": 13, "add-3": 23}
 
 
+def test_its_result_has_the_outputs_that_it_was_given(atp):
+    with Graph("shown") as graph:
+        first = graph.add(tasks.add, 1, second=2)
+        graph.add(tasks.shows, result(first), other=result(first), after=first)
+    [_, run] = atp.drain()
+    assert run.response == [3, [3], {"other": 3}]
+    found = tasks.shows.get_result(run.uuid)
+    assert (found.args, found.kwargs) == ([None], {"other": None})
+
+
 def test_a_chain_with_one(atp):
     echo.then(tasks.send, user=result("echo")["name"]).enqueue(name="ann")
     [*_, last] = atp.drain()

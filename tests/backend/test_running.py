@@ -127,6 +127,24 @@ def test_a_result_that_is_refreshed_in_its_task_loses_nothing(run):
     assert queue_json(run()) == [1, "RUNNING", [WORKER]]
 
 
+def test_a_result_that_is_refreshed_at_its_end_is_not_running_again(run):
+    """The signal is sent before the end is recorded."""
+    seen = []
+
+    def receive(sender, task_result, **kwargs):
+        task_result.refresh()
+        seen.append((str(task_result.status), task_result.is_finished))
+
+    [first, *_] = signals("task_finished")
+    first.connect(receive)
+    try:
+        tasks.add.enqueue(1)
+        run()
+    finally:
+        first.disconnect(receive)
+    assert seen == [("SUCCESSFUL", True)]
+
+
 def test_a_coroutine_runs_without_the_database(run, monkeypatch):
     """Only the time of its enqueue is not known then."""
     tasks.async_with_context.enqueue()

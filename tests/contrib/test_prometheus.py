@@ -11,13 +11,13 @@ from pathlib import Path
 import pytest
 from django.contrib.auth.models import Permission
 from django.core.management import CommandError, call_command
-from django.db import OperationalError
+from django.db import OperationalError, connection, transaction
 from django.urls import path
 from prometheus_client.parser import text_string_to_metric_families
 
 from atp import queue
 from atp.contrib import prometheus
-from atp.contrib.prometheus import counters, metrics
+from atp.contrib.prometheus import counters, gauges, metrics
 from atp.models import Daemon, Instance, Schedule, Statistic
 from atp.rows.statistic import BUCKETS
 from atp.states import State
@@ -94,13 +94,15 @@ def test_the_oldest_that_is_due_and_not_held(world):
     found = Scrape()
     assert found.of("tasks_held", type=ECHO) == 4
     assert found.of("oldest_due_age_seconds", type=ECHO) == 0
-    assert found.of("gate_shut_seconds", type=ECHO, collection="b", mode="hold", ends="no") >= 0
+    of = {"scope": "lane", "type": ECHO, "collection": "b", "mode": "hold", "ends": "no"}
+    assert found.of("gate_shut_seconds", **of) >= 0
     queue.open_gate(ECHO, "a")
     assert Scrape().of("tasks_held", type=ECHO) == 2
     queue.hold()
     found = Scrape()
     assert found.of("tasks_held", type=ECHO) == 4
-    assert found.of("gate_shut_seconds", type="", collection="", mode="hold", ends="no") >= 0
+    of |= {"scope": "everything", "type": "", "collection": ""}
+    assert found.of("gate_shut_seconds", **of) >= 0
 
 
 def test_the_work_that_is_due(world):
@@ -117,6 +119,61 @@ def test_the_work_that_is_due(world):
     assert Scrape().of("due_work_seconds", type=ECHO) == 6
     queue.hold(ECHO)
     assert Scrape().of("due_work_seconds", type=ECHO) == 0
+
+
+@pytest.mark.parametrize(
+    ("free", "run", "working", "limits", "count"),
+    [
+        (0, 3600.0, 0, {}, 0),
+        (600, 1.0, 0, {}, 10),
+        (10, 3600.0, 0, {}, 10),  # more workers than Tasks would not help
+        (0, 3600.0, 10, {}, 10),  # they work
+        (5, None, 1, {}, 2),  # nobody knows how long it takes
+        (600, 6.0, 3, {"max_running": 4}, 4),
+        (600, 6.0, 0, {"rate": "1/s"}, 6),
+    ],
+)
+def test_the_workers_that_are_needed(world, free, run, working, limits, count):
+    queue.register(echo)
+    limit = queue.limit(ECHO, **limits) if limits else None
+    assert gauges._needed(free, run, working, limit) == count
+
+
+def test_the_default_lane_is_told_from_the_whole_type(world):
+    queue.register(echo)
+    queue.hold(ECHO)
+    queue.hold(ECHO, "")
+    found = Scrape()
+    for scope in ("type", "lane"):
+        of = {"scope": scope, "type": ECHO, "collection": "", "mode": "hold", "ends": "no"}
+        assert found.of("gate_shut_seconds", **of) >= 0
+
+
+def test_no_statement_begins_when_the_time_is_over(world, monkeypatch, caplog):
+    """Else a scraper would give up before it hears of what could be read."""
+    monkeypatch.setattr(prometheus.collector, "ALL", -1.0)
+    found = Scrape()
+    # SQLite is asked for no transactions.
+    own = {"atp_scrape_complete", "atp_scrape_duration_seconds", "atp_oldest_transaction_seconds"}
+    assert found.names() <= own
+    assert found.of("scrape_complete") == 0
+    assert "there is no time left" in caplog.text
+
+
+def test_the_time_out_does_not_outlive_a_scrape(world):
+    """Its transaction may be that of the caller."""
+    if connection.vendor != "postgresql":
+        pytest.skip("SQLite has no statement_timeout")
+
+    def timeout():
+        with connection.cursor() as cursor:
+            cursor.execute("SHOW statement_timeout")
+            return cursor.fetchone()
+
+    with transaction.atomic():
+        before = timeout()
+        Scrape()
+        assert timeout() == before
 
 
 def test_the_limits_of_types(world):
@@ -210,9 +267,9 @@ def test_events_that_are_counted_late_are_among_them(world):
 
 def test_what_a_daemon_has_done_is_told(world):
     populate(world)
-    before = Scrape()
     now = datetime.now(UTC)
-    assert ("atp_attempts_total", frozenset({("type", ECHO), ("event", "started")})) not in before
+    assert Scrape().of("attempts_total", type=ECHO, event="started") == 0
+    assert Scrape().of("instances_ended_total", type=ECHO, state="FAILED", reason="FATAL") == 0
     count(now, started=1)
     assert Scrape().of("attempts_total", type=ECHO, event="started") == 1
 
@@ -234,16 +291,16 @@ def test_what_cannot_be_read_is_left_out(world, monkeypatch, caplog):
 class TestWhoMayAsk:
     @pytest.fixture(autouse=True)
     def token(self, settings):
-        settings.ATP = settings.ATP | {"METRICS_TOKEN": "of the tests"}
+        settings.ATP = settings.ATP | {"METRICS_TOKEN": "of-the-tests"}
 
     def test_who_has_the_token(self, client):
-        answer = client.get("/metrics", headers={"authorization": "Bearer of the tests"})
+        answer = client.get("/metrics", headers={"authorization": "Bearer of-the-tests"})
         assert answer.status_code == 200
         assert answer["Content-Type"].startswith("text/plain")
         assert b"atp_scrape_complete 1.0" in answer.content
 
     @pytest.mark.parametrize(
-        "given", ["", "Bearer", "Bearer wrong", "Basic of the tests", "Bearer öf", "of the tests"]
+        "given", ["", "Bearer", "Bearer wrong", "Basic of-the-tests", "Bearer öf", "of-the-tests"]
     )
     def test_others_may_not(self, client, given):
         answer = client.get("/metrics", headers={"authorization": given})
@@ -260,6 +317,14 @@ class TestWhoMayAsk:
         assert client.get("/metrics").status_code == 401
         user.user_permissions.add(Permission.objects.get(codename="view_type"))
         assert client.get("/metrics").status_code == 200
+
+    def test_it_needs_no_login_page(self, client, settings):
+        """LoginRequiredMiddleware would send a scraper there."""
+        middleware = "django.contrib.auth.middleware.LoginRequiredMiddleware"
+        settings.MIDDLEWARE = [*settings.MIDDLEWARE, middleware]
+        assert client.get("/metrics").status_code == 401
+        answer = client.get("/metrics", headers={"authorization": "Bearer of-the-tests"})
+        assert answer.status_code == 200
 
     def test_it_only_reads(self, admin_client):
         assert admin_client.post("/metrics").status_code == 405

@@ -6,8 +6,9 @@ import logging
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
-from django.db import Error, connections, transaction
+from django.db import Error, OperationalError, connections, transaction
 from prometheus_client import Metric
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector as Base
@@ -29,8 +30,9 @@ PARTS: tuple[Callable[[], Iterable[Metric]], ...] = (
     counters.events,
     counters.durations,
 )
-# The longest time for one statement, in seconds. Only PostgreSQL keeps it.
-LONGEST = 2.0
+# The longest time for one statement, which only PostgreSQL keeps; and the time after which no
+# other statement begins. Both in seconds: a scraper gives up after ten.
+LONGEST, ALL = 2.0, 5.0
 
 
 class Collector(Base):
@@ -49,7 +51,7 @@ class Collector(Base):
         began, complete = time.perf_counter(), 1.0
         for part in PARTS:
             try:
-                with _bounded():
+                with _bounded(began + ALL):
                     found = list(part())
             except Error as error:
                 logger.warning("%s was not collected: %s", part.__name__, str(error).strip())
@@ -67,16 +69,26 @@ class Collector(Base):
 
 
 @contextmanager
-def _bounded() -> Iterator[None]:
-    """Give each statement of the block a limited time, in a transaction that only reads."""
+def _bounded(until: float) -> Iterator[None]:
+    """Give each statement of the block a limited time, and begin none after ``until``."""
     connection = connections[settings.DATABASE]
+
+    def in_time(execute: Callable[..., Any], *given: Any) -> Any:
+        if time.perf_counter() > until:
+            raise OperationalError("there is no time left")
+        return execute(*given)
+
     if connection.vendor != "postgresql":
-        yield
+        with connection.execute_wrapper(in_time):
+            yield
         return
     with transaction.atomic(using=settings.DATABASE), connection.cursor() as cursor:
-        cursor.execute("SHOW statement_timeout")
-        [before] = cursor.fetchone()
-        cursor.execute("SET LOCAL statement_timeout = %s", [int(LONGEST * 1000)])
-        yield
+        cursor.execute(
+            "SELECT current_setting(%s), set_config(%s, %s, true)",
+            ["statement_timeout", "statement_timeout", str(int(LONGEST * 1000))],
+        )
+        before, _ = cursor.fetchone()
+        with connection.execute_wrapper(in_time):
+            yield
         # The transaction may be the caller's, and go on.
-        cursor.execute("SET LOCAL statement_timeout = %s", [before])
+        cursor.execute("SELECT set_config(%s, %s, true)", ["statement_timeout", before])

@@ -22,6 +22,7 @@ from ...models import Statistic
 from ...reports import overview
 from ...rows.statistic import BUCKETS, HISTOGRAMS, failed
 from ...states import Reason, State
+from .gauges import type_names
 
 _ATTEMPTS = ("started", "retried", "deferred", "lost")
 _HELP = {
@@ -43,13 +44,16 @@ def events() -> Iterator[Metric]:
     ended = CounterMetricFamily(
         "atp_instances_ended", "Instances that have ended.", labels=("type", "state", "reason")
     )
-    for row in rows.order_by("type"):
+    found = {row["type"]: row for row in rows}
+    # A Type begins with 0: else its first events would not be an increase.
+    for type in sorted({*found, *type_names().values()}):
+        row = found.get(type, dict.fromkeys(columns, 0))
         for name in _ATTEMPTS:
-            attempts.add_metric([row["type"], name], row[f"sum_{name}"])
-        ended.add_metric([row["type"], State.FINISHED.value, ""], row["sum_finished"])
+            attempts.add_metric([type, name], row[f"sum_{name}"])
+        ended.add_metric([type, State.FINISHED.value, ""], row["sum_finished"])
         for reason in Reason:
             count = row[f"sum_{failed(reason)}"]
-            ended.add_metric([row["type"], State.FAILED.value, reason.value], count)
+            ended.add_metric([type, State.FAILED.value, reason.value], count)
     yield from (attempts, ended)
 
 

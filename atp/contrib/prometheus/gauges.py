@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from datetime import datetime, timedelta
+from math import ceil
 from typing import Any
 
 from django.db.models import Count, Min, Q, Sum
@@ -12,7 +13,7 @@ from prometheus_client import Metric
 from prometheus_client.core import GaugeMetricFamily
 
 from ...conf import settings
-from ...models import Downstream, Gate, Instance, Schedule, Statistic, Task, Type
+from ...models import Downstream, Gate, Instance, Limit, Schedule, Statistic, Task, Type
 from ...reports import documents, health, overview
 from ...rows.statistic import failed
 from ...states import CLAIMED, DEAD_LETTER, Reason, State
@@ -23,6 +24,8 @@ from ...verbs.control.limits import limits
 # A transaction that has been open for this long, in seconds, is reported.
 LONG = 60.0
 DAY = timedelta(days=1)
+# In seconds.
+MINUTE = 60.0
 # The events that end a run, whose times are counted.
 _RUNS = ("finished", "retried", "deferred", failed(Reason.ERROR), failed(Reason.FATAL))
 
@@ -30,9 +33,10 @@ _RUNS = ("finished", "retried", "deferred", failed(Reason.ERROR), failed(Reason.
 def tasks() -> Iterator[Metric]:
     """Yield what waits and what is claimed, by Type; and how long the oldest has been due."""
     now = overview.now()
-    types = dict(Type.objects.using(settings.DATABASE).values_list("pk", "identifier"))
+    types = type_names()
     waiting = _gauge("tasks_waiting", "Tasks that wait: due now, or not.", "type", "due")
     held = _gauge("tasks_held", "Due Tasks that a shut gate holds.", "type")
+    claimed = _gauge("tasks_claimed", "Tasks that a daemon holds.", "type", "state")
     oldest = _gauge(
         "oldest_due_age_seconds",
         "How long the oldest Task has been due that no gate holds; 0 if there is none.",
@@ -50,7 +54,12 @@ def tasks() -> Iterator[Metric]:
         "The due Tasks that no gate holds, times the mean run time of the last day.",
         "type",
     )
-    runs = _mean_runs(now)
+    needed = _gauge(
+        "workers_needed",
+        "Workers that would do within a minute what is due and may start, and those that work.",
+        "type",
+    )
+    runs, most, taken = _mean_runs(now), _limits(), _claimed()
     for key, name in types.items():
         row = found.get(key, {"all": 0, "later": 0, "first": now})
         due, first = row["all"] - row["later"], row["first"]
@@ -61,9 +70,32 @@ def tasks() -> Iterator[Metric]:
         waiting.add_metric([name, "no"], row["later"])
         held.add_metric([name], due if is_held else of_lanes)
         oldest.add_metric([name], max(0.0, (now - first).total_seconds()))
+        free = 0 if is_held else due - of_lanes
         if name in runs:
-            work.add_metric([name], runs[name] * (0 if is_held else due - of_lanes))
-    yield from (waiting, held, oldest, work, _claimed(types))
+            work.add_metric([name], runs[name] * free)
+        working = sum(taken[key, state] for state in CLAIMED)
+        needed.add_metric([name], _needed(free, runs.get(name), working, most.get(key)))
+        for state in sorted(CLAIMED):
+            claimed.add_metric([name, state], taken[key, state])
+    yield from (waiting, held, oldest, work, needed, claimed)
+
+
+def _needed(free: int, run: float | None, working: int, limit: Limit | None) -> int:
+    """Return how many workers would do ``free`` Tasks within a minute, beside those that work.
+
+    ``run`` is the mean run time in seconds, None if it is not known. More workers than Tasks, or
+    than the limit of the Type allows, would not help.
+    """
+    rate = None if limit is None else limit.per_second
+    startable = free if rate is None else min(free, ceil(rate * MINUTE))
+    found = working + min(startable, ceil(startable * (run or 0) / MINUTE) or 1)
+    most = None if limit is None else limit.max_running
+    return found if most is None else min(found, most)
+
+
+def _limits() -> dict[int, Limit]:
+    """Return the Limits of whole Types, by their keys."""
+    return {row.type_id: row for row in limits() if row.collection is None}
 
 
 def _mean_runs(now: datetime) -> dict[str, float]:
@@ -97,24 +129,22 @@ def _lanes(shut: Iterable[Gate], now: datetime) -> dict[int, tuple[int, datetime
     return found
 
 
-def _claimed(types: dict[int, str]) -> Metric:
-    claimed = _gauge("tasks_claimed", "Tasks that a daemon holds.", "type", "state")
+def _claimed() -> Counter[tuple[int, str]]:
+    """Count the Tasks that daemons hold, by Type and state."""
     rows = Task.objects.using(settings.DATABASE).claimed().filter(instance__state__in=CLAIMED)
     counted = rows.values_list("type_id", "instance__state").annotate(Count("pk"))
-    found = {(type, state): count for type, state, count in counted.order_by()}
-    for key, name in types.items():
-        for state in sorted(CLAIMED):
-            claimed.add_metric([name, state], found.get((key, state), 0))
-    return claimed
+    return Counter({(type, state): count for type, state, count in counted.order_by()})
 
 
 def dead_letters() -> Iterator[Metric]:
     """Yield the number of dead letters, by Type and reason."""
     found = _gauge("dead_letters", "FAILED Instances that a redrive may mend.", "type", "reason")
-    failed = Instance.objects.using(settings.DATABASE).selected(state=State.FAILED)
-    rows = failed.filter(reason__in=DEAD_LETTER).values_list("type__identifier", "reason")
-    for type, reason, count in rows.annotate(Count("pk")).order_by("type__identifier", "reason"):
-        found.add_metric([type, reason], count)
+    dead = Instance.objects.using(settings.DATABASE).selected(state=State.FAILED)
+    rows = dead.filter(reason__in=DEAD_LETTER).values_list("type_id", "reason")
+    counts = {(type, reason): n for type, reason, n in rows.annotate(Count("pk")).order_by()}
+    for key, name in type_names().items():
+        for reason in sorted(DEAD_LETTER):
+            found.add_metric([name, reason], counts.get((key, reason), 0))
     yield found
 
 
@@ -123,14 +153,17 @@ def controls() -> Iterator[Metric]:
     now = overview.now()
     shut = _gauge(
         "gate_shut_seconds",
-        "How long a gate has been shut; without a Type it is that of everything.",
+        "How long a gate has been shut: that of everything, of a Type, or of a lane.",
+        "scope",
         "type",
         "collection",
         "mode",
         "ends",
     )
     for gate in gates(now=now):
-        where = ["" if gate.type is None else gate.type.identifier, gate.collection or ""]
+        type = "" if gate.type is None else gate.type.identifier
+        scope = "type" if type else "everything"
+        where = [scope if gate.collection is None else "lane", type, gate.collection or ""]
         ends = "no" if gate.until is None else "yes"
         shut.add_metric([*where, gate.mode, ends], (now - gate.since).total_seconds())
     limit = _gauge("limit", "What a Type may have: running at once, starts a second.", "type", "of")
@@ -198,6 +231,12 @@ def problems() -> Iterator[Metric]:
     found = _gauge("problems", "Problems of the queue, as in its health.")
     found.add_metric([], len(health.problems(overview.daemons(), overview.now())))
     yield found
+
+
+def type_names() -> dict[int, str]:
+    """Return the identifiers of the registered Types, by key."""
+    rows = Type.objects.using(settings.DATABASE).order_by("identifier")
+    return dict(rows.values_list("pk", "identifier"))
 
 
 def _gauge(name: str, told: str, *labels: str) -> GaugeMetricFamily:

@@ -28,6 +28,10 @@ def metrics(request: HttpRequest) -> HttpResponse:
     return refused
 
 
+# It judges by itself who may ask: a scraper cannot log in.
+metrics.login_required = False  # type: ignore[attr-defined]
+
+
 def _has_token(request: HttpRequest) -> bool:
     scheme, _, given = request.headers.get("Authorization", "").partition(" ")
     token = settings.METRICS_TOKEN
