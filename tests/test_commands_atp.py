@@ -974,7 +974,7 @@ BAD = [
     (["show", "--type", "tests.echo", "--identifier", "a"], "There is no Instance of tests.echo"),
     (["show", "{FAILED}", "--identifier", "a"], "either a uuid"),
     (["show", "{FAILED}", "--response", "-", "--json"], "without --json"),
-    (["show", "{FAILED}", "--response"], "There is no response"),
+    (["show", "{FAILED}", "--response"], "There is no response: the Instance is FAILED ERROR."),
     (["show", "{FINISHED}", "--response", "/nowhere/at/all"], "cannot be written"),
     (["enqueue"], "required"),
     (["enqueue", "tests.ecko"], "Did you mean 'tests.echo'"),

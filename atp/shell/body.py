@@ -22,8 +22,6 @@ def write_body(response, target, command):
 
 
 def _opened(response):
-    if response is None or (response.data is None and not response.file):
-        raise CommandError("There is no response.")
     if not response.file:
         return BytesIO(response.body)
     try:

@@ -45,7 +45,11 @@ class Show(Subcommand):
             return _document(instance)
         if options["json"]:
             raise CommandError("--response writes raw bytes: give it without --json.")
-        write_body(queue.response(instance), options["response"], self.command)
+        response = queue.response(instance)
+        if response is None or (response.data is None and not response.file):
+            state = " ".join(filter(None, [instance.state, instance.reason]))
+            raise CommandError(f"There is no response: the Instance is {state}.")
+        write_body(response, options["response"], self.command)
         return None
 
     def text(self, document):
