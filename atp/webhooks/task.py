@@ -5,9 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from dataclasses import replace
-from datetime import UTC, datetime
 from typing import Any
-from uuid import UUID
 
 from ..authoring.task_type import task_type
 from ..conf import InvalidSetting, settings
@@ -16,6 +14,7 @@ from ..exceptions import Fatal
 from ..verbs.hook_specs import Pattern, declared_hooks
 from ..verbs.hooking import hooks_of
 from ..words.hints import did_you_mean
+from ..words.uuids import time_of
 from .sending import send
 
 MINUTE, HOUR = 60, 3600
@@ -30,7 +29,7 @@ def webhook(
     """Tell a target how an Instance ended. All retries send the same id of the message."""
     message = {
         "type": f"atp.instance.{state.lower()}",
-        "timestamp": _time_of(context.uuid).isoformat(timespec="milliseconds"),
+        "timestamp": time_of(context.uuid).isoformat(timespec="milliseconds"),
         "data": {"uuid": uuid, "type": type, "state": state, "reason": reason},
     }
     body = json.dumps(message, separators=(",", ":")).encode()
@@ -52,11 +51,6 @@ def _target(name: str) -> Target:
     for problem in problems({name: given}):
         raise InvalidSetting(problem)
     return target_of(name, given)
-
-
-def _time_of(uuid: UUID) -> datetime:
-    """Return the time in a uuid of version 7, in milliseconds: the hook is written at the end."""
-    return datetime.fromtimestamp((uuid.int >> 80) / 1000, UTC)
 
 
 def _patterns() -> Iterator[Pattern]:

@@ -3,6 +3,7 @@
 import os
 import time
 import uuid
+from datetime import UTC, datetime
 
 
 def uuid7() -> uuid.UUID:
@@ -23,6 +24,11 @@ def numbers(count: int) -> list[int]:
         base | int.from_bytes(random[at : at + _RANDOM]) & _FREE
         for at in range(0, len(random), _RANDOM)
     ]
+
+
+def time_of(uuid: uuid.UUID) -> datetime:
+    """Return the time in a uuid of version 7, in milliseconds: an Instance's is of its enqueue."""
+    return datetime.fromtimestamp((uuid.int >> 80) / 1000, UTC)
 
 
 def _without_random() -> int:
