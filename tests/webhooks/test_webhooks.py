@@ -189,7 +189,7 @@ def test_what_the_checks_say_of_a_target(settings, given, problem):
 @pytest.mark.parametrize(
     ("given", "problem"),
     [
-        ([], "ATP['WEBHOOKS'] must be dict, not []."),
+        ([], "ATP['WEBHOOKS'] must be dict, not list."),
         ({"crm": 7}, "ATP['WEBHOOKS']['crm'] must be a dictionary, not int."),
         ({"": {}}, "ATP['WEBHOOKS']: the name of a target must not be empty."),
         ({7: {}}, "ATP['WEBHOOKS']: the name of a target=7: must be text."),
