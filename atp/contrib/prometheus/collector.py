@@ -27,8 +27,7 @@ PARTS: tuple[Callable[[], Iterable[Metric]], ...] = (
     gauges.schedules,
     gauges.database,
     gauges.problems,
-    counters.events,
-    counters.durations,
+    counters.counted,
 )
 # The longest time for one statement, which only PostgreSQL keeps; and the time after which no
 # other statement begins. Both in seconds: a scraper gives up after ten.

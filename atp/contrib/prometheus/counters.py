@@ -6,8 +6,9 @@ they never fall, whichever process answers.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from datetime import datetime
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from datetime import datetime, timedelta
 from threading import Lock
 from typing import Any
 
@@ -18,58 +19,95 @@ from prometheus_client import Metric
 from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily
 
 from ...conf import settings
-from ...models import Statistic
+from ...models import Statistic, Type
 from ...reports import overview
-from ...rows.statistic import BUCKETS, HISTOGRAMS, failed
+from ...rows.statistic import BUCKETS, COUNTS, HISTOGRAMS, failed
 from ...states import Reason, State
-from .gauges import type_names
 
 _ATTEMPTS = ("started", "retried", "deferred", "lost")
 _HELP = {
     "wait": "From the due time of an attempt to its start.",
     "run": "From the start of an attempt to its end, if its handler ended it.",
 }
-# Sums of the buckets of both histograms, and of the run times in microseconds, by Type.
+# The events that end a run, whose times are counted.
+RUNS = ("finished", "retried", "deferred", failed(Reason.ERROR), failed(Reason.FATAL))
+HOUR = timedelta(hours=1)
+# Sums of the columns of Statistic, and of the buckets of both histograms, by Type.
 _Sums = dict[str, dict[str, int]]
 
 
-def events() -> Iterator[Metric]:
-    """Yield the number of attempts by event, and of ended Instances by state and reason."""
-    names = [*_ATTEMPTS, "finished", *(failed(reason) for reason in Reason)]
-    columns = {f"sum_{name}": Sum(name) for name in names}
-    rows: Any = _rows().values("type").annotate(**columns)
+def counted() -> Iterator[Metric]:
+    """Yield all that was counted by Type: attempts, ends, waiting and run times."""
+    hour = _hour()
+    lately, before = _sums(_rows().filter(start__gte=hour)), _past.sums(hour)
+    found = {
+        type: _added(each[type] for each in (before, lately) if type in each)
+        for type in before.keys() | lately.keys()
+    }
+    yield from _events(found)
+    yield from _durations(found)
+
+
+def mean_runs() -> dict[str, float]:
+    """Return the mean run time of Types, in seconds: of the last hour, else of all that ran.
+
+    A Type of which nothing has ended yet is not among them.
+    """
+    hour = _hour()
+    lately = _sums(_rows().filter(start__gte=overview.now() - HOUR), histograms=False)
+    found = {}
+    for sums in (_past.sums(hour), lately):
+        for type, each in sums.items():
+            count = sum(each[name] for name in RUNS)
+            if count:
+                found[type] = each["wall_us"] / 1e6 / count
+    return found
+
+
+def type_names() -> dict[int, str]:
+    """Return the identifiers of the registered Types, by key."""
+    rows = Type.objects.using(settings.DATABASE).order_by("identifier")
+    return dict(rows.values_list("pk", "identifier"))
+
+
+def _hour() -> datetime:
+    return overview.now().replace(minute=0, second=0, microsecond=0)
+
+
+def _added(parts: Iterable[dict[str, int]]) -> dict[str, int]:
+    total: Counter[str] = Counter()
+    for part in parts:
+        total.update(part)
+    return total
+
+
+def _events(found: _Sums) -> Iterator[Metric]:
     attempts = CounterMetricFamily(
         "atp_attempts", "Attempts, by what became of them.", labels=("type", "event")
     )
     ended = CounterMetricFamily(
         "atp_instances_ended", "Instances that have ended.", labels=("type", "state", "reason")
     )
-    found = {row["type"]: row for row in rows}
     # A Type begins with 0: else its first events would not be an increase.
     for type in sorted({*found, *type_names().values()}):
-        row = found.get(type, dict.fromkeys(columns, 0))
+        row = found.get(type, {})
         for name in _ATTEMPTS:
-            attempts.add_metric([type, name], row[f"sum_{name}"])
-        ended.add_metric([type, State.FINISHED.value, ""], row["sum_finished"])
+            attempts.add_metric([type, name], row.get(name, 0))
+        ended.add_metric([type, State.FINISHED.value, ""], row.get("finished", 0))
         for reason in Reason:
-            count = row[f"sum_{failed(reason)}"]
+            count = row.get(failed(reason), 0)
             ended.add_metric([type, State.FAILED.value, reason.value], count)
     yield from (attempts, ended)
 
 
-def durations() -> Iterator[Metric]:
-    """Yield the histograms of waiting and of run times, by Type."""
-    hour = overview.now().replace(minute=0, second=0, microsecond=0)
-    lately = _sums(_rows().filter(start__gte=hour))
-    before = _past.sums(hour)
+def _durations(found: _Sums) -> Iterator[Metric]:
     for name in HISTOGRAMS:
-        found = HistogramMetricFamily(f"atp_{name}_seconds", _HELP[name], labels=("type",))
-        for type in sorted(lately.keys() | before.keys()):
-            parts = [each[type] for each in (before, lately) if type in each]
-            numbers = [sum(part[f"{name}_{n}"] for part in parts) for n in range(BUCKETS)]
-            total = sum(part["wall"] for part in parts) / 1e6 if name == "run" else None
-            found.add_metric([type], list(_cumulated(numbers)), sum_value=total)
-        yield found
+        family = HistogramMetricFamily(f"atp_{name}_seconds", _HELP[name], labels=("type",))
+        for type, sums in sorted(found.items()):
+            numbers = [sums[f"{name}_{n}"] for n in range(BUCKETS)]
+            total = sums["wall_us"] / 1e6 if name == "run" else None
+            family.add_metric([type], list(_cumulated(numbers)), sum_value=total)
+        yield family
 
 
 def _cumulated(numbers: list[int]) -> Iterator[tuple[str, float]]:
@@ -110,14 +148,17 @@ class _Past:
 _past = _Past()
 
 
-def _sums(rows: QuerySet[Statistic]) -> _Sums:
-    columns = {
-        f"{name}_{place}": Sum(Cast(KeyTextTransform(place, name), BigIntegerField()), default=0)
-        for name in HISTOGRAMS
-        for place in range(BUCKETS)
+def _sums(rows: QuerySet[Statistic], *, histograms: bool = True) -> _Sums:
+    columns: dict[str, Any] = {f"sum_{name}": Sum(name) for name in COUNTS}
+    for name in HISTOGRAMS if histograms else ():
+        for place in range(BUCKETS):
+            number = Cast(KeyTextTransform(place, name), BigIntegerField())
+            columns[f"{name}_{place}"] = Sum(number, default=0)
+    found: Any = rows.values("type").annotate(**columns).order_by()
+    return {
+        row["type"]: {k.removeprefix("sum_"): v for k, v in row.items() if k != "type"}
+        for row in found
     }
-    found: Any = rows.values("type").annotate(wall=Sum("wall_us"), **columns).order_by()
-    return {row.pop("type"): row for row in found}
 
 
 def _rows() -> QuerySet[Statistic]:

@@ -4,30 +4,27 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from datetime import datetime, timedelta
+from datetime import datetime
 from math import ceil
 from typing import Any
 
-from django.db.models import Count, Min, Q, Sum
+from django.db.models import Count, Min, Q
 from prometheus_client import Metric
 from prometheus_client.core import GaugeMetricFamily
 
 from ...conf import settings
-from ...models import Downstream, Gate, Instance, Limit, Schedule, Statistic, Task, Type
+from ...models import Downstream, Gate, Instance, Limit, Schedule, Task
 from ...reports import documents, health, overview
-from ...rows.statistic import failed
-from ...states import CLAIMED, DEAD_LETTER, Reason, State
+from ...states import CLAIMED, DEAD_LETTER, State
 from ...store import get_store
 from ...verbs.control.gates import gates
 from ...verbs.control.limits import limits
+from .counters import mean_runs, type_names
 
 # A transaction that has been open for this long, in seconds, is reported.
 LONG = 60.0
-DAY = timedelta(days=1)
 # In seconds.
 MINUTE = 60.0
-# The events that end a run, whose times are counted.
-_RUNS = ("finished", "retried", "deferred", failed(Reason.ERROR), failed(Reason.FATAL))
 
 
 def tasks() -> Iterator[Metric]:
@@ -51,7 +48,7 @@ def tasks() -> Iterator[Metric]:
     lanes = _lanes(shut, now)
     work = _gauge(
         "due_work_seconds",
-        "The due Tasks that no gate holds, times the mean run time of the last day.",
+        "The due Tasks that no gate holds, times their mean run time.",
         "type",
     )
     needed = _gauge(
@@ -59,7 +56,7 @@ def tasks() -> Iterator[Metric]:
         "Workers that would do within a minute what is due and may start, and those that work.",
         "type",
     )
-    runs, most, taken = _mean_runs(now), _limits(), _claimed()
+    runs, most, taken = mean_runs(), _limits(), _claimed()
     for key, name in types.items():
         row = found.get(key, {"all": 0, "later": 0, "first": now})
         due, first = row["all"] - row["later"], row["first"]
@@ -96,15 +93,6 @@ def _needed(free: int, run: float | None, working: int, limit: Limit | None) -> 
 def _limits() -> dict[int, Limit]:
     """Return the Limits of whole Types, by their keys."""
     return {row.type_id: row for row in limits() if row.collection is None}
-
-
-def _mean_runs(now: datetime) -> dict[str, float]:
-    """Return the mean run time of each Type whose handlers have ended within a day, in seconds."""
-    rows = Statistic.objects.using(settings.DATABASE).filter(start__gte=now - DAY)
-    sums: Any = {f"sum_{name}": Sum(name) for name in _RUNS}
-    found: Any = rows.order_by().values("type").annotate(wall=Sum("wall_us"), **sums)
-    counted = [(row["type"], row["wall"], sum(row[name] for name in sums)) for row in found]
-    return {type: wall / 1e6 / count for type, wall, count in counted if count}
 
 
 def _lanes(shut: Iterable[Gate], now: datetime) -> dict[int, tuple[int, datetime]]:
@@ -231,12 +219,6 @@ def problems() -> Iterator[Metric]:
     found = _gauge("problems", "Problems of the queue, as in its health.")
     found.add_metric([], len(health.problems(overview.daemons(), overview.now())))
     yield found
-
-
-def type_names() -> dict[int, str]:
-    """Return the identifiers of the registered Types, by key."""
-    rows = Type.objects.using(settings.DATABASE).order_by("identifier")
-    return dict(rows.values_list("pk", "identifier"))
 
 
 def _gauge(name: str, told: str, *labels: str) -> GaugeMetricFamily:
