@@ -8,7 +8,7 @@ from datetime import datetime
 from math import ceil
 from typing import Any
 
-from django.db.models import Count, Min, Q
+from django.db.models import Count, Min, Q, Value
 from prometheus_client import Metric
 from prometheus_client.core import GaugeMetricFamily
 
@@ -28,9 +28,10 @@ MINUTE = 60.0
 
 
 def tasks() -> Iterator[Metric]:
-    """Yield what waits and what is claimed, by Type; and how long the oldest has been due."""
+    """Yield what waits and what is claimed, by Type; how old that is, and how much work."""
     now = overview.now()
-    types = type_names()
+    shut = gates(now=now)
+    found, runs, most, taken = _waiting(shut, now), mean_runs(), _limits(), _claimed()
     waiting = _gauge("tasks_waiting", "Tasks that wait: due now, or not.", "type", "due")
     held = _gauge("tasks_held", "Due Tasks that a shut gate holds.", "type")
     claimed = _gauge("tasks_claimed", "Tasks that a daemon holds.", "type", "state")
@@ -39,13 +40,6 @@ def tasks() -> Iterator[Metric]:
         "How long the oldest Task has been due that no gate holds; 0 if there is none.",
         "type",
     )
-    rows = Task.objects.using(settings.DATABASE).waiting().values("type_id")
-    counted = rows.annotate(
-        all=Count("*"), later=Count("pk", filter=Q(due_at__gt=now)), first=Min("due_at")
-    )
-    found: dict[int, Any] = {row["type_id"]: row for row in counted.order_by()}
-    shut = gates(now=now)
-    lanes = _lanes(shut, now)
     work = _gauge(
         "due_work_seconds",
         "The due Tasks that no gate holds, times their mean run time.",
@@ -56,18 +50,16 @@ def tasks() -> Iterator[Metric]:
         "Workers that would do within a minute what is due and may start, and those that work.",
         "type",
     )
-    runs, most, taken = mean_runs(), _limits(), _claimed()
-    for key, name in types.items():
-        row = found.get(key, {"all": 0, "later": 0, "first": now})
+    for key, name in type_names().items():
+        row = found.get(key, {"all": 0, "later": 0, "held": 0, "first": None})
         due, first = row["all"] - row["later"], row["first"]
         is_held = any(gate.collection is None and gate.type_id in (None, key) for gate in shut)
-        of_lanes, free = lanes.get(key, (0, first))
-        first = now if is_held else free
+        count = due if is_held else row["held"]
+        free = due - count
         waiting.add_metric([name, "yes"], due)
         waiting.add_metric([name, "no"], row["later"])
-        held.add_metric([name], due if is_held else of_lanes)
-        oldest.add_metric([name], max(0.0, (now - first).total_seconds()))
-        free = 0 if is_held else due - of_lanes
+        held.add_metric([name], count)
+        oldest.add_metric([name], (now - first).total_seconds() if free and first else 0.0)
         if name in runs:
             work.add_metric([name], runs[name] * free)
         working = sum(taken[key, state] for state in CLAIMED)
@@ -75,6 +67,25 @@ def tasks() -> Iterator[Metric]:
         for state in sorted(CLAIMED):
             claimed.add_metric([name, state], taken[key, state])
     yield from (waiting, held, oldest, work, needed, claimed)
+
+
+def _waiting(shut: Iterable[Gate], now: datetime) -> dict[int, Any]:
+    """Count the Tasks that wait, by the key of their Type, in one pass.
+
+    ``held`` are due ones that gates of lanes hold, ``first`` is the due time of the first other.
+    """
+    later, lanes = Q(due_at__gt=now), Q()
+    for gate in shut:
+        if gate.collection is not None:
+            lanes |= Q(type_id=gate.type_id, collection=gate.collection)
+    figures: dict[str, Any] = {
+        "all": Count("*"),
+        "later": Count("pk", filter=later),
+        "held": Count("pk", filter=lanes & ~later) if lanes else Value(0),
+        "first": Min("due_at", filter=~lanes) if lanes else Min("due_at"),
+    }
+    rows: Any = Task.objects.using(settings.DATABASE).waiting().values("type_id")
+    return {row["type_id"]: row for row in rows.annotate(**figures).order_by()}
 
 
 def _needed(free: int, run: float | None, working: int, limit: Limit | None) -> int:
@@ -93,28 +104,6 @@ def _needed(free: int, run: float | None, working: int, limit: Limit | None) -> 
 def _limits() -> dict[int, Limit]:
     """Return the Limits of whole Types, by their keys."""
     return {row.type_id: row for row in limits() if row.collection is None}
-
-
-def _lanes(shut: Iterable[Gate], now: datetime) -> dict[int, tuple[int, datetime]]:
-    """Return, for Types with a shut gate of a lane, the Tasks that these hold.
-
-    With them comes the earliest due time of the Type's other due Tasks; ``now`` if there is none.
-    """
-    closed = {(gate.type_id, gate.collection) for gate in shut if gate.collection is not None}
-    types = {type for type, _ in closed}
-    if not types:
-        return {}
-    due = Task.objects.using(settings.DATABASE).due(now).filter(type__in=types)
-    counted = due.values("type_id", "collection").annotate(count=Count("*"), first=Min("due_at"))
-    found = {type: (0, now) for type in types if type is not None}
-    for row in counted.order_by():
-        held, first = found[row["type_id"]]
-        if (row["type_id"], row["collection"]) in closed:
-            held += row["count"]
-        else:
-            first = min(first, row["first"])
-        found[row["type_id"]] = held, first
-    return found
 
 
 def _claimed() -> Counter[tuple[int, str]]:
