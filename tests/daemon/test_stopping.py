@@ -101,6 +101,24 @@ def test_a_signal_while_it_exits():
         assert daemon.wait(DEADLINE) == 0
 
 
+WOKEN_IN_ITS_EXIT = """
+import atexit, signal
+from django.core.management import execute_from_command_line
+
+atexit.register(lambda: print("woken:", signal.set_wakeup_fd(-1)))
+execute_from_command_line(["manage.py", "atpd", "--drain", "-p", "1"])
+"""
+
+
+@pytest.mark.processes
+def test_nobody_is_woken_by_signals_while_it_exits(transactional_db):
+    """Else Python would complain of a child that ends when the supervisor's socket is closed."""
+    command = [sys.executable, "-c", WOKEN_IN_ITS_EXIT]
+    given = {"capture_output": True, "text": True, "timeout": DEADLINE, "check": True}
+    done = subprocess.run(command, env=child_environment(), **given)
+    assert done.stdout.endswith("woken: -1\n")
+
+
 def test_two_daemons_run_each_task_once(atpd, record, flag):
     """Two daemons of two processes, 2,000 short tasks: each executed exactly once (G3)."""
     daemons = [atpd(processes=2).ready(workers=2) for _ in range(2)]

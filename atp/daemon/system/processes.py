@@ -99,8 +99,10 @@ def ignore_stops():
     """Ignore the signals that stop a daemon, in the exit of its process.
 
     Python gives up its own handlers early in its exit. After that such a signal would end the
-    process, with another status.
+    process, with another status. And whoever was to be woken by signals is gone: Python would
+    complain of each that still comes.
     """
+    signal.set_wakeup_fd(-1)
     for number in STOPS:
         signal.signal(number, signal.SIG_IGN)
 
