@@ -6,18 +6,22 @@ not stable: they stand in this module only.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager, suppress
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from opentelemetry import context as contexts
-from opentelemetry import propagate, trace
-from opentelemetry.trace import Link, SpanKind, Status, StatusCode
+from opentelemetry import trace
+from opentelemetry.trace import Link, Span, SpanKind, Status, StatusCode
+from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 from .. import __version__
+from ..authoring.raised import facts
+from ..authoring.steps import Asleep
 from ..exceptions import Defer, Interrupted, Retry, Throttled, Unavailable
 from ..middleware import Carrier
+from ..verbs.registry import registry
 from ..words.raised import path_of
 from ..words.uuids import time_of
 
@@ -25,33 +29,51 @@ from ..words.uuids import time_of
 # enqueue. Others begin a trace of their own, which is linked to that: nobody looks at a trace
 # that goes on for hours.
 CHILD_WITHIN = timedelta(seconds=60)
-# By these a handler speaks to ATP: they are no errors.
-_WORDS = (Retry, Defer, Throttled, Unavailable, Interrupted)
+# By these a handler speaks to ATP: they are no errors. The first that fits names the outcome.
+_WORDS = (
+    (Asleep, "Defer"),
+    *((kind, kind.__name__) for kind in (Throttled, Retry, Defer, Unavailable, Interrupted)),
+)
+# How long the end of an interrupted attempt waits for exporters, in milliseconds: its worker ends.
+FLUSH = 1000
+# Not those of the project: baggage may be large, and is none of ATP's business.
+_PROPAGATOR = TraceContextTextMapPropagator()
 
 
 class TraceContext(Carrier):
     """Carries the trace of the enqueue to the handler; list it in ``ATP["CARRIERS"]``.
 
-    The value is what the propagators of OpenTelemetry write, as ``traceparent``. Outside of a
-    trace nothing is carried.
+    The value has ``traceparent``, and ``tracestate`` if there is one. Outside of a trace nothing
+    is carried.
     """
 
     name = "trace"
 
     def save(self) -> dict[str, str] | None:
         found: dict[str, str] = {}
-        propagate.inject(found)
+        _PROPAGATOR.inject(found)
         return found or None
 
-    @contextmanager
-    def restore(self, value: Any) -> Iterator[None]:
-        # What does not parse is no context: the propagators leave it out.
+    def restore(self, value: Any) -> AbstractContextManager[None]:
+        # What does not parse is no context: the propagator leaves it out.
         given = {str(k): str(v) for k, v in value.items()} if isinstance(value, dict) else {}
-        token = contexts.attach(propagate.extract(given))
-        try:
-            yield
-        finally:
-            contexts.detach(token)
+        return _Attached(_PROPAGATOR.extract(given))
+
+
+class _Attached:
+    """A context of OpenTelemetry, current inside the block.
+
+    No generator: contextlib writes to the exceptions that pass one, which some do not allow.
+    """
+
+    def __init__(self, context: contexts.Context) -> None:
+        self._context = context
+
+    def __enter__(self) -> None:
+        self._token = contexts.attach(self._context)
+
+    def __exit__(self, *raised: object) -> None:
+        contexts.detach(self._token)
 
 
 class Spans:
@@ -64,26 +86,48 @@ class Spans:
     def __call__(self, context: Any) -> Any:
         origin = trace.get_current_span().get_span_context()
         is_child = context.attempt == 1 and _age(context) <= CHILD_WITHIN
-        links = () if is_child or not origin.is_valid else (Link(origin),)
-        with self._tracer.start_as_current_span(
+        span = self._tracer.start_span(
             f"process {context.type}",
             context=None if is_child else contexts.Context(),
             kind=SpanKind.CONSUMER,
             attributes=_attributes(context),
-            links=links,
-            record_exception=False,
-            set_status_on_exception=False,
-        ) as span:
-            try:
+            links=() if is_child or not origin.is_valid else (Link(origin),),
+        )
+        is_ending = False
+        try:
+            with _Attached(trace.set_span_in_context(span)):
                 return self._run(context)
-            except _WORDS as word:
-                span.set_attribute("atp.outcome", type(word).__name__)
-                raise
-            except BaseException as error:
-                span.record_exception(error)
-                span.set_attribute("error.type", path_of(error))
-                span.set_status(Status(StatusCode.ERROR, type(error).__name__))
-                raise
+        except BaseException as error:
+            is_ending = facts.is_a(error, Interrupted)
+            _note(span, context, error)
+            raise
+        finally:
+            span.end()
+            if is_ending:
+                _flush()
+
+
+def _note(span: Span, context: Any, error: BaseException) -> None:
+    """Note in a span how an attempt has ended that raised."""
+    said = facts.spoken(error)
+    word = next((name for kind, name in _WORDS if facts.is_a(said, kind)), "")
+    if word == Unavailable.__name__ and not registry.downstream(context.type):
+        word = ""  # an error as any other
+    if word:
+        span.set_attribute("atp.outcome", word)
+        return
+    span.set_attribute("error.type", path_of(error))
+    span.set_status(Status(StatusCode.ERROR, facts.name(error)))
+    with suppress(Exception):  # it may have no text to give
+        span.record_exception(error)
+
+
+def _flush() -> None:
+    """Export what has ended: after an interruption the worker ends at once."""
+    flush = getattr(trace.get_tracer_provider(), "force_flush", None)
+    if flush is not None:
+        with suppress(Exception):
+            flush(FLUSH)
 
 
 def _age(context: Any) -> timedelta:

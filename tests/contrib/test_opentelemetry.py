@@ -1,18 +1,23 @@
 """Spans of attempts, in the trace of whoever has enqueued: with OpenTelemetry's own SDK."""
 
 import json
+from dataclasses import dataclass
 from datetime import timedelta
+from types import SimpleNamespace
 
 import pytest
-from opentelemetry import trace
+from opentelemetry import baggage, trace
+from opentelemetry import context as contexts
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import SpanKind, StatusCode
 
+from atp import Fatal, Retry, Unavailable, task_type
 from atp.contrib import opentelemetry
 from atp.middleware.onion import _layers
 from atp.models import Instance
+from atp.verbs.registry import registry
 from tests.app import tasks_testing as tasks
 
 pytestmark = pytest.mark.django_db
@@ -31,6 +36,13 @@ def exported(monkeypatch, settings):
     }
     yield exporter.get_finished_spans
     _layers.cache_clear()
+
+
+@pytest.fixture
+def declare(monkeypatch):
+    """Declare Types that are forgotten afterwards."""
+    monkeypatch.setattr(registry, "_types", dict(registry._types))
+    return lambda handler, **given: task_type(f"trace.{handler.__name__}", **given)(handler)
 
 
 def request():
@@ -116,3 +128,69 @@ def test_what_does_not_parse_is_left_out(exported, atp, stored):
     [run] = atp.drain()
     assert run.state == "FINISHED"
     assert exported()[-1].parent is None
+
+
+def speechless(context, *, how: str):
+    """Raise what is hard to look at."""
+    raise {"text": Speechless, "frozen": Frozen}[how]("no")
+
+
+class Speechless(Fatal):
+    def __str__(self):
+        raise ValueError("no text")
+
+
+@dataclass(frozen=True)
+class Frozen(Fatal):
+    why: str
+
+
+@pytest.mark.parametrize("how", ["text", "frozen"])
+def test_it_does_not_change_how_an_attempt_ends(exported, atp, declare, how):
+    """A Fatal that can give no text, or that nothing may be written to, is not retried."""
+    with request():
+        declare(speechless, max_retries=3).enqueue(how=how)
+    [run] = atp.drain(raises=False)
+    assert (run.state, run.reason) == ("FAILED", "FATAL")
+    assert exported()[-1].status.status_code is StatusCode.ERROR
+
+
+def grouped(context):
+    raise ExceptionGroup("of a TaskGroup", [Retry("busy", after=60)])
+
+
+def unavailable(context):
+    raise Unavailable("no such service")
+
+
+def test_the_outcome_is_that_of_atp(exported, atp, declare):
+    declare(grouped, max_retries=1).enqueue()
+    declare(unavailable).enqueue()
+    runs = {run.type: run.state for run in atp.drain(raises=False)}
+    assert runs == {"trace.grouped": "ACCEPTED", "trace.unavailable": "FAILED"}
+    spans = {span.name: span for span in exported()}
+    assert spans["process trace.grouped"].attributes["atp.outcome"] == "Retry"
+    assert spans["process trace.grouped"].status.status_code is StatusCode.UNSET
+    assert spans["process trace.unavailable"].status.status_code is StatusCode.ERROR
+
+
+def test_baggage_is_not_carried(exported):
+    """It may be larger than carriers may be, and whoever calls the service chooses it."""
+    token = contexts.attach(baggage.set_baggage("user", "a" * 5000))
+    try:
+        assert tasks.group.enqueue(name="a").carried == {}
+        with request():
+            carried = tasks.group.enqueue(name="b").carried
+    finally:
+        contexts.detach(token)
+    assert [*carried["trace"]] == ["traceparent"]
+
+
+def test_an_interrupted_attempt_is_exported_before_its_worker_ends(exported, atp, monkeypatch):
+    flushed = []
+    provider = SimpleNamespace(force_flush=lambda milliseconds: flushed.append(len(exported())))
+    monkeypatch.setattr(trace, "get_tracer_provider", lambda: provider)
+    tasks.sleeper.enqueue()
+    atp.drain()
+    assert exported()[-1].attributes["atp.outcome"] == "Defer"
+    assert flushed == [1]
