@@ -111,10 +111,12 @@ def test_change(nightly):
 
 def test_backfill():
     run("schedule", "create", "hourly", "tests.echo", "--every", "1h")
-    start = queue.get_schedule("hourly").next_at - timedelta(hours=3)
-    told = run("schedule", "backfill", "hourly", "--start", start.isoformat())
-    assert told.strip() == "Instances enqueued: 3."
-    assert Instance.objects.count() == 3
+    end = queue.get_schedule("hourly").next_at - timedelta(minutes=61)
+    start = end - timedelta(hours=2)
+    given = ("--start", start.isoformat(), "--end", end.isoformat())
+    told = run("schedule", "backfill", "hourly", *given)
+    assert told.strip() == "Instances enqueued: 2."
+    assert Instance.objects.count() == 2
 
 
 def test_leave_and_delete(nightly):

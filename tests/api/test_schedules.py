@@ -24,11 +24,12 @@ def test_run_now_answers_with_its_instance(hourly, api):
 
 
 def test_a_backfill_answers_with_its_instances(hourly, api):
-    start = (hourly.next_at - 2 * hourly.every).isoformat()
-    told = api.post("schedules/hourly/backfill", {"start": start}).json()
+    start, end = hourly.next_at - 3 * hourly.every, hourly.next_at - 2 * hourly.every
+    given = {"start": start.isoformat(), "end": end.isoformat()}
+    told = api.post("schedules/hourly/backfill", given).json()
     uuids = [str(uuid) for uuid in Instance.objects.order_by("pk").values_list("uuid", flat=True)]
     assert (told["enqueued"], told["instances"]) == (2, uuids)
-    told = api.post("schedules/hourly/backfill", {"start": start}).json()
+    told = api.post("schedules/hourly/backfill", given).json()
     assert (told["enqueued"], told["instances"]) == (0, [])
 
 

@@ -13,7 +13,7 @@ from atp.states import Event, Reason, State
 from atp.store.values import Move, ScheduleSpec
 from atp.words import schedule_messages
 
-from ..helpers import at_once, open_transaction
+from ..helpers import at_once, open_transaction, wait_for
 from ..nonsense import is_made_by, tells
 from .world import ONE, registration
 
@@ -77,7 +77,13 @@ class Line:
 def line(world):
     Schedule.objects.all().delete()
     world.store.register([registration(ONE)])
+    # An hour that began in the middle of a test would be one slot more.
+    wait_for(lambda: _is_within(world.store.now()), what="a moment well within an hour")
     return Line(world)
+
+
+def _is_within(now):
+    return (now.minute, now.second) < (59, 50)
 
 
 def outcomes():
