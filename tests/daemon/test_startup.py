@@ -70,14 +70,25 @@ def test_a_folder_in_place_of_which_there_is_a_file(tmp_path, settings, monkeypa
     assert f"cannot be made: there is no folder {tmp_path / 'file'}." in refusal()
 
 
-def test_a_folder_of_locks_that_was_made_for_two_users_stays(tmp_path, settings, monkeypatch):
-    settings.ATP = {"SCRATCH_DIR": str(tmp_path)}
-    locks = tmp_path / "db.sqlite3-atpd"
-    locks.mkdir()
-    locks.chmod(0o2770)
-    monkeypatch.setattr(type(get_store()), "lock_folder", locks)
-    folders = DaemonFolders()
-    folders.make()
+@pytest.fixture
+def made_beforehand(settings, monkeypatch):
+    """Make the folder of locks as an operator does: ``made_beforehand(folder, mode)``."""
+
+    def make(folder, mode):
+        settings.ATP = {"SCRATCH_DIR": str(folder)}
+        locks = folder / "db.sqlite3-atpd"
+        locks.mkdir()
+        locks.chmod(mode)
+        monkeypatch.setattr(type(get_store()), "lock_folder", locks)
+        folders = DaemonFolders()
+        folders.make()
+        return locks, folders
+
+    return make
+
+
+def test_a_folder_of_locks_that_was_made_for_two_users_stays(tmp_path, made_beforehand):
+    locks, folders = made_beforehand(tmp_path, 0o2770)
     folders.close()
     folders.remove()
     assert stat.S_IMODE(locks.stat().st_mode) == 0o2770
@@ -90,15 +101,9 @@ def test_a_scratch_folder_that_has_gone(tmp_path, settings):
 
 
 @as_root
-def test_users_who_share_the_folder_may_try_each_others_locks(common, settings, monkeypatch):
+def test_users_who_share_the_folder_may_try_each_others_locks(common, made_beforehand):
     """G1: else the Tasks of a dead daemon of another user would never be taken over."""
-    settings.ATP = {"SCRATCH_DIR": str(common)}
-    locks = common / "db.sqlite3-atpd"
-    locks.mkdir()
-    locks.chmod(0o777)
-    monkeypatch.setattr(type(get_store()), "lock_folder", locks)
-    folders = DaemonFolders()
-    folders.make()
+    locks, folders = made_beforehand(common, 0o777)
     try:
         assert stat.S_IMODE((locks / folders.lock).stat().st_mode) == 0o666
         assert as_nobody(lambda: str(filelock.is_free(locks / folders.lock))) == "False"
