@@ -14,7 +14,7 @@ from ..reports import overview
 from ..states import Reason, State
 from ..store.values import CANCEL
 from ..verbs.instances import CHUNK
-from ..verbs.matching.plan import TAKEN, UNDONE, Judge
+from ..verbs.matching.plan import Judge
 from ..verbs.matching.selection import REDRIVE, checked_pattern, types_of
 from ..verbs.registry import internal_types
 from . import arguments
@@ -179,10 +179,10 @@ class Redrive(Selecting):
     def refused(self, selected):
         judge = Judge(REDRIVE)
         for chunk in _chunks(selected):
-            cannot = judge.cannot(chunk)
+            refused = judge.refused(chunk)
             for each in chunk:
-                if cannot.get(each.pk) in (TAKEN, UNDONE):
-                    yield each.type.identifier, each.collection, cannot[each.pk]
+                if each.pk in refused:
+                    yield each.type.identifier, each.collection, refused[each.pk]
 
     def acted(self, rows):
         return {"redriven": rows.exclude(state=State.FAILED).count()}

@@ -1,5 +1,6 @@
 """Metrics for Prometheus: what a scrape tells, who may ask, and what becomes of errors."""
 
+import math
 import re
 import shutil
 import subprocess
@@ -18,7 +19,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from atp import queue
 from atp.contrib import prometheus
 from atp.contrib.prometheus import counters, gauges, metrics
-from atp.models import Daemon, Instance, Schedule, Statistic
+from atp.models import Daemon, Downstream, Instance, Schedule, Statistic
 from atp.rows.statistic import BUCKETS
 from atp.states import State
 from atp.store import get_store
@@ -122,21 +123,64 @@ def test_the_work_that_is_due(world):
 
 
 @pytest.mark.parametrize(
-    ("free", "run", "working", "limits", "count"),
+    ("startable", "run", "working", "most", "count"),
     [
-        (0, 3600.0, 0, {}, 0),
-        (600, 1.0, 0, {}, 10),
-        (10, 3600.0, 0, {}, 10),  # more workers than Tasks would not help
-        (0, 3600.0, 10, {}, 10),  # they work
-        (5, None, 1, {}, 2),  # nobody knows how long it takes
-        (600, 6.0, 3, {"max_running": 4}, 4),
-        (600, 6.0, 0, {"rate": "1/s"}, 6),
+        (0, 3600.0, 0, None, 0),
+        (600, 1.0, 0, None, 10),
+        (10, 3600.0, 0, None, 10),  # more workers than Tasks would not help
+        (0, 3600.0, 10, None, 10),  # they work
+        (5, None, 1, None, 2),  # nobody knows how long it takes
+        (600, 6.0, 3, 4, 4),
     ],
 )
-def test_the_workers_that_are_needed(world, free, run, working, limits, count):
+def test_the_workers_that_are_needed(startable, run, working, most, count):
+    assert gauges._needed(startable, run, working, most) == count
+
+
+def test_what_is_claimed_ahead_is_work_and_no_worker(world):
+    """A daemon claims many short Tasks for each of its workers."""
+    host = world.host(ECHO)
+    count(world.store.now(), finished=1000, wall_us=1_000_000)
+    echo.enqueue_many([{}] * 50)
+    host.claim(limit=40)
+    found = Scrape()
+    assert found.of("tasks_claimed", type=ECHO, state="SCHEDULED") == 40
+    assert found.of("due_work_seconds", type=ECHO) == pytest.approx(0.05)
+    assert found.of("workers_needed", type=ECHO) == 1
+
+
+@pytest.mark.parametrize(
+    ("given", "needed"),
+    [({"rate": "1/s"}, 6), ({"max_running": 4}, 4), ({}, 100)],
+)
+def test_workers_and_limits(world, given, needed):
     queue.register(echo)
-    limit = queue.limit(ECHO, **limits) if limits else None
-    assert gauges._needed(free, run, working, limit) == count
+    count(world.store.now(), finished=1, wall_us=6_000_000)
+    echo.enqueue_many([{}] * 1000)
+    if given:
+        queue.limit(ECHO, **given)
+    assert Scrape().of("workers_needed", type=ECHO) == needed
+
+
+@pytest.mark.parametrize(
+    ("state", "calls"),
+    [("closed", math.inf), ("throttled", 30), ("open", 0), ("half-open", 1)],
+)
+def test_a_downstream_allows_so_many_calls_a_minute(state, calls):
+    """More workers would not help a service that is down."""
+    assert gauges._allowed(Downstream(state=state, per_second=0.5)) == calls
+
+
+def test_without_run_times_the_rest_is_told(world, monkeypatch):
+    def fail(*given, **more):
+        raise OperationalError("canceling statement due to statement timeout")
+
+    monkeypatch.setattr(counters, "_sums", fail)
+    echo.enqueue()
+    found = Scrape()
+    assert found.of("tasks_waiting", type=ECHO, due="yes") == 1
+    assert "atp_workers_needed" not in found.names()
+    assert found.of("scrape_complete") == 0
 
 
 def test_the_default_lane_is_told_from_the_whole_type(world):
@@ -275,11 +319,12 @@ def test_what_a_daemon_has_done_is_told(world):
 
 
 def test_what_cannot_be_read_is_left_out(world, monkeypatch, caplog):
-    def fail():
+    def fail(scrape):
         raise OperationalError("canceling statement due to statement timeout")
         yield
 
-    monkeypatch.setattr(prometheus.collector, "PARTS", (fail, *prometheus.collector.PARTS[1:]))
+    parts = prometheus.collector.PARTS
+    monkeypatch.setattr(prometheus.collector, "PARTS", (parts[0], fail, *parts[2:]))
     echo.enqueue()
     found = Scrape()
     assert found.of("scrape_complete") == 0

@@ -15,11 +15,13 @@ from prometheus_client.registry import Collector as Base
 
 from ...conf import settings
 from . import counters, gauges
+from .scrape import Scrape
 
 logger = logging.getLogger("atp.metrics")
 
 # Each reads metrics that belong together. One that fails leaves only its own out.
-PARTS: tuple[Callable[[], Iterable[Metric]], ...] = (
+PARTS: tuple[Callable[[Scrape], Iterable[Metric]], ...] = (
+    counters.run_times,
     gauges.tasks,
     gauges.dead_letters,
     gauges.controls,
@@ -47,11 +49,11 @@ class Collector(Base):
 
     def collect(self) -> Iterator[Metric]:
         """Yield the metrics."""
-        began, complete = time.perf_counter(), 1.0
+        began, complete, scrape = time.perf_counter(), 1.0, Scrape()
         for part in PARTS:
             try:
                 with _bounded(began + ALL):
-                    found = list(part())
+                    found = list(part(scrape))
             except Error as error:
                 logger.warning("%s was not collected: %s", part.__name__, str(error).strip())
                 complete = 0.0

@@ -23,6 +23,7 @@ from ...models import Statistic, Type
 from ...reports import overview
 from ...rows.statistic import BUCKETS, COUNTS, HISTOGRAMS, failed
 from ...states import Reason, State
+from .scrape import Scrape
 
 _ATTEMPTS = ("started", "retried", "deferred", "lost")
 _HELP = {
@@ -36,7 +37,7 @@ HOUR = timedelta(hours=1)
 _Sums = dict[str, dict[str, int]]
 
 
-def counted() -> Iterator[Metric]:
+def counted(scrape: Scrape) -> Iterator[Metric]:
     """Yield all that was counted by Type: attempts, ends, waiting and run times."""
     hour = _hour()
     lately, before = _sums(_rows().filter(start__gte=hour)), _past.sums(hour)
@@ -48,10 +49,10 @@ def counted() -> Iterator[Metric]:
     yield from _durations(found)
 
 
-def mean_runs() -> dict[str, float]:
-    """Return the mean run time of Types, in seconds: of the last hour, else of all that ran.
+def run_times(scrape: Scrape) -> Iterator[Metric]:
+    """Read the mean run times of Types, of the last hour, else of all that ran; yield nothing.
 
-    A Type of which nothing has ended yet is not among them.
+    A Type of which nothing has ended yet has none.
     """
     hour = _hour()
     lately = _sums(_rows().filter(start__gte=overview.now() - HOUR), histograms=False)
@@ -61,13 +62,8 @@ def mean_runs() -> dict[str, float]:
             count = sum(each[name] for name in RUNS)
             if count:
                 found[type] = each["wall_us"] / 1e6 / count
-    return found
-
-
-def type_names() -> dict[int, str]:
-    """Return the identifiers of the registered Types, by key."""
-    rows = Type.objects.using(settings.DATABASE).order_by("identifier")
-    return dict(rows.values_list("pk", "identifier"))
+    scrape.runs = found
+    yield from ()
 
 
 def _hour() -> datetime:
@@ -89,7 +85,8 @@ def _events(found: _Sums) -> Iterator[Metric]:
         "atp_instances_ended", "Instances that have ended.", labels=("type", "state", "reason")
     )
     # A Type begins with 0: else its first events would not be an increase.
-    for type in sorted({*found, *type_names().values()}):
+    names = Type.objects.using(settings.DATABASE).values_list("identifier", flat=True)
+    for type in sorted({*found, *names}):
         row = found.get(type, {})
         for name in _ATTEMPTS:
             attempts.add_metric([type, name], row.get(name, 0))

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
-from math import ceil
+from math import ceil, inf
 from typing import Any
 
 from django.db.models import Count, Min, Q, Value
@@ -13,13 +13,14 @@ from prometheus_client import Metric
 from prometheus_client.core import GaugeMetricFamily
 
 from ...conf import settings
-from ...models import Downstream, Gate, Instance, Limit, Schedule, Task
+from ...models import Downstream, Gate, Instance, Schedule, Task, Type
+from ...protection.values import State as Protection
 from ...reports import documents, health, overview
 from ...states import CLAIMED, DEAD_LETTER, State
 from ...store import get_store
 from ...verbs.control.gates import gates
 from ...verbs.control.limits import limits
-from .counters import mean_runs, type_names
+from .scrape import Scrape
 
 # A transaction that has been open for this long, in seconds, is reported.
 LONG = 60.0
@@ -27,11 +28,11 @@ LONG = 60.0
 MINUTE = 60.0
 
 
-def tasks() -> Iterator[Metric]:
+def tasks(scrape: Scrape) -> Iterator[Metric]:
     """Yield what waits and what is claimed, by Type; how old that is, and how much work."""
     now = overview.now()
     shut = gates(now=now)
-    found, runs, most, taken = _waiting(shut, now), mean_runs(), _limits(), _claimed()
+    found, taken = _waiting(shut, now), _claimed()
     waiting = _gauge("tasks_waiting", "Tasks that wait: due now, or not.", "type", "due")
     held = _gauge("tasks_held", "Due Tasks that a shut gate holds.", "type")
     claimed = _gauge("tasks_claimed", "Tasks that a daemon holds.", "type", "state")
@@ -40,17 +41,9 @@ def tasks() -> Iterator[Metric]:
         "How long the oldest Task has been due that no gate holds; 0 if there is none.",
         "type",
     )
-    work = _gauge(
-        "due_work_seconds",
-        "The due Tasks that no gate holds, times their mean run time.",
-        "type",
-    )
-    needed = _gauge(
-        "workers_needed",
-        "Workers that would do within a minute what is due and may start, and those that work.",
-        "type",
-    )
-    for key, name in type_names().items():
+    types, todo = _types(), {}
+    for key, type in types.items():
+        name = type.identifier
         row = found.get(key, {"all": 0, "later": 0, "held": 0, "first": None})
         due, first = row["all"] - row["later"], row["first"]
         is_held = any(gate.collection is None and gate.type_id in (None, key) for gate in shut)
@@ -60,13 +53,58 @@ def tasks() -> Iterator[Metric]:
         waiting.add_metric([name, "no"], row["later"])
         held.add_metric([name], count)
         oldest.add_metric([name], (now - first).total_seconds() if free and first else 0.0)
-        if name in runs:
-            work.add_metric([name], runs[name] * free)
-        working = sum(taken[key, state] for state in CLAIMED)
-        needed.add_metric([name], _needed(free, runs.get(name), working, most.get(key)))
+        todo[key] = free + taken[key, State.SCHEDULED]
         for state in sorted(CLAIMED):
             claimed.add_metric([name, state], taken[key, state])
-    yield from (waiting, held, oldest, work, needed, claimed)
+    yield from (waiting, held, oldest, claimed)
+    if scrape.runs is not None:
+        yield from _scaling(types, todo, taken, scrape.runs)
+
+
+def _scaling(
+    types: Mapping[int, Type],
+    todo: Mapping[int, int],
+    taken: Counter[tuple[int, str]],
+    runs: Mapping[str, float],
+) -> Iterator[Metric]:
+    """Yield how much work is to do, and how many workers it needs.
+
+    ``todo`` are the Tasks that may start: due ones, and those that a daemon has claimed ahead.
+    """
+    work = _gauge(
+        "due_work_seconds",
+        "The Tasks that are due, not held and not begun, times their mean run time.",
+        "type",
+    )
+    needed = _gauge(
+        "workers_needed",
+        "Workers that would do within a minute what may start, and those that work.",
+        "type",
+    )
+    limits_of = {row.type_id: row for row in limits() if row.collection is None}
+    downstreams = {row.name: row for row in Downstream.objects.using(settings.DATABASE)}
+    for key, type in types.items():
+        run, limit = runs.get(type.identifier), limits_of.get(key)
+        if run is not None:
+            work.add_metric([type.identifier], run * todo[key])
+        rate = None if limit is None else limit.per_second
+        startable = min(
+            todo[key] if rate is None else min(todo[key], ceil(rate * MINUTE)),
+            _allowed(downstreams.get(type.downstream)),
+        )
+        working = taken[key, State.RUNNING] + taken[key, State.PAUSED]
+        most = None if limit is None else limit.max_running
+        needed.add_metric([type.identifier], _needed(startable, run, working, most))
+    yield from (work, needed)
+
+
+def _allowed(downstream: Downstream | None) -> float:
+    """Return how many calls a downstream allows within a minute."""
+    if downstream is None or downstream.state == Protection.CLOSED:
+        return inf
+    if downstream.state == Protection.THROTTLED:
+        return ceil(downstream.per_second * MINUTE)
+    return 1 if downstream.state == Protection.HALF_OPEN else 0
 
 
 def _waiting(shut: Iterable[Gate], now: datetime) -> dict[int, Any]:
@@ -88,22 +126,14 @@ def _waiting(shut: Iterable[Gate], now: datetime) -> dict[int, Any]:
     return {row["type_id"]: row for row in rows.annotate(**figures).order_by()}
 
 
-def _needed(free: int, run: float | None, working: int, limit: Limit | None) -> int:
-    """Return how many workers would do ``free`` Tasks within a minute, beside those that work.
+def _needed(startable: float, run: float | None, working: int, most: int | None) -> int:
+    """Return how many workers would do so many Tasks within a minute, beside those that work.
 
     ``run`` is the mean run time in seconds, None if it is not known. More workers than Tasks, or
-    than the limit of the Type allows, would not help.
+    than may be running, would not help.
     """
-    rate = None if limit is None else limit.per_second
-    startable = free if rate is None else min(free, ceil(rate * MINUTE))
-    found = working + min(startable, ceil(startable * (run or 0) / MINUTE) or 1)
-    most = None if limit is None else limit.max_running
+    found = working + int(min(startable, ceil(startable * (run or 0) / MINUTE) or 1))
     return found if most is None else min(found, most)
-
-
-def _limits() -> dict[int, Limit]:
-    """Return the Limits of whole Types, by their keys."""
-    return {row.type_id: row for row in limits() if row.collection is None}
 
 
 def _claimed() -> Counter[tuple[int, str]]:
@@ -113,19 +143,19 @@ def _claimed() -> Counter[tuple[int, str]]:
     return Counter({(type, state): count for type, state, count in counted.order_by()})
 
 
-def dead_letters() -> Iterator[Metric]:
+def dead_letters(scrape: Scrape) -> Iterator[Metric]:
     """Yield the number of dead letters, by Type and reason."""
     found = _gauge("dead_letters", "FAILED Instances that a redrive may mend.", "type", "reason")
     dead = Instance.objects.using(settings.DATABASE).selected(state=State.FAILED)
     rows = dead.filter(reason__in=DEAD_LETTER).values_list("type_id", "reason")
     counts = {(type, reason): n for type, reason, n in rows.annotate(Count("pk")).order_by()}
-    for key, name in type_names().items():
+    for key, type in _types().items():
         for reason in sorted(DEAD_LETTER):
-            found.add_metric([name, reason], counts.get((key, reason), 0))
+            found.add_metric([type.identifier, reason], counts.get((key, reason), 0))
     yield found
 
 
-def controls() -> Iterator[Metric]:
+def controls(scrape: Scrape) -> Iterator[Metric]:
     """Yield the shut gates, the limits of Types, and the state of each downstream."""
     now = overview.now()
     shut = _gauge(
@@ -159,7 +189,7 @@ def controls() -> Iterator[Metric]:
     yield from (shut, limit, state, rate)
 
 
-def daemons() -> Iterator[Metric]:
+def daemons(scrape: Scrape) -> Iterator[Metric]:
     """Yield the daemons by condition and mode, and the workers of those that live."""
     now = overview.now()
     told = [documents.daemon(row, now) for row in overview.daemons()]
@@ -182,7 +212,7 @@ def _state(worker: documents.Document) -> str:
     return "busy" if worker["instance"] else "idle"
 
 
-def schedules() -> Iterator[Metric]:
+def schedules(scrape: Scrape) -> Iterator[Metric]:
     """Yield how late the next slot of each schedule is."""
     now = overview.now()
     late = _gauge("schedule_late_seconds", "How long the next slot has been due.", "schedule")
@@ -192,7 +222,7 @@ def schedules() -> Iterator[Metric]:
     yield late
 
 
-def database() -> Iterator[Metric]:
+def database(scrape: Scrape) -> Iterator[Metric]:
     """Yield how long the oldest transaction is open, among those open for a minute or more."""
     now, found = get_store().open_transactions(LONG)
     ages = [(now - each.since).total_seconds() for each in found]
@@ -203,11 +233,16 @@ def database() -> Iterator[Metric]:
     yield oldest
 
 
-def problems() -> Iterator[Metric]:
+def problems(scrape: Scrape) -> Iterator[Metric]:
     """Yield the number of problems that ``atp status`` tells."""
     found = _gauge("problems", "Problems of the queue, as in its health.")
     found.add_metric([], len(health.problems(overview.daemons(), overview.now())))
     yield found
+
+
+def _types() -> dict[int, Type]:
+    """Return the registered Types by key, in the order of their identifiers."""
+    return {row.pk: row for row in Type.objects.using(settings.DATABASE).order_by("identifier")}
 
 
 def _gauge(name: str, told: str, *labels: str) -> GaugeMetricFamily:

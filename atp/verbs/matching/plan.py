@@ -118,6 +118,11 @@ class Judge:
         self._judged: dict[object, bool] = {}
         self._served: set[str] | None = None
 
+    def refused(self, instances: Sequence[Instance]) -> dict[int, str]:
+        """Return the reasons, by key, for which a redrive itself refuses Instances."""
+        found = dict.fromkeys(self._undone([instance.pk for instance in instances]), UNDONE)
+        return found | self._taken(instances)
+
     def cannot(self, instances: Sequence[Instance]) -> dict[int, str]:
         """Return the reasons by key; an Instance without a reason can be taken."""
         keys = [instance.pk for instance in instances]
@@ -126,8 +131,7 @@ class Judge:
             return dict.fromkeys(nodes.filter(pk__in=keys).values_list("pk", flat=True), IN_GRAPH)
         if self._verb != REDRIVE:
             return {}
-        found = dict.fromkeys(self._undone(keys), UNDONE)
-        found |= self._taken(instances)
+        found = self.refused(instances)
         fitting = []
         for instance in instances:
             if self._name(instance.type_id) == DELETES:
