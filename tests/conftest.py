@@ -22,7 +22,7 @@ from atp.verbs.overload import known
 from atp.verbs.registry import registry
 from tests.samples import claimed
 
-from . import emptying, environment, left_behind, results, selection
+from . import clock, emptying, environment, left_behind, results, selection
 from .daemon.harness import Atpd, Record
 from .daemon.warm import Warm
 from .store.world import World
@@ -163,6 +163,7 @@ def pytest_addoption(parser):
 
 def pytest_configure(config):
     results.configure(config)
+    clock.configure(config)
     if config.option.quick:
         config.pluginmanager.register(selection.NoProcesses())
     if config.option.share:

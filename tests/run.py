@@ -22,10 +22,11 @@ import subprocess
 import sys
 import threading
 import time
+from datetime import UTC, datetime
 
 import psutil
 
-from . import environment, legs, outcomes, packages, patience, results, stuck
+from . import clock, environment, legs, outcomes, packages, patience, results, stuck
 from .browser import chromium
 from .legs import Leg
 from .outcomes import Outcome
@@ -38,6 +39,9 @@ def main(argv=None):
         os.environ["ATP_TEST_NONSENSE"] = "yes"
         args += [] if legs.paths(args) else legs.WORDLESS_TESTS
     environment.folder()
+    if options.at:
+        options.quick, options.only = True, ["sqlite"]
+        _extra.update(clock.beginning_at(options.at, environment.folder()))
     print(f"patience: {patience.measure()}", flush=True)
     _keep_bytecode()
     is_at_once = not options.serial and (os.cpu_count() or 1) > 1
@@ -99,7 +103,19 @@ def _parser():
         action="store_true",
         help="with nonsense for the messages of the log: the store, the daemon and the verbs",
     )
+    parser.add_argument(
+        "--at",
+        type=moment,
+        metavar="MOMENT",
+        help="begin each test at this moment, such as 2027-12-31T23:59:59.9, of UTC unless it "
+        "has an offset; a run like --quick, on SQLite",
+    )
     return parser
+
+
+def moment(text):
+    given = datetime.fromisoformat(text)
+    return given if given.tzinfo else given.replace(tzinfo=UTC)
 
 
 def _together(planned, found):
@@ -148,6 +164,8 @@ def _find_pooler():
             print(f"No PgBouncer, so its tests are skipped. {error}", flush=True)
 
 
+# What goes over the environment of each leg.
+_extra: dict[str, str] = {}
 # The URL of the server of each leg that has begun.
 _urls = {}
 
@@ -184,7 +202,7 @@ def _run(leg, prefix=None):
 def _environment(leg):
     folder = environment.folder() / leg.name
     folder.mkdir()
-    own = {**os.environ, "ATP_TEST_DATABASE": leg.kind, "ATP_TEST_DIR": str(folder)}
+    own = {**os.environ, **_extra, "ATP_TEST_DATABASE": leg.kind, "ATP_TEST_DIR": str(folder)}
     version = environment.KINDS[leg.kind]
     if version is not None and not own.get("DATABASE_URL", "").startswith("postgres"):
         own["DATABASE_URL"] = _urls[leg] = environment.start_postgres(version, leg.name).url()

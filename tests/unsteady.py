@@ -1,7 +1,12 @@
 """Tests that fail, once or always, for :mod:`tests.test_run`; no other run finds them."""
 
 import os
+from datetime import UTC, datetime
 from pathlib import Path
+
+import pytest
+
+from .helpers import wait_for
 
 
 def test_it_passes():
@@ -17,3 +22,14 @@ def test_it_fails_once():
 
 def test_it_fails_always():
     raise AssertionError("each time")
+
+
+@pytest.fixture
+def before():
+    return datetime.now(UTC)
+
+
+def test_it_sees_a_year_end(before):
+    assert before.year == 2031
+    assert datetime.now(UTC).year == 2031
+    wait_for(lambda: datetime.now(UTC).year == 2032, what="the year 2032")

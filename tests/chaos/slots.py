@@ -18,10 +18,10 @@ from atp import queue
 from atp.daemon.system.processes import uptime
 from atp.models import Instance, Node, Schedule, Slot
 from atp.rows.schedule import Outcome
+from tests import clock
 from tests.daemon.harness import Atpd
 from tests.helpers import DEADLINE
 
-from . import clock
 from .lines import LINES, broken_lines, create_line
 from .record import executions, read
 

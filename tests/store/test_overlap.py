@@ -13,7 +13,8 @@ from atp.states import Event, Reason, State
 from atp.store.values import Move, ScheduleSpec
 from atp.words import schedule_messages
 
-from ..helpers import at_once, open_transaction, wait_for
+from ..clock import wait_for_moment
+from ..helpers import at_once, open_transaction
 from ..nonsense import is_made_by, tells
 from .world import ONE, registration
 
@@ -78,7 +79,7 @@ def line(world):
     Schedule.objects.all().delete()
     world.store.register([registration(ONE)])
     # An hour that began in the middle of a test would be one slot more.
-    wait_for(lambda: _is_within(world.store.now()), what="a moment well within an hour")
+    wait_for_moment(world.store.now, _is_within, "a moment well within an hour")
     return Line(world)
 
 

@@ -12,7 +12,7 @@ from atp.payload.codec import Payload
 from atp.rows.schedule import Outcome
 from atp.store.values import ScheduleSpec
 
-from ..helpers import wait_for
+from ..clock import wait_for_moment
 from .world import ONE, TWO, registration
 
 pytestmark = pytest.mark.django_db
@@ -28,7 +28,7 @@ def store(world):
     world.store.register([registration(ONE), registration(TWO)])
     # A minute that began in the middle of a test would be one slot more; and a slot of ten minutes
     # or of an hour that has just come would be in time.
-    wait_for(lambda: _is_within(world.store.now()), what="a moment well within a minute and hour")
+    wait_for_moment(world.store.now, _is_within, "a moment well within a minute and hour")
     return world.store
 
 
