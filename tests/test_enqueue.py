@@ -7,8 +7,14 @@ import pytest
 from django.db import transaction
 from django.test import TestCase
 
-from atp import queue
-from atp.exceptions import DuplicateIdentifier, InvalidInputs, InvalidOption, UnknownInstance
+from atp import Graph, queue
+from atp.exceptions import (
+    DuplicateIdentifier,
+    IllegalTransition,
+    InvalidInputs,
+    InvalidOption,
+    UnknownInstance,
+)
 from atp.models import Inputs, Instance, Task, Type
 from atp.states import State
 from atp.store import get_store
@@ -197,6 +203,27 @@ def test_tests_count_only_their_own_callbacks():
     with TestCase.captureOnCommitCallbacks() as callbacks:
         echo.enqueue()
     assert callbacks == []
+
+
+@pytest.mark.django_db
+class TestRedriving:
+    """``existing="redrive"``: all that is asked for is redriven, or nothing."""
+
+    @pytest.fixture
+    def failed(self):
+        with Graph() as g:
+            first = g.add(echo.using(identifier="a"), name="a")
+            g.add(echo.using(identifier="b"), name="b", after=first)
+        g.cancel()
+        return echo.using(existing="redrive")
+
+    def test_a_node_behind_a_failed_one(self, failed):
+        with pytest.raises(IllegalTransition, match="waits for a FAILED one"):
+            failed.using(identifier="b").enqueue()
+
+    def test_both_in_whatever_order(self, failed):
+        made = failed.enqueue_many([{}, {}], identifiers=["b", "a"])
+        assert [row.state for row in made] == ["ACCEPTED", "ACCEPTED"]
 
 
 class TestRows:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -56,11 +57,7 @@ class Placeholder(Result):
 
 def placed(value: Any) -> Any:
     """Return inputs with each Result replaced by a Placeholder."""
-    if isinstance(value, Result):
-        return Placeholder(value.names, value.is_list, value.at)
-    if isinstance(value, dict):
-        return {key: placed(item) for key, item in value.items()}
-    return [placed(item) for item in value] if isinstance(value, list | tuple) else value
+    return _replaced(value, lambda found: Placeholder(found.names, found.is_list, found.at), ())
 
 
 def taken_from(
@@ -71,7 +68,7 @@ def taken_from(
     if not found:
         return args, kwargs, ()
     names = dict.fromkeys(name for result in found for name in result.names)
-    return placed(list(args)), placed(dict(kwargs)), tuple(names)
+    return placed(args), placed(kwargs), tuple(names)
 
 
 def written(result: Placeholder) -> list[Any]:
@@ -92,28 +89,49 @@ def read(value: list[Any]) -> Result:
 def results_in(value: Any) -> list[Result]:
     """Return all Results in inputs, at any depth."""
     found: list[Result] = []
-    _collect(value, found)
+
+    def note(result: Result) -> Result:
+        found.append(result)
+        return result
+
+    _replaced(value, note, ())
     return found
-
-
-def _collect(value: Any, found: list[Result]) -> None:
-    if isinstance(value, Result):
-        found.append(value)
-    elif isinstance(value, dict | list | tuple):
-        for item in value.values() if isinstance(value, dict) else value:
-            if type(item) not in _PLAIN:
-                _collect(item, found)
 
 
 def resolved(value: Any, of: Callable[[str], Any]) -> Any:
     """Return inputs with each Result replaced by its value. Raises NoResult."""
+    return _replaced(value, lambda found: found.value(of), ())
+
+
+def _replaced(value: Any, change: Callable[[Result], Any], around: tuple[int, ...]) -> Any:
+    """Return the value with each Result in dicts, lists and tuples changed.
+
+    What has none stays the same object. ``around`` are the ids of what holds the value: one that
+    holds itself is not entered again.
+    """
     if isinstance(value, Result):
-        return value.value(of)
-    if isinstance(value, dict):
-        return {key: resolved(item, of) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [resolved(item, of) for item in value]
-    return value
+        return change(value)
+    if not isinstance(value, dict | list | tuple) or id(value) in around:
+        return value
+    inside = (*around, id(value))
+    places = value.items() if isinstance(value, dict) else enumerate(value)
+    changed = {
+        place: new
+        for place, item in places
+        if type(item) not in _PLAIN and (new := _replaced(item, change, inside)) is not item
+    }
+    return _with(value, changed) if changed else value
+
+
+def _with(value: Any, changed: Mapping[Any, Any]) -> Any:
+    """Return a copy of a dict, list or tuple with other items at these places."""
+    if isinstance(value, tuple):
+        items = [changed.get(place, item) for place, item in enumerate(value)]
+        return value._make(items) if hasattr(value, "_make") else type(value)(items)
+    found = copy(value)
+    for place, item in changed.items():
+        found[place] = item
+    return found
 
 
 def _entry(value: Any, name: str, at: tuple[str | int, ...]) -> Any:

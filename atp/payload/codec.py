@@ -4,7 +4,9 @@ from typing import Any, NamedTuple
 
 from ..conf import settings
 from ..exceptions import CorruptData, InvalidType, TooLarge
+from ..graphs.results import TAG
 from .signed_pickle import from_pickle, to_pickle
+from .signed_pickle import may_have_results as pickle_may_have_results
 from .tagged_json import from_json, to_json
 
 JSON = "json"
@@ -45,6 +47,13 @@ def decode(payload: Payload) -> Any:
     if payload.format != JSON:
         raise CorruptData(f"Unknown format {payload.format!r}.")
     return from_json(payload.data)
+
+
+def may_have_results(payload: Payload) -> bool:
+    """Return whether results of other nodes may stand in a serialized value."""
+    if payload.format == PICKLE:
+        return pickle_may_have_results(payload.data)
+    return TAG in payload.data
 
 
 def check_format(format: object) -> None:

@@ -6,24 +6,44 @@ code in the workers.
 
 import base64
 import pickle
+from io import BytesIO
 from typing import Any
 
 from django.core import signing
 
 from ..conf import settings
 from ..exceptions import CorruptData, NotSerializable
+from ..graphs import results
 
 # Part of every signature. It must not change, even if this code moves: stored pickles need it.
 _SALT = "atp.codec"
 
 
+class _Pickler(pickle.Pickler):
+    """Refuses results of nodes, except where they have been made Placeholders."""
+
+    def reducer_override(self, value: Any) -> Any:
+        if type(value) is results.Result:
+            raise NotSerializable(
+                "a result of a node can be given to nodes of its graph only, in dicts, lists and "
+                "tuples (see Graph.add())"
+            )
+        return NotImplemented
+
+
 def to_pickle(value: Any, what: str = "The value") -> str:
     """Return ``value`` as text: a pickle in base64 and its signature. Raises NotSerializable."""
     try:
-        raw = pickle.dumps(value, protocol=5)
+        raw = BytesIO()
+        _Pickler(raw, protocol=5).dump(value)
     except Exception as error:
         raise NotSerializable(f"{what} cannot be pickled: {error}") from error
-    return signing.Signer(salt=_SALT).sign(base64.b64encode(raw).decode())
+    return signing.Signer(salt=_SALT).sign(base64.b64encode(raw.getvalue()).decode())
+
+
+def may_have_results(text: str) -> bool:
+    """Return whether results of other nodes may stand in what :func:`to_pickle` wrote."""
+    return results.Placeholder.__name__.encode() in base64.b64decode(text.partition(":")[0])
 
 
 def check_signature(text: str) -> str:

@@ -28,7 +28,8 @@ class Inline:
 
     def __enter__(self) -> None:
         store: Any = get_store()
-        verbs = [(store, "enqueue"), (store, "record"), (store, "change"), (store, "open")]
+        names = ("enqueue", "record", "change", "open", "cancel")
+        verbs = [(store, name) for name in names]
         verbs += [(store.graphs, "submit"), (store.schedules, "backfill")]
         # The attributes from before: those of an outer Inline, if there is one.
         self._before = [(owner, name, vars(owner).get(name)) for owner, name in verbs]

@@ -67,6 +67,8 @@ def check():
             open_edges[downstream].append(upstream)
     for task in Task.objects.all():
         assert (task.waits is not None) == (task.pk in nodes), task.pk
+        if task.waits == 0 and task.attempt == 0:
+            assert not open_edges[task.pk]
         if task.waits:
             assert task.waits == len(open_edges[task.pk])
             assert task.due_at == BLOCKED

@@ -361,6 +361,54 @@ class TestRedrive:
         assert world.task(keys["c"]).waits == 1
         assert run_all(host) == [keys["a"], keys["c"]]
 
+    def test_what_was_freed_by_a_failure_waits_again(self, world):
+        """G17: what cleans up after a node does not run beside it."""
+        host, (first, second) = self.failed(world, on="ended")
+        assert world.task(second).waits == 0
+        assert world.as_anyone(Event.REDRIVE, first) == []
+        assert (world.task(second).waits, world.task(second).due_at) == (1, BLOCKED)
+        assert run_all(host) == [first, second]
+
+    def test_what_runs_already_goes_on(self, world):
+        host, (first, second) = self.failed(world, on="ended")
+        [case] = host.claim()
+        assert world.as_anyone(Event.REDRIVE, first) == []
+        assert (case.instance, world.task(second).waits) == (second, 0)
+        finish(host, case)
+        assert run_all(host) == [first]
+
+    def test_what_a_chore_fails_meanwhile_is_redriven_too(self, world, monkeypatch):
+        """Else it stays FAILED for ever, and a saga would be undone."""
+        monkeypatch.setattr(failing, "MOST", 3)
+        graphs, parts = world.store.graphs, [f"p{n}" for n in range(10)]
+        keys = submit(world, ["a", *parts], [("a", part) for part in parts])
+        host = world.host()
+        by_failing(world, keys["a"], host)
+        in_order = graphs._in_order
+
+        def after_a_chore(keys):
+            graphs.fail_dependants(limit=4)
+            return in_order(keys)
+
+        monkeypatch.setattr(graphs, "_in_order", after_a_chore)
+        # What nothing has failed yet needs no redrive.
+        assert graphs.redrive(Graph.objects.get().pk) > 4
+        assert not Instance.objects.filter(state=State.FAILED).exists()
+        assert len(run_all(host)) == 11
+
+    @pytest.mark.parametrize("has_begun", [False, True])
+    def test_a_node_that_has_never_begun_keeps_its_time(self, world, has_begun):
+        """Who holds it back until it is approved goes on to do so."""
+        due = world.store.now() + timedelta(days=3650)
+        keys = submit(world, "a", [], options={"a": {"due": due}})
+        if has_begun:
+            Task.objects.update(due_at=world.store.now())
+            by_failing(world, keys["a"], world.host())
+        else:
+            world.store.cancel([keys["a"]])
+        assert world.as_anyone(Event.REDRIVE, keys["a"]) == []
+        assert (world.task(keys["a"]).due_at == due) is not has_begun
+
     def test_the_graph_goes_on(self, world):
         _, (first, _) = self.failed(world)
         assert world.store.graphs.end() == (1, 0)

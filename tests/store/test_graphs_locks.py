@@ -5,7 +5,7 @@ import threading
 import pytest
 from django.db import connection, transaction
 
-from atp.models import Edge, Failing, Node, Task, Type
+from atp.models import Edge, Failing, Graph, Node, Task, Type
 from atp.states import Event, State
 from atp.store.common.graphs import failing
 from atp.store.common.records import Records as ORMRecords
@@ -64,6 +64,33 @@ def test_an_edge_that_is_being_added_is_seen_by_the_end_that_waits_for_it(world)
     assert deliver(world, host, moves[:1]).locked == frozenset()
     assert world.state(keys["a"]) == State.FINISHED
     assert world.task(keys["x"]).waits == 1
+
+
+def test_a_cancel_in_a_transaction_and_an_end_lock_in_one_order(world, monkeypatch):
+    """Else one of them would be the victim of a deadlock."""
+    chain(world, "held", "waiting")
+    host = world.host()
+    [case] = host.claim()
+    host.move(case, Event.START)
+    cancel, begun = world.store.cancel, threading.Event()
+
+    def beside_an_end(keys, **more):
+        done = cancel(keys, **more)
+        if not begun.is_set():
+            begun.set()
+            wait_for(is_anybody_waiting, what="the end that waits for the cancel")
+        return done
+
+    def conclude():
+        assert begun.wait(DEADLINE)
+        world.store.conclude(Move(Event.FINISH, case.instance, case.attempt))
+
+    monkeypatch.setattr(world.store, "cancel", beside_an_end)
+    ending = Thread(conclude)
+    with transaction.atomic():
+        world.store.graphs.cancel(Graph.objects.get().pk)
+    ending.result()
+    assert world.state(case.instance) == State.FINISHED
 
 
 def test_whoever_has_locked_what_waits_holds_up_that_end_alone(world):

@@ -30,6 +30,27 @@ def declare(monkeypatch):
     registry._kept.clear()
 
 
+def test_a_saga_is_undone_beside_many_live_graphs(atp, declare):
+    for _ in range(100):
+        with Graph() as waiting:
+            waiting.add(echo.using(run_after=HOUR), name="later")
+    with Graph() as g:
+        first = g.add(echo, name="a", undo=echo)
+        g.add(declare(fails), after=first)
+    atp.drain(raises=False)
+    g.row.refresh_from_db()
+    assert g.row.undone is not None
+
+
+def test_inline_runs_what_a_cancelled_node_frees(atp):
+    with Graph() as g:
+        first = g.add(echo.using(run_after=HOUR), name="a")
+        g.add(echo, name="clean-up", after=first, on_failure="run")
+    with atp.inline():
+        queue.cancel(g.instance("a"))
+        assert g.instance("clean-up").state == "FINISHED"
+
+
 def facts(context):
     return [context.collection, context.priority, context.identifier]
 

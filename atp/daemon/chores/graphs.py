@@ -61,7 +61,7 @@ class Graphs(Chore):
             journal.dependants_failed(count=failed)
         if removed:
             journal.purged(count=removed)
-        if failed or removed >= LIMIT:
+        if failed or removed >= LIMIT or self._after:
             self.core.timers.now(self.name)
         if removed >= LIMIT:
             self.core.timers.now(self.purging)

@@ -13,7 +13,6 @@ from ...authoring.log_text import describe
 from ...authoring.raised.facts import release, trace
 from ...conf import settings
 from ...exceptions import CorruptData, NoResult, NotSerializable
-from ...graphs.results import TAG
 from ...middleware import carrying, onion
 from ...payload import codec
 from ...payload.adapting import fitted
@@ -112,7 +111,7 @@ def _carried(claimed, context, call):
 
 def _may_have_results(claimed):
     """Whether results of other nodes of its graph may stand in its inputs."""
-    return TAG in claimed.data or claimed.format != codec.JSON
+    return codec.may_have_results(claimed.inputs)
 
 
 def _log_raised(claimed, error):

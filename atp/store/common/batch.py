@@ -3,7 +3,7 @@
 from collections import defaultdict
 
 from ...models import Failure, Instance, LogRecord, Response, Statistic, Task
-from ...rows.task import BLOCKED, HOOKED
+from ...rows.task import HOOKED
 from ...states import Event
 from ..counts import COUNTED, Counts
 from ..failures import failure
@@ -111,9 +111,10 @@ class Batch:
         self._freed[task.pk] = task
 
     def create_task(self, instance):
-        """Give an Instance a Task: due now, unless it waits for other nodes of its graph."""
+        """Give an Instance a Task: due now, unless it is a node and waits for others or a time."""
         upstreams = self.upstreams
         waits = None if upstreams is None else upstreams.waits(instance.pk)
+        due = self._now if upstreams is None else upstreams.due(instance, self._now)
         if waits is not None:
             upstreams.revive(instance.pk)
         elif instance.is_hooked:
@@ -123,7 +124,7 @@ class Batch:
             type_id=instance.type_id,
             collection=instance.collection,
             priority=instance.priority,
-            due_at=BLOCKED if waits and waits > 0 else self._now,
+            due_at=due,
             attempt=instance.attempt,
             waits=waits,
             unique_key=None if self.keys is None else self.keys.take(instance),

@@ -2,10 +2,11 @@
 
 import logging
 from dataclasses import replace
+from functools import partial
 
 from django.db import IntegrityError
 
-from ...exceptions import DuplicateIdentifier
+from ...exceptions import DuplicateIdentifier, IllegalTransition
 from ...models import Inputs, Instance, LogRecord, Task, Type
 from ...payload import own
 from ...rows.task import HOOKED
@@ -164,9 +165,14 @@ class Enqueueing(Unique):
 
     def _redrive(self, failed, now):
         mover = Mover(self, now).load([i.pk for i in failed], revives=True)
-        for instance, who in failed.items():
-            move = Move(event=Event.REDRIVE, instance=instance.pk, who=who)
-            mover.apply(move, actor=Actor.ANYONE)
+        redrive = partial(Move, event=Event.REDRIVE)
+        moves = [redrive(instance=instance.pk, who=who) for instance, who in failed.items()]
+        for move in mover.in_order(moves):
+            is_done = mover.apply(move, actor=Actor.ANYONE)
+            instance = mover.instances.get(move.instance)
+            # Somebody else may have redriven it meanwhile.
+            if not is_done and instance is not None and instance.state == State.FAILED:
+                raise IllegalTransition(_refused(instance), event=move.event, state=State.FAILED)
         mover.write()
         for instance in failed:
             instance.refresh_from_db(using=self.alias)
@@ -177,6 +183,13 @@ def hooked(registration, submissions):
     if registration.hooks is None:
         return submissions
     return [each._replace(waits=HOOKED) if each.waits is None else each for each in submissions]
+
+
+def _refused(instance):
+    return (
+        f"{instance.uuid} cannot be redriven, which existing='redrive' asks for: its unique key is "
+        "taken, or it is a node and waits for a FAILED one, or its graph was undone."
+    )
 
 
 def _duplicate(registration, submission, taken):

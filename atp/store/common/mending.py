@@ -10,7 +10,7 @@ from functools import partial
 
 from ...models import Instance, LogRecord, Task
 from ...rows.log import Kind
-from ...rows.task import BLOCKED, HOOKED
+from ...rows.task import HOOKED
 from ...states import CLAIMED, Actor, Event
 from ...words import log_messages
 from ..values import Move
@@ -113,7 +113,8 @@ class _Remedy:
 
     def of_instance(self, instance):
         """Give a live Instance a Task; returns words for what was done."""
-        waits = self._store.graphs.upstreams([instance.pk]).waits(instance.pk)
+        upstreams = self._store.graphs.upstreams([instance.pk])
+        waits = upstreams.waits(instance.pk)
         if waits is None and instance.is_hooked:
             waits = HOOKED
         keys = Keys(self._store.rows, [instance])
@@ -123,7 +124,7 @@ class _Remedy:
             type_id=instance.type_id,
             collection=instance.collection,
             priority=instance.priority,
-            due_at=BLOCKED if waits and waits > 0 else self._now,
+            due_at=upstreams.due(instance, self._now),
             waits=waits,
             start_before=instance.start_before if instance.started is None else None,
             attempt=instance.attempt,

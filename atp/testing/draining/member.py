@@ -100,7 +100,10 @@ class Member:
         if store.graphs.are_live():
             done += store.graphs.fail_dependants(who=who)
             before = self._waiting().count()
-            done += store.graphs.end(who=who)[0]
+            after: int | None = None
+            while after != 0:
+                ended, after = store.graphs.end(after=after or 0, who=who)
+                done += ended
             # The nodes that undo others.
             done += self._waiting().count() - before
         return bool(done)

@@ -3,10 +3,11 @@
 from collections import defaultdict
 from graphlib import TopologicalSorter
 
-from django.db.models import F
+from django.db.models import F, Q
 
 from ....models import Edge, Failing, Graph, Instance, Node, Task
 from ....rows.graph import Condition, is_satisfied
+from ....rows.task import BLOCKED
 from ....states import State
 from ...values import CANCEL
 
@@ -19,7 +20,7 @@ class Reviving:
         """Lock these nodes, their upstream nodes and their graphs; returns :class:`Upstreams`."""
         nodes = list(self.rows(Node).filter(pk__in=keys))
         if not nodes:
-            return Upstreams(self.rows, {}, {}, {}, set())
+            return Upstreams(self.rows, {}, {}, {}, set(), {})
         graphs = {node.pk: node.graph_id for node in nodes}
         locked = self.rows(Graph).select_for_update(no_key=True).filter(pk__in=graphs.values())
         of_node = {graph.pk: graph for graph in locked.order_by("pk")}
@@ -32,7 +33,8 @@ class Reviving:
         self.lock(upstreams | graphs.keys())
         # Read after the locks: no upstream node can end between this and the commit.
         states = dict(self.rows(Instance).filter(pk__in=upstreams).values_list("pk", "state"))
-        return Upstreams(self.rows, graphs, edges, states, closed)
+        not_before = {node.pk: node.not_before for node in nodes}
+        return Upstreams(self.rows, graphs, edges, states, closed, not_before)
 
 
 def _is_closed(node, graph):
@@ -52,12 +54,13 @@ class Upstreams:
     in graph order: see :meth:`in_order`.
     """
 
-    def __init__(self, rows, graphs, edges, states, closed):
+    def __init__(self, rows, graphs, edges, states, closed, not_before):
         self._rows = rows
         self._graphs = graphs
         self._edges = edges
         self._states = states
         self._closed = closed
+        self._not_before = not_before
         self._revived = set()
 
     def __contains__(self, key):
@@ -84,6 +87,16 @@ class Upstreams:
         """Return the number of a node's unsatisfied edges; None if the Instance is no node."""
         return len(self._open(key)) if key in self else None
 
+    def due(self, instance, now):
+        """Return when an Instance is due: now, or after its upstream nodes.
+
+        A node that has never begun is not due before its ``run_after``.
+        """
+        if self.waits(instance.pk):
+            return BLOCKED
+        not_before = self._not_before.get(instance.pk)
+        return now if instance.attempt or not_before is None else max(now, not_before)
+
     def revive(self, key):
         """Note that this node is live again."""
         self._revived.add(key)
@@ -102,9 +115,12 @@ class Upstreams:
             "downstream_id", flat=True
         ):
             counts[key] += 1
-        waiting = self._rows(Task).select_for_update().filter(pk__in=counts, waits__gt=0)
+        # What has been freed, and nobody has begun, waits again too.
+        free = Q(waits=0, daemon__isnull=True, attempt=0)
+        waiting = self._rows(Task).select_for_update().filter(Q(waits__gt=0) | free, pk__in=counts)
         for task in waiting.order_by("pk"):
-            self._rows(Task).filter(pk=task.pk).update(waits=F("waits") + counts[task.pk])
+            more = {"waits": F("waits") + counts[task.pk], "due_at": BLOCKED}
+            self._rows(Task).filter(pk=task.pk).update(**more)
 
     def _end_cancelling(self, graphs):
         """Let nodes be added again to those cancelled graphs in which nothing else is live."""

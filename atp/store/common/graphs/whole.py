@@ -18,7 +18,9 @@ class Whole:
         failed, asked, before = [], [], []
         waiting = nodes.filter(daemon__isnull=True)
         if self.store.connection.in_atomic_block:
-            # Lock them in the usual order, since the portions below come in another order.
+            # Lock them in the usual order, since the portions below come in another order: all
+            # nodes, those of held Tasks too, before the Tasks.
+            self.lock(nodes.values_list("pk", flat=True))
             list(waiting.select_for_update(of=("self",)).order_by("pk").values_list("pk"))
         held = nodes.filter(daemon__isnull=False).exclude(request=CANCEL)
         # Waiting nodes first, so that none of them starts. Of these the last first, since most are
@@ -34,14 +36,16 @@ class Whole:
     def redrive(self, graph, *, who=""):
         own = self.rows(Node).filter(REDRIVABLE, graph=graph, instance__state=State.FAILED)
         failed = self.rows(Instance).filter(pk__in=own.values("pk"))
-        keys = set(failed.values_list("pk", flat=True))
         self.rows(Graph).filter(pk=graph, request=CANCEL).update(request="")
-        redriven = 0
-        ordered = self._in_order(keys)
-        for start in range(0, len(ordered), PORTION):
-            portion = ordered[start : start + PORTION]
-            moves = [Move(event=Event.REDRIVE, instance=key, who=who) for key in portion]
-            redriven += len(moves) - len(self.store.record(moves))
+        redriven, tried = 0, set()
+        # Until the node that failed first is redriven, daemons go on failing what depends on it.
+        while keys := set(failed.values_list("pk", flat=True)) - tried:
+            tried |= keys
+            ordered = self._in_order(keys)
+            for start in range(0, len(ordered), PORTION):
+                portion = ordered[start : start + PORTION]
+                moves = [Move(event=Event.REDRIVE, instance=key, who=who) for key in portion]
+                redriven += len(moves) - len(self.store.record(moves))
         return redriven
 
     def _in_order(self, keys):
