@@ -18,6 +18,10 @@ def takes_no_more(name: str) -> str:
     return f"the downstream {name} takes no more calls"
 
 
+def locked() -> str:
+    return "its downstream has refused a call, which cannot be noted while its row is locked"
+
+
 def changed(was: str, state: str, per_second: float, not_before: datetime | None) -> str:
     told = f"{was} → {state}"
     if state == "throttled":

@@ -124,7 +124,8 @@ def enqueue_calls(calls: Iterable[Call]) -> list[Instance]:
     # For one Type no transaction is needed here: a verb of the store is one already.
     together = transaction.atomic(using=settings.DATABASE) if len(of_type) > 1 else nullcontext()
     with together:
-        for numbered in of_type.values():
+        # In one order for all, as each Type may take a lock.
+        for _, numbered in sorted(of_type.items()):
             numbers, task_types, submissions = zip(*numbered, strict=True)
             instances = write(store, task_types, list(submissions))
             enqueued.update(zip(numbers, instances, strict=True))

@@ -26,6 +26,10 @@ def register(*task_types: TaskType, by: str = "") -> set[str]:
     task_types = (*task_types, *(hooks[n] for n in hooks.keys() - {str(t) for t in task_types}))
     locked = store.register([task_type.registration() for task_type in task_types], who=by)
     written = [task_type for task_type in task_types if str(task_type) not in locked]
+    # Tasks wait under former names too.
+    former = {name: task_type for task_type in written for name in task_type.formerly}
+    unnamed = store.name_downstreams({n: t.downstream for n, t in former.items()}, who=by)
+    locked |= {str(former[name]) for name in unnamed}
     known.forget()
     locked |= store.declare({str(type): declared_limits(type) for type in written}, who=by)
     names = {str(type) for type in written}

@@ -7,9 +7,10 @@ from atp import queue
 from atp.conf import settings
 from atp.daemon.pool.downstreams import SOONEST, Downstreams
 from atp.daemon.shared.outcome import Kind, Outcome
-from atp.models import Downstream, Instance, Task
+from atp.models import Downstream, Instance, Task, Type
 from atp.protection.values import State
 from tests.app import tasks_downstream as types
+from tests.app.tasks import echo
 from tests.daemon.harness import Record
 from tests.helpers import open_transaction, wait_for
 from tests.samples import claimed
@@ -52,6 +53,35 @@ def test_an_overdue_report_keeps_no_processor_busy():
     known.take("relay")
     known.told("relay", None)
     assert known.pause(5.0) <= SOONEST
+
+
+def test_a_locked_row_stops_no_other_type(atpd, enqueued, record, service):
+    """G9: what is claimed ahead goes back, so that the workers get other Tasks."""
+    enqueued(6000)
+    atpd(processes=2).ready(workers=2)
+    record.wait_for("ok", 300, timeout=PATIENCE)
+    with open_transaction(lambda: list(Downstream.objects.select_for_update())):
+        service.write_text("refuse")
+        record.wait_for("refuse", 1, timeout=PATIENCE)
+        others = [echo.enqueue() for _ in range(3)]
+        wait_for(
+            lambda: all(queue.get(each.uuid).state == "FINISHED" for each in others),
+            PATIENCE,
+            "the end of what calls no downstream",
+        )
+    queue.hold()
+
+
+def test_a_row_that_does_not_name_the_downstream_is_written_again(atpd, enqueued, service):
+    """As when an older release has registered the Type last: else nothing would be a probe."""
+    service.write_text("fail")
+    enqueued(40)
+    atpd(processes=2).ready(workers=2)
+    Type.objects.filter(identifier="downstream.call").update(downstream="")
+    wait_for(lambda: Downstream.objects.get().trips, PATIENCE, "an open breaker")
+    service.write_text("ok")
+    wait_for(is_empty, PATIENCE, "the end of all calls")
+    assert Type.objects.get(identifier="downstream.call").downstream == "relay"
 
 
 def is_empty():

@@ -4,6 +4,7 @@ import pytest
 from django.db import connection, transaction
 
 from atp.models import Limit, Task
+from atp.store.common.control import limits
 
 from ..helpers import Thread, wait_for
 from .test_lanes import lanes
@@ -45,6 +46,22 @@ def test_a_claim_leaves_out_what_somebody_keeps_locked(limited, keep):
         assert lanes(Thread(host.claim).result()) == {(TWO, ""): 5}
         assert Thread(host.claim).result() == []
     wait_for(lambda: lanes(host.claim()).get((ONE, ""), 0) >= 3)
+
+
+def test_many_locked_limits_take_as_long_as_one(world, monkeypatch):
+    """A claim waits for all of them together as long as it would wait for one."""
+    names = [f"locked.{number}" for number in range(20)]
+    for name in names:
+        world.enqueue(2, type=name)
+        world.store.limit(scope(name), max_running=10)
+    world.enqueue(5, type=TWO)
+    host, slept = world.host(*names, TWO), []
+    monkeypatch.setattr(limits.time, "sleep", slept.append)
+    monkeypatch.setattr(limits.time, "monotonic", lambda: sum(slept))
+    with transaction.atomic():
+        list(Limit.objects.select_for_update())
+        assert lanes(Thread(host.claim).result()) == {(TWO, ""): 5}
+    assert sum(slept) == pytest.approx(limits.TURNS, abs=2 * limits.TURN)
 
 
 def test_who_finds_one_limit_locked_keeps_no_other(limited):

@@ -1,5 +1,6 @@
 """The store contract under real concurrency: threads, each with its own connection."""
 
+import threading
 from datetime import timedelta
 from itertools import pairwise
 
@@ -10,10 +11,12 @@ from atp.exceptions import DuplicateIdentifier, GateChanged, LeaseLost, TypeInUs
 from atp.models import Daemon, Gate, Instance, LogRecord, Task
 from atp.payload.codec import Payload
 from atp.states import Event, Reason, State
+from atp.store.common.control import setting
+from atp.store.common.mover import Mover
 from atp.store.values import Move, Submission
 from tests.helpers import remove_by_hand
 
-from ..helpers import Thread, at_once, wait_for
+from ..helpers import DEADLINE, Thread, at_once, wait_for
 from . import hooks
 from .broken import age, execute, put_back
 from .world import ONE, TWO, Host, registration, scope
@@ -40,6 +43,45 @@ def test_two_claimers_never_take_the_same_task(world):
     found = at_once(*[lambda host=host: drain(host) for host in hosts])
     assert sorted(key for part in found for key in part) == sorted(keys)
     assert set(Instance.objects.values_list("attempt", flat=True)) == {1}
+
+
+@needs_row_locks
+def test_gates_that_opened_long_ago_are_set_at_once(world, monkeypatch):
+    """Whoever sets one forgets the others that are open, but for those that are being set."""
+    world.store.register([registration(ONE), registration(TWO)])
+    for type in (ONE, TWO):
+        world.store.shut(scope(type), "hold")
+        world.store.open(scope(type))
+    Gate.objects.update(until=world.store.now() - timedelta(days=2))
+    check, both = setting.check_expected, threading.Barrier(2)
+
+    def behind_its_lock(*given):
+        check(*given)
+        both.wait(DEADLINE)
+
+    monkeypatch.setattr(setting, "check_expected", behind_its_lock)
+    shut = at_once(*[lambda t=type: world.store.shut(scope(t), "hold") for type in (ONE, TWO)])
+    assert sorted(gate.type.identifier for gate in shut) == [ONE, TWO]
+
+
+def test_what_is_enqueued_after_a_gate_was_opened_is_not_dropped(world, monkeypatch):
+    """It was opened while the Tasks behind another gate were dropped."""
+    world.enqueue(type=ONE)
+    world.store.register([registration(TWO)])
+    for type in (ONE, TWO):
+        world.store.shut(scope(type), "drop")
+    write, made = Mover.write, []
+
+    def beside_an_operator(mover):
+        write(mover)
+        if not made:
+            made.append(None)
+            world.store.open(scope(TWO))
+            made[0] = world.enqueue(type=TWO)[0]
+
+    monkeypatch.setattr(Mover, "write", beside_an_operator)
+    assert world.store.drop() == 1
+    assert world.state(made[0]) == State.ACCEPTED
 
 
 @pytest.mark.parametrize("was_set_once", [False, True])

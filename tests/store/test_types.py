@@ -5,7 +5,7 @@ from datetime import timedelta
 import pytest
 
 from atp.exceptions import TypeInUse, UnknownType
-from atp.models import LogRecord, Type
+from atp.models import Downstream, LogRecord, Type
 from atp.rows.log import Kind
 from atp.words import log_messages
 
@@ -35,6 +35,17 @@ def test_registering_again_is_an_update_that_is_logged(world):
     changes = {"max_restarts": (3, 7), "retention": (None, timedelta(days=1))}
     last = LogRecord.objects.about(f"type:{ONE}").last()
     assert tells(last.message, log_messages.parameters(changes))
+
+
+def test_the_rows_of_former_names_name_the_downstream_too(world):
+    """Tasks wait under them, and a claim goes by the row."""
+    world.store.register([registration(ONE), registration(TWO)])
+    given = {ONE: "relay", TWO: "", "store.unknown": "relay"}
+    assert world.store.name_downstreams(given, who="me") == set()
+    assert [Type.objects.get(identifier=name).downstream for name in (ONE, TWO)] == ["relay", ""]
+    assert Downstream.objects.get().name == "relay"
+    assert log_of(ONE) == [Kind.REGISTERED, Kind.PARAMETERS]
+    assert log_of(TWO) == [Kind.REGISTERED]
 
 
 def test_another_handler_of_a_type_is_told(world, caplog):

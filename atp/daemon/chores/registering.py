@@ -21,15 +21,19 @@ class Register(Chore):
         return REGISTER_AGAIN
 
     def is_due(self):
-        return not self.core.identity.is_registered or (bool(self._locked) and super().is_due())
+        if not self.core.identity.is_registered:
+            return True
+        return bool(self._locked or self.core.downstreams.unnamed()) and super().is_due()
 
     def call(self):
         identity = self.core.identity
-        types = self._locked or identity.types
+        types = {*self._locked, *self.core.downstreams.unnamed()} or identity.types
         # The row of a former name exists already, or no Task waits under that name.
-        own = [registry.get(name) for name in types if not registry.is_former(name)]
-        return lambda: verbs.register(*own, by=identity.name)
+        self._own = {registry.get(name).identifier: registry.get(name) for name in types}
+        return lambda: verbs.register(*self._own.values(), by=identity.name)
 
     def done(self, result):
         self.core.identity.is_registered, self._locked = True, result.value
+        written = [type for name, type in self._own.items() if name not in self._locked]
+        self.core.downstreams.named(name for type in written for name in type.names)
         self.core.timers.later(self.name, REGISTER_AGAIN)

@@ -64,6 +64,7 @@ class Claiming:
     def _claim(self, wanted):
         core, queue = self._core, self._queue
         daemon, types = self._identity.current, core.misfits.claimable(self._identity.types)
+        types = core.downstreams.claimable(types)
         put_backs, calls = queue.put_backs, queue.calls
         free, began = self._pool.free(), uptime()
         if self.found_nothing():

@@ -5,6 +5,7 @@ Each event of an attempt becomes a Move, which waits until it is recorded in the
 
 import time
 
+from ...protection import messages as downstream_messages
 from ...states import Event, State
 from ...store.values import PAUSE, RESUME, Move
 from ...verbs.registry import registry
@@ -90,8 +91,16 @@ class Attempts:
             link, _ = self._pool.find(holding.key)
             self.move(holding, Event.START, link)
         if held_back:
-            self._pool.put_back(held_back)
+            self._put_back(held_back)
         self.hand_back(self._pool.overstock(), attempt_messages.no_worker_free())
+
+    def _put_back(self, held_back):
+        """Let these Tasks wait until their downstream has heard of a refusal, if it can."""
+        types = {each.type for each in held_back}
+        stuck = types - set(self._core.downstreams.claimable(types))
+        self._pool.put_back([each for each in held_back if each.type not in stuck])
+        gone = [each for each in held_back if each.type in stuck]
+        self.hand_back(gone, downstream_messages.locked())
 
     def hand_back(self, holdings, why):
         """Release Tasks that were not started."""

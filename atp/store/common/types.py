@@ -1,6 +1,7 @@
 """Types in the portable store."""
 
 import logging
+from dataclasses import replace
 
 from ...exceptions import TypeInUse, UnknownType
 from ...models import Downstream, Instance, Schedule, Type, Undo
@@ -8,6 +9,7 @@ from ...payload.own import HOOKS
 from ...rows.log import Kind
 from ...words import log_messages
 from ...words.hints import did_you_mean
+from ..values import Registration
 from .base import ORMBase
 
 logger = logging.getLogger("atp.store")
@@ -67,6 +69,19 @@ class Types(ORMBase):
                 elif "handler" in differs:
                     logger.warning(_ANOTHER_HANDLER, row.identifier, *changes["handler"])
         return locked
+
+    def name_downstreams(self, names, *, who=""):
+        with self.atomic():
+            rows = [
+                row
+                for row in self.rows(Type).filter(identifier__in=names)
+                if row.downstream != names[row.identifier]
+            ]
+            pairs = [
+                (row, replace(Registration.of(row), downstream=names[row.identifier]))
+                for row in rows
+            ]
+            return self._update(pairs, self.now(), who)
 
     def _add_downstreams(self, registrations, now):
         """Create the rows of downstreams that no Type has named before."""

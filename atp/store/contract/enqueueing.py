@@ -1,7 +1,7 @@
 """Types and enqueueing."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from ...models import Instance
 from ..values import Registration, Submission
@@ -17,6 +17,13 @@ class Enqueueing(ABC):
         With ``update=False`` only missing Types are written. Returns the identifiers of the Types
         that were not written, since another session had locked them for too long: see
         :meth:`limit_waiting`.
+        """
+
+    @abstractmethod
+    def name_downstreams(self, names: Mapping[str, str], *, who: str = "") -> set[str]:
+        """Write the downstreams of Types, by identifier, into the rows that name others.
+
+        Returns the identifiers of the Types that another session has locked, as :meth:`register`.
         """
 
     @abstractmethod

@@ -4,10 +4,11 @@ import logging
 from contextlib import contextmanager, nullcontext
 from datetime import timedelta
 
-from django.db.models import Count, Min, Q
+from django.db.models import Count, Min, Q, Sum
 
-from ....models import Instance, Limit, LogRecord, Task, Type
+from ....models import Instance, Limit, LogRecord, Statistic, Task, Type
 from ....rows.log import Kind
+from ....rows.statistic import FAILED, Span
 from ....words import log_messages
 from ...values import Fill, Scope
 from ...values.scopes import LOW
@@ -92,9 +93,24 @@ class Filling(ORMBase):
         }
 
     def drain_rate(self, type, seconds):
-        since = self.now() - timedelta(seconds=seconds)
+        now = self.now()
+        since = now - timedelta(seconds=seconds)
+        if self.rows(Type).filter(identifier=type, retention=timedelta(0)).exists():
+            return self._counted_rate(type, since, now)
         ended = self.rows(Instance).of_type(type).filter(finished__gte=since)
-        return ended[:COUNTED].count() / seconds
+        count = ended[:COUNTED].count()
+        if count == COUNTED:
+            # There may be more: how long the newest took.
+            newest = ended.order_by("-finished").values_list("finished", flat=True)
+            seconds = max((now - newest[COUNTED - 1]).total_seconds(), 0.001)
+        return count / seconds
+
+    def _counted_rate(self, type, since, now):
+        """Return the ends a second of a Type that keeps nothing, as its daemons have counted."""
+        begin = since.replace(second=0, microsecond=0)
+        rows = self.rows(Statistic).filter(span=Span.MINUTE, type=type, start__gte=begin)
+        sums = rows.aggregate(**{f"sum_{name}": Sum(name) for name in ("finished", *FAILED)})
+        return float(sum(filter(None, sums.values()))) / (now - begin).total_seconds()
 
     @contextmanager
     def enqueueing_alone(self, type):

@@ -89,6 +89,10 @@ class Gates(ORMBase):
         for gate, tasks in self._dropped(now):
             if dropped < limit and tasks.exists():
                 with self.atomic():
+                    # Whoever opens it meanwhile waits; what is enqueued afterwards stays.
+                    shut = self._shut(self.now()).filter(pk=gate.pk, mode=DROP, since=gate.since)
+                    if not shut.select_for_update(skip_locked=True):
+                        continue
                     locked = tasks.select_for_update(skip_locked=True).order_by("pk")
                     keys = list(locked.values_list("pk", flat=True)[: limit - dropped])
                     mover = Mover(self, now).load(keys, waits=False)

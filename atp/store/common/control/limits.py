@@ -7,6 +7,7 @@ short. If another session keeps the lock for longer, nothing of the Type is clai
 
 import time
 from collections import Counter
+from dataclasses import dataclass
 from functools import partial
 
 from django.db import DatabaseError
@@ -18,7 +19,7 @@ from ...buckets import Bucket, Rooms, portions
 from .downstreams import Downstreams
 from .lanes import LaneLimited
 
-# In seconds: how long to try for the lock while other daemons may have their turns; how long to
+# In seconds: how long a claim tries for locks while other daemons may have their turns; how long to
 # try if the lock is known to be kept; the pause between two tries.
 TURNS, MOMENT, TURN = 0.1, 0.01, 0.002
 LIMITING = (
@@ -28,6 +29,13 @@ LIMITING = (
 )
 
 
+@dataclass
+class Patience:
+    """How long a claim may still wait for limits that others have locked, in seconds."""
+
+    left: float = TURNS
+
+
 class Limited(LaneLimited, Downstreams):
     def _claim_limited(self, by, types, limit, free, parts=None):
         """Claim up to ``limit`` Tasks of these Types, as far as their limits allow.
@@ -35,7 +43,7 @@ class Limited(LaneLimited, Downstreams):
         Where a limit leaves no room to claim ahead, only ``free`` workers get Tasks. ``parts`` says
         how many Tasks each Type may give ahead; without it the first Type may give all.
         """
-        claimed = []
+        claimed, patience = [], Patience()
         # Look without the lock first: most of the time there is no room.
         buckets = self._buckets(types, daemon=by.daemon) if types and limit > 0 else []
         for type in types:
@@ -49,7 +57,7 @@ class Limited(LaneLimited, Downstreams):
             before = len(claimed)
             if has_room:
                 guard = next((bucket.downstream for bucket in own if bucket.downstream), "")
-                claim = partial(self._claim_of, by, type, wanted, own_free, guard)
+                claim = partial(self._claim_of, by, type, wanted, own_free, patience, guard)
                 self._add(claimed, claim)
             if len(claimed) == before:
                 by.memory.full.found(type)
@@ -63,7 +71,7 @@ class Limited(LaneLimited, Downstreams):
             if not claimed or not self.is_lock(error):
                 raise
 
-    def _claim_of(self, by, type, limit, free, downstream=""):
+    def _claim_of(self, by, type, limit, free, patience, downstream=""):
         def claim():
             if downstream and self._locked_downstream(downstream) is None:
                 return []
@@ -80,15 +88,17 @@ class Limited(LaneLimited, Downstreams):
             guard = ("probe" if guards[0].probes else "rate") if guards else ""
             return [task._replace(limited=True, guard=guard) for task in tasks]
 
-        return self._in_turn(type, claim, by.memory.full.blocked) or []
+        return self._in_turn(type, claim, by.memory.full.blocked, patience) or []
 
-    def _in_turn(self, type, call, blocked):
+    def _in_turn(self, type, call, blocked, patience):
         """Lock a Type's limits and return ``call()``; None if another session keeps the lock.
 
         It tries again instead of waiting in the database, where a long lock would hold up
         everything else. ``blocked`` is the set of Types whose limits are known to stay locked.
+        ``patience`` is that for all Types of the claim: the others must not wait long for this one.
         """
-        until = time.monotonic() + (MOMENT if type in blocked else TURNS)
+        began = time.monotonic()
+        until = began + (min(MOMENT, patience.left) if type in blocked else patience.left)
         while True:
             with self.atomic():
                 if self._lock_limits(type):
@@ -96,6 +106,7 @@ class Limited(LaneLimited, Downstreams):
                     return call()
             if time.monotonic() >= until:
                 blocked.add(type)
+                patience.left -= time.monotonic() - began
                 return None
             time.sleep(TURN)
 
@@ -109,7 +120,7 @@ class Limited(LaneLimited, Downstreams):
         blocked = set() if memory is None else memory.full.blocked
         for type in {type for type, _ in lanes}:
             own = Counter(collection for of, collection in lanes if of == type)
-            self._in_turn(type, partial(self._give_back, type, own), blocked)
+            self._in_turn(type, partial(self._give_back, type, own), blocked, Patience())
 
     def _give_back(self, type, counts):
         # A Limit without ``refilled`` has not been used since it was set: its tokens are complete.

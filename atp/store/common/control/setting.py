@@ -44,12 +44,18 @@ class Setting(ORMBase):
                 self.rows(Gate).filter(pk=gate.pk).update(**columns)
                 gate = self.rows(Gate).select_related("type").get(pk=gate.pk)
             gate.was = was
-            self.rows(Gate).filter(until__lt=now - KEPT).delete()
+            self._forget_open(now - KEPT)
             message = log_messages.gate(mode, until=until, reason=reason, was=was)
             self._log_scope(scope, now, who, Kind.GATE, message, mode)
             # Daemons must look again: the new mode may let Tasks go that the old one kept.
             self.tell()
             return gate
+
+    def _forget_open(self, before):
+        """Delete the gates that opened before this time, but for those that others set just now."""
+        old = self.rows(Gate).filter(until__lt=before).select_for_update(skip_locked=True)
+        keys = list(old.values_list("pk", flat=True))
+        self.rows(Gate).filter(pk__in=keys).delete()
 
     def open(self, scope, *, who="", reason="", expected=None):
         with self.atomic():
