@@ -223,6 +223,14 @@ def test_types_tell_what_came_too_late(world):
     assert re.search(r"tests\.echo .*\(late writes: 3\)", run("types"))
 
 
+def test_types_tell_who_looks_after_them(world):
+    given = {"downstream": "tiles", "owner": "terrain", "runbook": "https://wiki/relief"}
+    Type.objects.filter(identifier="tests.echo").update(**given)
+    told = "downstream: tiles; owner: terrain; runbook: https://wiki/relief"
+    assert re.search(rf"tests\.echo .*\({told}\)", run("types"))
+    assert run("type", "tests.echo").splitlines()[1:4] == told.split("; ")
+
+
 def test_types_tell_what_is_held_and_limited(full):
     queue.register(echo)
     queue.hold("tests.echo")

@@ -160,6 +160,16 @@ class TestBadDeclarations:
             ("transactional", ""),
             ("transactional", None),
             ("transactional", 1),
+            ("owner", None),
+            ("owner", "two\nlines"),
+            ("owner", "x" * 201),
+            ("runbook", None),
+            ("runbook", "wiki/relief"),
+            ("runbook", "javascript:alert(1)"),
+            ("runbook", "https://"),
+            ("runbook", "https://[wiki/relief"),
+            ("runbook", "https://wiki/a page"),
+            ("runbook", "https://wiki/" + "a" * 500),
         ],
     )
     def test_parameter_out_of_range(self, name, value):
@@ -179,6 +189,11 @@ class TestBadDeclarations:
         assert declare(max_memory=given).registration().max_memory == count
         settings.ATP = {"MAX_MEMORY": given}
         assert declare("tests.other").registration().max_memory == count
+
+    def test_who_looks_after_it(self):
+        given = {"owner": "Ground team", "runbook": "https://wiki:8443/relief?page=2#top"}
+        found = declare(**given).registration()
+        assert {name: getattr(found, name) for name in given} == given
 
     def test_nothing_is_declared_by_a_bad_declaration(self):
         with pytest.raises(InvalidType):

@@ -48,7 +48,7 @@ class TypeAdmin(VerbActions, ReadOnlyAdmin):
     fields = (
         *("identifier", "handler", "timeout", "max_restarts", "max_retries", "backoff"),
         *("backoff_max", "retention", "max_memory", "serializer", REGISTERED, "late_writes"),
-        *("hooks", "instances", "log"),
+        *("downstream", "owner", "runbook", "hooks", "instances", "log"),
     )
     readonly_fields = ("instances", "log")
 

@@ -38,6 +38,9 @@ class TypeSerializer(Document):
         "In bytes; an attempt is killed when its processes take more. Null is no limit.", null=True
     )
     serializer = fields.text("How inputs are stored.")
+    downstream = fields.text("The downstream that its handler calls, empty if none.")
+    owner = fields.text("Who looks after it, empty if nobody is named.")
+    runbook = fields.text("The address of a page about its failures, empty if there is none.")
     on_finished = fields.texts("Types enqueued when an Instance is FINISHED, some with inputs.")
     on_failed = fields.texts("Types enqueued when an Instance is FAILED, some with inputs.")
     late_writes = fields.count("Results refused so far, because their Task had been taken away.")

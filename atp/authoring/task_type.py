@@ -7,7 +7,6 @@ from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from functools import cached_property
 from inspect import Signature
-from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar, Unpack
 
 from asgiref.sync import sync_to_async
@@ -21,15 +20,9 @@ from ..verbs.registry import registry
 from ..words.options import Options, OptionValues
 from . import retrying
 from .chain import Chain
-from .parameters import (
-    OPTIONS,
-    PARAMETERS,
-    Setting,
-    TypeParameters,
-    check_handler,
-    check_parameters,
-    registration_of,
-)
+from .parameters import OPTIONS, PARAMETERS, Setting, TypeParameters
+from .parameters.checks import check_handler, check_parameters
+from .parameters.registrations import registration_of
 
 if TYPE_CHECKING:
     from ..models import Instance
@@ -58,6 +51,8 @@ class TaskType(Generic[P, R]):
     fatal_on: tuple[retrying.Named, ...] = ()
     downstream: str = ""
     downstream_errors: tuple[retrying.Named, ...] = ()
+    owner: str = ""
+    runbook: str = ""
     backoff: timedelta | float | tuple[timedelta, ...] | Setting = Setting("BACKOFF")
     backoff_max: timedelta | float | Setting = Setting("BACKOFF_MAX")
     retention: timedelta | float | Setting | None = Setting("RETENTION")
@@ -197,10 +192,8 @@ class TaskType(Generic[P, R]):
 
     @cached_property
     def _said(self) -> tuple[Any, ...]:
-        return self.identifier, self.handler_path, self.serializer, *_parameters(self)
-
-
-_parameters = attrgetter(*PARAMETERS)
+        values = (getattr(self, name) for name in PARAMETERS)
+        return self.identifier, self.handler_path, self.serializer, *values
 
 
 def task_type(
@@ -215,8 +208,9 @@ def task_type(
     "512MiB" or in bytes; None is no limit. The default of each is in ``settings.ATP``.
     ``backoff`` may be a list of delays; the last repeats. ``retry_on`` lists the only exceptions
     worth a retry, ``fatal_on`` those that are not. ``downstream`` names the service that the
-    handler calls; ``downstream_errors`` are the exceptions by which it fails. With
-    ``keep_processes`` processes that an attempt leaves behind live until its worker ends.
+    handler calls; ``downstream_errors`` are the exceptions by which it fails. ``owner`` and
+    ``runbook``, an address, are shown to whoever looks after the Type. With ``keep_processes``
+    processes that an attempt leaves behind live until its worker ends.
     ``cancel_grace`` is the time between asking to cancel a running attempt and killing it.
     ``priority``, ``collection`` and ``exact`` become the defaults of :class:`Options`.
     ``on_finished`` and ``on_failed`` are hooks: a Type, or a list of Types. Each such end enqueues

@@ -8,7 +8,7 @@ from importlib.util import find_spec
 from types import MappingProxyType
 from typing import Any
 
-from ..authoring.parameters import check_values
+from ..authoring.parameters.checks import check_values
 from ..exceptions import ATPError, InvalidOption
 from ..words.hints import did_you_mean
 from ..words.options import check_text

@@ -55,6 +55,9 @@ TYPE_FIELDS = (
     "retention",
     "max_memory",
     "serializer",
+    "downstream",
+    "owner",
+    "runbook",
 )
 TASK_FIELDS = ("collection", "priority", "due_at", "start_before", "attempt", "request")
 LOG_FIELDS = ("time", "kind", "detail", "event", "state", "attempt", "level", "who", "message")

@@ -3,7 +3,7 @@
 from django.db import models
 
 from ..payload import codec
-from ..words.options import MAX_IDENTIFIER
+from ..words.options import MAX_ADDRESS, MAX_IDENTIFIER
 from .fields import InstantField
 
 
@@ -38,6 +38,20 @@ class Type(models.Model):
         default="",
         db_default="",
         help_text="The name of the downstream that its handler calls.",
+    )
+    owner = models.CharField(
+        max_length=MAX_IDENTIFIER,
+        blank=True,
+        default="",
+        db_default="",
+        help_text="Who looks after it.",
+    )
+    runbook = models.CharField(
+        max_length=MAX_ADDRESS,
+        blank=True,
+        default="",
+        db_default="",
+        help_text="The address of a page that says what to do about its failures.",
     )
 
     class Meta:

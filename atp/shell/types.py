@@ -11,6 +11,7 @@ from . import arguments, present
 from .base import Subcommand
 
 HEADINGS = ("type", "timeout", "restarts", "retries", "backoff", "retention", "memory", "handler")
+OWNERSHIP = ("downstream", "owner", "runbook")
 
 
 class Types(Subcommand):
@@ -55,6 +56,7 @@ def _note(document):
         notes.append(f"late writes: {document['late_writes']}")
     for on in ("on_finished", "on_failed"):
         notes += [f"{on}: {hook}" for hook in document[on]]
+    notes += [f"{name}: {document[name]}" for name in OWNERSHIP if document[name]]
     notes += document["controls"]
     return f" ({'; '.join(notes)})" if notes else ""
 
@@ -79,6 +81,7 @@ class OneType(Subcommand):
 
     def text(self, document):
         told = [present.printable(f"{document['identifier']}  {document['handler']}")]
+        told += [present.printable(f"{n}: {document[n]}") for n in OWNERSHIP if document[n]]
         if document["parameters"]:
             rows = [
                 [

@@ -8,7 +8,7 @@ from django.utils.functional import cached_property
 from .. import queue
 from ..conf import settings
 from ..exceptions import ATPError, InvalidOption
-from ..models import Instance
+from ..models import Instance, Type
 from ..reports import overview, paging
 from ..reports.errors import groups
 from ..reports.failures import headlines
@@ -69,6 +69,7 @@ class FailurePage(Page):
             now=overview.now(),
             group=found,
             row=row,
+            type=Type.objects.using(settings.DATABASE).filter(identifier=row.type).first(),
             verbs=self._verbs(row),
             page=page if self.may(permissions.VIEW_INSTANCE) else None,
             is_first=key is None,

@@ -18,8 +18,8 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from atp import queue
 from atp.contrib import prometheus
-from atp.contrib.prometheus import counters, gauges, metrics
-from atp.models import Daemon, Downstream, Instance, Schedule, Statistic
+from atp.contrib.prometheus import counters, metrics, work
+from atp.models import Daemon, Downstream, Instance, Schedule, Statistic, Type
 from atp.rows.statistic import BUCKETS
 from atp.states import State
 from atp.store import get_store
@@ -40,6 +40,13 @@ pytestmark = [pytest.mark.django_db, pytest.mark.urls(__name__)]
 def unknown_past(monkeypatch):
     """What another test has counted is not known here."""
     monkeypatch.setattr(counters, "_past", counters._Past())
+
+
+@pytest.fixture(autouse=True)
+def time_enough(monkeypatch):
+    """A scrape leaves nothing out because the machine is busy."""
+    monkeypatch.setattr(prometheus.collector, "LONGEST", 600.0)
+    monkeypatch.setattr(prometheus.collector, "ALL", 600.0)
 
 
 class Scrape(dict):
@@ -106,6 +113,15 @@ def test_the_oldest_that_is_due_and_not_held(world):
     assert found.of("gate_shut_seconds", **of) >= 0
 
 
+def test_who_looks_after_a_type(world):
+    queue.register(echo, add)
+    of = {"owner": "terrain", "runbook": "https://wiki/relief"}
+    Type.objects.filter(identifier=ECHO).update(**of)
+    found = Scrape()
+    assert found.of("type_info", type=ECHO, **of) == 1
+    assert found.of("type_info", type="tests.add", owner="", runbook="") == 1
+
+
 def test_the_work_that_is_due(world):
     """Of what may start, by the run times of a day: for who adds daemons."""
     queue.register(add)
@@ -134,7 +150,7 @@ def test_the_work_that_is_due(world):
     ],
 )
 def test_the_workers_that_are_needed(startable, run, working, most, count):
-    assert gauges._needed(startable, run, working, most) == count
+    assert work._needed(startable, run, working, most) == count
 
 
 def test_what_is_claimed_ahead_is_work_and_no_worker(world):
@@ -168,7 +184,7 @@ def test_workers_and_limits(world, given, needed):
 )
 def test_a_downstream_allows_so_many_calls_a_minute(state, calls):
     """More workers would not help a service that is down."""
-    assert gauges._allowed(Downstream(state=state, per_second=0.5)) == calls
+    assert work._allowed(Downstream(state=state, per_second=0.5)) == calls
 
 
 def test_without_run_times_the_rest_is_told(world, monkeypatch):

@@ -14,7 +14,7 @@ from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector as Base
 
 from ...conf import settings
-from . import counters, gauges
+from . import counters, gauges, work
 from .scrape import Scrape
 
 logger = logging.getLogger("atp.metrics")
@@ -22,8 +22,8 @@ logger = logging.getLogger("atp.metrics")
 # Each reads metrics that belong together. One that fails leaves only its own out.
 PARTS: tuple[Callable[[Scrape], Iterable[Metric]], ...] = (
     counters.run_times,
-    gauges.tasks,
-    gauges.dead_letters,
+    work.tasks,
+    work.dead_letters,
     gauges.controls,
     gauges.daemons,
     gauges.schedules,

@@ -1,164 +1,28 @@
-"""Gauges: the state of the queue at the time of a scrape."""
+"""Gauges of what steers and carries the work: controls, daemons, schedules, the database."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
-from datetime import datetime
-from math import ceil, inf
-from typing import Any
+from collections.abc import Iterator
 
-from django.db.models import Count, Min, Q, Value
 from prometheus_client import Metric
-from prometheus_client.core import GaugeMetricFamily
 
 from ...conf import settings
-from ...models import Downstream, Gate, Instance, Schedule, Task, Type
-from ...protection.values import State as Protection
+from ...models import Downstream, Schedule
 from ...reports import documents, health, overview
-from ...states import CLAIMED, DEAD_LETTER, State
 from ...store import get_store
 from ...verbs.control.gates import gates
 from ...verbs.control.limits import limits
-from .scrape import Scrape
+from .scrape import Scrape, gauge
 
 # A transaction that has been open for this long, in seconds, is reported.
 LONG = 60.0
-# In seconds.
-MINUTE = 60.0
-
-
-def tasks(scrape: Scrape) -> Iterator[Metric]:
-    """Yield what waits and what is claimed, by Type; how old that is, and how much work."""
-    now = overview.now()
-    shut = gates(now=now)
-    found, taken = _waiting(shut, now), _claimed()
-    waiting = _gauge("tasks_waiting", "Tasks that wait: due now, or not.", "type", "due")
-    held = _gauge("tasks_held", "Due Tasks that a shut gate holds.", "type")
-    claimed = _gauge("tasks_claimed", "Tasks that a daemon holds.", "type", "state")
-    oldest = _gauge(
-        "oldest_due_age_seconds",
-        "How long the oldest Task has been due that no gate holds; 0 if there is none.",
-        "type",
-    )
-    types, todo = _types(), {}
-    for key, type in types.items():
-        name = type.identifier
-        row = found.get(key, {"all": 0, "later": 0, "held": 0, "first": None})
-        due, first = row["all"] - row["later"], row["first"]
-        is_held = any(gate.collection is None and gate.type_id in (None, key) for gate in shut)
-        count = due if is_held else row["held"]
-        free = due - count
-        waiting.add_metric([name, "yes"], due)
-        waiting.add_metric([name, "no"], row["later"])
-        held.add_metric([name], count)
-        oldest.add_metric([name], (now - first).total_seconds() if free and first else 0.0)
-        todo[key] = free + taken[key, State.SCHEDULED]
-        for state in sorted(CLAIMED):
-            claimed.add_metric([name, state], taken[key, state])
-    yield from (waiting, held, oldest, claimed)
-    if scrape.runs is not None:
-        yield from _scaling(types, todo, taken, scrape.runs)
-
-
-def _scaling(
-    types: Mapping[int, Type],
-    todo: Mapping[int, int],
-    taken: Counter[tuple[int, str]],
-    runs: Mapping[str, float],
-) -> Iterator[Metric]:
-    """Yield how much work is to do, and how many workers it needs.
-
-    ``todo`` are the Tasks that may start: due ones, and those that a daemon has claimed ahead.
-    """
-    work = _gauge(
-        "due_work_seconds",
-        "The Tasks that are due, not held and not begun, times their mean run time.",
-        "type",
-    )
-    needed = _gauge(
-        "workers_needed",
-        "Workers that would do within a minute what may start, and those that work.",
-        "type",
-    )
-    limits_of = {row.type_id: row for row in limits() if row.collection is None}
-    downstreams = {row.name: row for row in Downstream.objects.using(settings.DATABASE)}
-    for key, type in types.items():
-        run, limit = runs.get(type.identifier), limits_of.get(key)
-        if run is not None:
-            work.add_metric([type.identifier], run * todo[key])
-        rate = None if limit is None else limit.per_second
-        startable = min(
-            todo[key] if rate is None else min(todo[key], ceil(rate * MINUTE)),
-            _allowed(downstreams.get(type.downstream)),
-        )
-        working = taken[key, State.RUNNING] + taken[key, State.PAUSED]
-        most = None if limit is None else limit.max_running
-        needed.add_metric([type.identifier], _needed(startable, run, working, most))
-    yield from (work, needed)
-
-
-def _allowed(downstream: Downstream | None) -> float:
-    """Return how many calls a downstream allows within a minute."""
-    if downstream is None or downstream.state == Protection.CLOSED:
-        return inf
-    if downstream.state == Protection.THROTTLED:
-        return ceil(downstream.per_second * MINUTE)
-    return 1 if downstream.state == Protection.HALF_OPEN else 0
-
-
-def _waiting(shut: Iterable[Gate], now: datetime) -> dict[int, Any]:
-    """Count the Tasks that wait, by the key of their Type, in one pass.
-
-    ``held`` are due ones that gates of lanes hold, ``first`` is the due time of the first other.
-    """
-    later, lanes = Q(due_at__gt=now), Q()
-    for gate in shut:
-        if gate.collection is not None:
-            lanes |= Q(type_id=gate.type_id, collection=gate.collection)
-    figures: dict[str, Any] = {
-        "all": Count("*"),
-        "later": Count("pk", filter=later),
-        "held": Count("pk", filter=lanes & ~later) if lanes else Value(0),
-        "first": Min("due_at", filter=~lanes) if lanes else Min("due_at"),
-    }
-    rows: Any = Task.objects.using(settings.DATABASE).waiting().values("type_id")
-    return {row["type_id"]: row for row in rows.annotate(**figures).order_by()}
-
-
-def _needed(startable: float, run: float | None, working: int, most: int | None) -> int:
-    """Return how many workers would do so many Tasks within a minute, beside those that work.
-
-    ``run`` is the mean run time in seconds, None if it is not known. More workers than Tasks, or
-    than may be running, would not help.
-    """
-    found = working + int(min(startable, ceil(startable * (run or 0) / MINUTE) or 1))
-    return found if most is None else min(found, most)
-
-
-def _claimed() -> Counter[tuple[int, str]]:
-    """Count the Tasks that daemons hold, by Type and state."""
-    rows = Task.objects.using(settings.DATABASE).claimed().filter(instance__state__in=CLAIMED)
-    counted = rows.values_list("type_id", "instance__state").annotate(Count("pk"))
-    return Counter({(type, state): count for type, state, count in counted.order_by()})
-
-
-def dead_letters(scrape: Scrape) -> Iterator[Metric]:
-    """Yield the number of dead letters, by Type and reason."""
-    found = _gauge("dead_letters", "FAILED Instances that a redrive may mend.", "type", "reason")
-    dead = Instance.objects.using(settings.DATABASE).selected(state=State.FAILED)
-    rows = dead.filter(reason__in=DEAD_LETTER).values_list("type_id", "reason")
-    counts = {(type, reason): n for type, reason, n in rows.annotate(Count("pk")).order_by()}
-    for key, type in _types().items():
-        for reason in sorted(DEAD_LETTER):
-            found.add_metric([type.identifier, reason], counts.get((key, reason), 0))
-    yield found
 
 
 def controls(scrape: Scrape) -> Iterator[Metric]:
     """Yield the shut gates, the limits of Types, and the state of each downstream."""
     now = overview.now()
-    shut = _gauge(
+    shut = gauge(
         "gate_shut_seconds",
         "How long a gate has been shut: that of everything, of a Type, or of a lane.",
         "scope",
@@ -173,14 +37,14 @@ def controls(scrape: Scrape) -> Iterator[Metric]:
         where = [scope if gate.collection is None else "lane", type, gate.collection or ""]
         ends = "no" if gate.until is None else "yes"
         shut.add_metric([*where, gate.mode, ends], (now - gate.since).total_seconds())
-    limit = _gauge("limit", "What a Type may have: running at once, starts a second.", "type", "of")
+    limit = gauge("limit", "What a Type may have: running at once, starts a second.", "type", "of")
     for row in limits():
         if row.collection is None and row.max_running is not None:
             limit.add_metric([row.type.identifier, "running"], row.max_running)
         if row.collection is None and row.per_second is not None:
             limit.add_metric([row.type.identifier, "rate"], row.per_second)
-    state = _gauge("downstream_state", "1 for the state that it is in.", "downstream", "state")
-    rate = _gauge("downstream_rate", "Calls a second, while it is throttled.", "downstream")
+    state = gauge("downstream_state", "1 for the state that it is in.", "downstream", "state")
+    rate = gauge("downstream_rate", "Calls a second, while it is throttled.", "downstream")
     for each in Downstream.objects.using(settings.DATABASE):
         for name, _ in Downstream._meta.get_field("state").flatchoices:
             state.add_metric([each.name, name], float(each.state == name))
@@ -193,12 +57,12 @@ def daemons(scrape: Scrape) -> Iterator[Metric]:
     """Yield the daemons by condition and mode, and the workers of those that live."""
     now = overview.now()
     told = [documents.daemon(row, now) for row in overview.daemons()]
-    found = _gauge("daemons", "Daemons that have a row.", "condition", "mode")
+    found = gauge("daemons", "Daemons that have a row.", "condition", "mode")
     counts = Counter((each["condition"], each["mode"]) for each in told)
     counts[overview.ALIVE, "running"] += 0
     for labels, count in sorted(counts.items()):
         found.add_metric([*labels], count)
-    workers = _gauge("workers", "Workers of the daemons that live.", "state")
+    workers = gauge("workers", "Workers of the daemons that live.", "state")
     living = [each for each in told if each["condition"] != overview.LOST]
     states = Counter(_state(worker) for each in living for worker in each["workers"])
     for state in ("busy", "idle", "paused"):
@@ -215,7 +79,7 @@ def _state(worker: documents.Document) -> str:
 def schedules(scrape: Scrape) -> Iterator[Metric]:
     """Yield how late the next slot of each schedule is."""
     now = overview.now()
-    late = _gauge("schedule_late_seconds", "How long the next slot has been due.", "schedule")
+    late = gauge("schedule_late_seconds", "How long the next slot has been due.", "schedule")
     rows = Schedule.objects.using(settings.DATABASE).order_by("identifier")
     for name, due in rows.values_list("identifier", "due_at"):
         late.add_metric([name], 0.0 if due is None else max(0.0, (now - due).total_seconds()))
@@ -226,7 +90,7 @@ def database(scrape: Scrape) -> Iterator[Metric]:
     """Yield how long the oldest transaction is open, among those open for a minute or more."""
     now, found = get_store().open_transactions(LONG)
     ages = [(now - each.since).total_seconds() for each in found]
-    oldest = _gauge(
+    oldest = gauge(
         "oldest_transaction_seconds", "How long a transaction of others is open; 0 below a minute."
     )
     oldest.add_metric([], max(ages, default=0.0))
@@ -235,15 +99,6 @@ def database(scrape: Scrape) -> Iterator[Metric]:
 
 def problems(scrape: Scrape) -> Iterator[Metric]:
     """Yield the number of problems that ``atp status`` tells."""
-    found = _gauge("problems", "Problems of the queue, as in its health.")
+    found = gauge("problems", "Problems of the queue, as in its health.")
     found.add_metric([], len(health.problems(overview.daemons(), overview.now())))
     yield found
-
-
-def _types() -> dict[int, Type]:
-    """Return the registered Types by key, in the order of their identifiers."""
-    return {row.pk: row for row in Type.objects.using(settings.DATABASE).order_by("identifier")}
-
-
-def _gauge(name: str, told: str, *labels: str) -> GaugeMetricFamily:
-    return GaugeMetricFamily(f"atp_{name}", told, labels=labels)

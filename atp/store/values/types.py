@@ -27,6 +27,8 @@ class Registration:
     serializer: str
     max_memory: int | None
     downstream: str = ""
+    owner: str = ""
+    runbook: str = ""
     # In the format of :mod:`atp.payload.hooks`.
     hooks: list[dict[str, Any]] | None = None
     # The Types of these hooks, and of hooks in options: they are registered together with it.

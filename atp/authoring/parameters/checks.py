@@ -1,84 +1,23 @@
-"""The parameters of ``@task_type``: their names, and the checks of their values."""
+"""The checks of what ``@task_type`` is given."""
 
 import inspect
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from datetime import timedelta
-from functools import cache
-from typing import Any, Literal, TypedDict
+from typing import Any
+from urllib.parse import urlsplit
 
-from django.core.signals import setting_changed
-
-from ..conf import settings
-from ..exceptions import InvalidLimit, InvalidOption, InvalidType
-from ..payload import binding, codec
-from ..store.values import Registration
-from ..verbs import hooking
-from ..verbs.hook_specs import hook_types
-from ..verbs.registry import is_identifier
-from ..words.hints import did_you_mean, seconds
-from ..words.options import Options
-from ..words.rates import check_limits
-from ..words.wording import read_memory, read_size
-from . import retrying
-
-
-# Compared and hashed by identity, which is quick: each enqueue looks its Registration up by these.
-@dataclass(frozen=True, eq=False)
-class Setting:
-    """A default that is read from ``settings.ATP`` when it is used."""
-
-    name: str
-
-    def __repr__(self) -> str:
-        return f"ATP[{self.name!r}]"
-
-
-class TypeParameters(TypedDict, total=False):
-    """The parameters of ``@task_type`` by name, each of which may be left out."""
-
-    timeout: timedelta | float | None
-    backoff: timedelta | float | Sequence[timedelta | float]
-    backoff_max: timedelta | float
-    retention: timedelta | float | None
-    max_restarts: int
-    max_retries: int
-    retry_on: retrying.Named | Sequence[retrying.Named]
-    fatal_on: retrying.Named | Sequence[retrying.Named]
-    downstream: str
-    downstream_errors: retrying.Named | Sequence[retrying.Named]
-    max_memory: int | str | None
-    serializer: Literal["json", "pickle"]
-    transactional: bool | str
-    keep_processes: bool
-    stoppable: bool
-    cancel_grace: timedelta | float | None
-    max_running: int | None
-    max_running_per_collection: int | None
-    rate: str | None
-    burst: int | None
-    weight: float | None
-    max_waiting: int | None
-    max_wait: timedelta | float | None
-    exact: bool
-    on_finished: hooking.HookLike
-    on_failed: hooking.HookLike
-    priority: int
-    collection: str
-    formerly: Sequence[str]
-
-
-KNOWN = tuple(TypeParameters.__annotations__)
-
-DURATIONS = ("timeout", "backoff", "backoff_max", "retention")
-
-_COUNTS = ("max_restarts", "max_retries")
-
-PARAMETERS = (*DURATIONS, *_COUNTS, "max_memory", "downstream")
+from ...exceptions import InvalidLimit, InvalidOption, InvalidType
+from ...payload import binding, codec
+from ...verbs import hooking
+from ...verbs.registry import is_identifier
+from ...words.hints import did_you_mean, seconds
+from ...words.options import MAX_ADDRESS, Options, check_text
+from ...words.rates import check_limits
+from ...words.wording import read_memory
+from .. import retrying
+from . import COUNTS, DURATIONS, KNOWN, OPTIONS
 
 _MAY_BE_NONE = ("timeout", "retention", "max_memory", "cancel_grace")
-
-OPTIONS = ("priority", "collection", "exact")
 
 _LIMITS = (
     *("max_running", "max_running_per_collection", "rate", "burst", "weight"),
@@ -146,6 +85,7 @@ def check_values(told: str, parameters: Mapping[str, Any]) -> None:
     try:
         Options(**{name: parameters[name] for name in OPTIONS if name in parameters})
         check_limits(**{name: parameters[name] for name in _LIMITS if name in parameters})
+        check_text("owner", parameters.get("owner", ""))
     except (InvalidOption, InvalidLimit) as error:
         raise InvalidType(f"{told}: {error}") from None
     codec.check_format(parameters.get("serializer", codec.JSON))
@@ -166,14 +106,36 @@ def _check_value(told: str, name: str, value: Any) -> None:
         _check_steps(told, value)
     elif name in (*DURATIONS, "cancel_grace"):
         _check_duration(told, name, value)
-    elif name in _COUNTS:
+    elif name in COUNTS:
         _check_count(told, name, value)
     elif name == "max_memory":
         _check_memory(told, value)
     elif name == "downstream":
         retrying.check_downstream(told, value)
+    elif name == "runbook":
+        _check_runbook(told, value)
     elif name in ("keep_processes", "stoppable") and not isinstance(value, bool):
         raise InvalidType(f"{told}: {name} must be True or False, not {value!r}.")
+
+
+def _check_runbook(told: str, value: Any) -> None:
+    if not _is_address(value):
+        raise InvalidType(
+            f"{told}: runbook={value!r}: must be an address that begins with http:// or https://, "
+            f"of up to {MAX_ADDRESS} characters and without spaces."
+        )
+
+
+def _is_address(value: Any) -> bool:
+    if not isinstance(value, str) or len(value) > MAX_ADDRESS:
+        return False
+    if not value.isprintable() or " " in value:
+        return False
+    try:
+        found = urlsplit(value)
+    except ValueError:
+        return False
+    return found.scheme in ("http", "https") and bool(found.hostname)
 
 
 def _check_backoff(told: str, parameters: Mapping[str, Any]) -> None:
@@ -215,36 +177,3 @@ def _check_count(told: str, name: str, value: Any) -> None:
         raise InvalidType(
             f"{told}: {name} must be a whole number from 0 to {_MOST}, not {value!r}."
         )
-
-
-@cache
-def registration_of(identifier: str, handler: str, serializer: str, *values: Any) -> Registration:
-    """Return a Type's Registration. ``values`` are those of PARAMETERS, and last the hooks."""
-    *values, hooks = values
-    given = {
-        name: getattr(settings, value.name) if isinstance(value, Setting) else value
-        for name, value in zip(PARAMETERS, values, strict=True)
-    }
-    if isinstance(given["backoff"], tuple):
-        # Only daemons know the steps: the row has the first delay and the longest.
-        given["backoff"], given["backoff_max"] = given["backoff"][0], max(given["backoff"])
-    for name in DURATIONS:
-        given[name] = seconds(given[name])
-    if given["max_memory"] is not None:
-        given["max_memory"] = read_size(given["max_memory"])
-    return Registration(
-        identifier=identifier,
-        handler=handler[-255:],
-        serializer=serializer,
-        hooks=[spec.hook.entry() for spec in hooks] or None,
-        hook_types=hook_types(hooks),
-        **given,
-    )
-
-
-def _forget_settings(*, setting: str, **kwargs: Any) -> None:
-    """Forget all Registrations: a test has changed a setting."""
-    registration_of.cache_clear()
-
-
-setting_changed.connect(_forget_settings)
