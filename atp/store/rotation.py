@@ -4,7 +4,7 @@ Each daemon remembers the turns between its own claims. If the claims of each da
 are all claims together.
 """
 
-from collections import Counter
+from collections import Counter, deque
 
 # A look is broken off after so many lanes and priorities; the next one goes on there.
 STEPS = 50_000
@@ -26,8 +26,9 @@ class Rotation:
         self._times = {}
         self._now = 0.0
         self._after = {}
-        # The Types whose last claim was of limited Tasks.
-        self._last_apart = set()
+        # By Type, and whether they are limited: the lanes of the last claims. By Type: the fraction
+        # of a Task that its limited lanes have still to get.
+        self._lanes, self._carry = {}, {}
         # The lanes that the last claim took from; the Types it took from, if it was not limited.
         self._last = set()
         self._rivals = set()
@@ -40,18 +41,35 @@ class Rotation:
     def behind(self, types):
         """Return the limited ``types`` that are not ahead of a rival.
 
-        A rival is a Type of the last unlimited claim. If a Type also has unlimited lanes, those and
-        the limited ones take turns.
+        A rival is a Type of the last unlimited claim.
         """
         first = min([self._times[type] for type in self._rivals], default=-1.0)
-        first_of = [type for type in self.order(types) if self._time(type) <= first]
-        return [type for type in first_of if type not in self._rivals & self._last_apart]
+        return [type for type in self.order(types) if self._time(type) <= first]
+
+    def is_mixed(self, type):
+        """Return whether a Type has unlimited lanes too, as the last claim has found."""
+        return type in self._rivals
 
     def parts(self, types, limit):
-        """Return how many Tasks of a claim each Type may give, by its weight and its rivals'."""
+        """Return how many limited Tasks of a claim each Type may give, by weights; those that may.
+
+        If a Type is mixed, each of its limited lanes gets as much as each of the others.
+        """
         weights = {type: self._weights.get(type, 1.0) for type in {*types, *self._rivals}}
-        total = sum(weights.values())
-        return {type: _ceil(limit * weights[type] / total) for type in types}
+        total, parts = sum(weights.values()), {}
+        for type in types:
+            part = limit * weights[type] / total
+            parts[type] = self._of_lanes(type, part) if self.is_mixed(type) else _ceil(part)
+        return {type: part for type, part in parts.items() if part}
+
+    def _of_lanes(self, type, part):
+        """Return the limited lanes' part of a Type's; a fraction is kept for the next claim."""
+        limited, others = (
+            max(1, len(set(self._lanes.get((type, apart), ())))) for apart in (True, False)
+        )
+        exact = part * limited / (limited + others) + self._carry.get(type, 0.0)
+        self._carry[type] = exact % 1
+        return int(exact)
 
     def _time(self, type):
         return self._times.get(type, 0.0)
@@ -82,8 +100,9 @@ class Rotation:
             self._rivals = set(by_type)
         if by_type:
             self._now = max(self._now, min(self._time(type) for type in by_type))
+        for type, collection in counts:
+            self._lanes.setdefault((type, apart), deque(maxlen=LANES)).append(collection)
         for type, count in by_type.items():
-            (self._last_apart.add if apart else self._last_apart.discard)(type)
             began = max(self._time(type), self._now)
             self._times[type] = began + count / weights.get(type, 1.0)
 

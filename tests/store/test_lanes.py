@@ -547,3 +547,27 @@ class TestLimits:
         world.store.declare({ONE: {"max_running": 3}})
         world.store.declare({ONE: {}})
         assert not Type.objects.get(identifier=ONE).limits.exists()
+
+
+@pytest.mark.parametrize("limit", [40, 2])
+def test_a_limited_lane_gets_as_much_as_each_of_the_others(world, limit):
+    """G9: a tenant whose lane has a limit, however high, gets no larger share by that."""
+    lanes = "abcdefghij"
+    for name in lanes:
+        world.enqueue(100, collection=name)
+    world.store.limit(scope(ONE, "a"), max_running=500)
+    host, found = world.host(), Counter()
+    while found.total() < 400:
+        found.update(task.collection for task in host.claim(limit, free=limit))
+    assert found.keys() == set(lanes)
+    assert all(30 <= count <= 50 for count in found.values()), found
+
+
+def test_a_limited_lane_that_is_alone_gets_all(world):
+    world.enqueue(30, collection="a")
+    world.enqueue(10, collection="b")
+    world.store.limit(scope(ONE, "a"), max_running=500)
+    host, found = world.host(), Counter()
+    for _ in range(6):
+        found.update(task.collection for task in host.claim(8, free=8))
+    assert found == {"a": 30, "b": 10}

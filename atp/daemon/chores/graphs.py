@@ -10,7 +10,7 @@ from .chore import Chore
 # The interval in seconds while graphs live, and while the daemon does not know of a live one.
 BUSY, IDLE = 1.0, 5.0
 # The number of nodes that one turn fails, and the number of graphs that it looks at.
-LIMIT, GRAPHS = 500, 100
+LIMIT, GRAPHS = 500, 1000
 
 
 class Graphs(Chore):
@@ -61,7 +61,7 @@ class Graphs(Chore):
             journal.dependants_failed(count=failed)
         if removed:
             journal.purged(count=removed)
-        if failed or removed >= LIMIT or self._after:
+        if failed or removed >= LIMIT:
             self.core.timers.now(self.name)
         if removed >= LIMIT:
             self.core.timers.now(self.purging)

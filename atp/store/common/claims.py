@@ -26,8 +26,8 @@ class Claims(Limited, Gates):
         by = Claimant(daemon, memory, careful)
         types, free = list(types), limit if free is None else min(free, limit)
         limited = [type for type in types if type in memory.limited]
-        early = full.not_lately(rotation.behind(limited))
-        parts = rotation.parts(early, limit)
+        parts = rotation.parts(full.not_lately(rotation.behind(limited)), limit)
+        early = list(parts)
         claimed = self._claim_limited(by, early, limit, free, parts)
         gave = Counter(task.type for task in claimed)
         free = max(0, free - len(claimed))

@@ -71,15 +71,14 @@ class Types(ORMBase):
         return locked
 
     def name_downstreams(self, names, *, who=""):
+        rows = self.rows(Type).filter(identifier__in=names)
+        wrong = [row for row in rows if row.downstream != names[row.identifier]]
+        if not wrong:
+            return set()
         with self.atomic():
-            rows = [
-                row
-                for row in self.rows(Type).filter(identifier__in=names)
-                if row.downstream != names[row.identifier]
-            ]
             pairs = [
                 (row, replace(Registration.of(row), downstream=names[row.identifier]))
-                for row in rows
+                for row in wrong
             ]
             return self._update(pairs, self.now(), who)
 

@@ -51,7 +51,7 @@ class Limited(LaneLimited, Downstreams):
             if left <= 0:
                 break
             own_free = min(left, max(0, free - len(claimed)))
-            wanted = left if parts is None else min(left, max(own_free, parts[type]))
+            wanted = left if parts is None else min(left, self._part(by, type, parts, own_free))
             own = [bucket for bucket in buckets if bucket.type == type]
             has_room = any(rooms.any and most for rooms, most in portions(own, wanted, own_free))
             before = len(claimed)
@@ -62,6 +62,14 @@ class Limited(LaneLimited, Downstreams):
             if len(claimed) == before:
                 by.memory.full.found(type)
         return claimed
+
+    @staticmethod
+    def _part(by, type, parts, free):
+        """Return how many Tasks a Type may give: its part, and one for each free worker.
+
+        The unlimited lanes of a mixed Type have a claim on the free workers too.
+        """
+        return parts[type] if by.memory.rotation.is_mixed(type) else max(free, parts[type])
 
     def _add(self, claimed, claim):
         """Add the Tasks of a further claim; if a lock stops it, keep those claimed before."""
@@ -97,18 +105,20 @@ class Limited(LaneLimited, Downstreams):
         everything else. ``blocked`` is the set of Types whose limits are known to stay locked.
         ``patience`` is that for all Types of the claim: the others must not wait long for this one.
         """
-        began = time.monotonic()
-        until = began + (min(MOMENT, patience.left) if type in blocked else patience.left)
+        most, until = min(MOMENT if type in blocked else TURNS, patience.left), None
         while True:
             with self.atomic():
                 if self._lock_limits(type):
                     blocked.discard(type)
                     return call()
-            if time.monotonic() >= until:
+            until = until or time.monotonic() + most
+            left = until - time.monotonic()
+            if left <= 0:
                 blocked.add(type)
-                patience.left -= time.monotonic() - began
                 return None
-            time.sleep(TURN)
+            pause = min(TURN, left)
+            time.sleep(pause)
+            patience.left -= pause
 
     def _lock_limits(self, type):
         """Lock the limits of a Type without waiting; returns whether all of them are locked."""

@@ -1,4 +1,4 @@
-"""The files of docs/deploy.md agree with what atpd does."""
+"""The files of docs/running-daemons.md agree with what atpd does."""
 
 import configparser
 import json
@@ -15,7 +15,7 @@ from atp.daemon.pool.ending import STOP_GRACE
 from atp.management.commands.atpd import Command
 from tests.environment import ROOT
 
-PAGE = (ROOT / "docs" / "deploy.md").read_text()
+PAGE = (ROOT / "docs" / "running-daemons.md").read_text()
 # What a handler that ends last, and a database that answers last, may take beyond the grace.
 BEYOND = STOP_GRACE + DELIVERY_GRACE
 HEROKU = 30.0
