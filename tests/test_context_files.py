@@ -1,6 +1,9 @@
 """Tests of :mod:`atp.authoring.context`: scratch directories, published files, outputs."""
 
+import gzip
 import io
+import os
+import tempfile
 
 import pytest
 from django.core.files.storage import default_storage
@@ -50,6 +53,24 @@ class TestPublish:
         assert said == [("file", description)]
         with default_storage.open(description["path"]) as stored:
             assert stored.read() == b"\x89PNG"
+
+    @pytest.mark.parametrize("kind", ["not flushed", "compressed", "a pipe"])
+    def test_the_size_is_that_of_what_is_stored(self, context, media, tmp_path, kind):
+        if kind == "not flushed":
+            opened = tempfile.TemporaryFile()
+            opened.write(b"x" * 100)
+        elif kind == "compressed":
+            (tmp_path / "a.gz").write_bytes(gzip.compress(b"x" * 10_000))
+            opened = gzip.open(tmp_path / "a.gz")
+        else:
+            end, begin = os.pipe()
+            os.write(begin, b"abc")
+            os.close(begin)
+            opened = os.fdopen(end, "rb")
+        with opened:
+            told = context.publish(opened, "a.bin")
+        with default_storage.open(told["path"]) as stored:
+            assert told["size"] == len(stored.read()) > 0
 
     def test_an_attempt_does_not_overwrite_another(self, context, media):
         first, second = context.publish(b"1", "a"), context.publish(b"2", "a")

@@ -6,6 +6,7 @@ only.
 
 import re
 
+from django.core.handlers.asgi import ASGIRequest
 from django.http import Http404
 from django.urls import reverse
 from django.utils.cache import patch_cache_control
@@ -32,6 +33,16 @@ _UUID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.ASCII | re
 def is_uuid(text):
     """Return whether text from a URL is a uuid with hyphens, the only form that the API gives."""
     return _UUID.fullmatch(text) is not None
+
+
+def _has_untold_body(request):
+    """Return whether a request has a body without a length: REST framework would read none."""
+    if request.META.get("CONTENT_LENGTH"):
+        return False
+    if "HTTP_TRANSFER_ENCODING" in request.META:
+        return True
+    # HTTP/2 has no chunks.
+    return isinstance(request, ASGIRequest) and bool(request.read(1))
 
 
 class Permitted(BasePermission):
@@ -71,6 +82,8 @@ class View(APIView):
             self.query = valid(self.operation.query(data=texts), PARAMETER)
         if request.method in _WRITING and request.headers.get("If-Match", "*").strip() != "*":
             raise without_etag()
+        if request.method in _WRITING and _has_untold_body(request._request):
+            raise ParseError("The body has no Content-Length: send it whole, not in chunks.")
 
     def perform_authentication(self, request):
         try:

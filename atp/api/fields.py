@@ -1,11 +1,14 @@
 """Serializer fields for documents, bodies and queries."""
 
+from itertools import islice
+
 from rest_framework import serializers as rest
 
 from ..exceptions import ATPError
 from ..verbs.registry import IDENTIFIER
 from ..words.hints import did_you_mean
 from ..words.kinds import Kind
+from .problems import MOST
 
 TAGGED = (
     "A value that JSON lacks is an object with one key that starts with a dollar: "
@@ -114,10 +117,9 @@ class Strict(rest.Serializer):
         return super().run_validation(data)
 
     def to_internal_value(self, data):
+        unknown = islice((name for name in data if name not in self.fields), MOST)
         errors = {
-            name: [self.unknown.format(name) + did_you_mean(name, self.fields)]
-            for name in data
-            if name not in self.fields
+            name: [self.unknown.format(name) + did_you_mean(name, self.fields)] for name in unknown
         }
         try:
             values = super().to_internal_value(data)
@@ -134,3 +136,5 @@ def checked(check, *args):
         return check(*args)
     except (ATPError, ValueError) as error:
         raise rest.ValidationError(str(error)) from None
+    except RecursionError:  # the sentence about it has to write the value
+        raise rest.ValidationError("It is nested too deeply.") from None

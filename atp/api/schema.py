@@ -133,6 +133,9 @@ class Schema(AutoSchema):
         schema = self.resolve_serializer(ProblemSerializer, "response").ref
         content = {PROBLEM: {"schema": schema}}
         problems = {str(status): {"content": content} for status in sorted(possible)}
+        # Health has a 503 of its own.
+        for status in problems.keys() & operation["responses"].keys():
+            operation["responses"][status]["content"] |= content
         operation["responses"] = problems | operation["responses"]
         for status, response in operation["responses"].items():
             response["description"] = response.get("description") or HTTPStatus(int(status)).phrase

@@ -25,7 +25,7 @@ from .log_text import clean, shorten
 from .output import check_content_type
 from .results import Results
 from .steps import Keeper, Stepping
-from .storage import open_file, storage_path, store_file
+from .storage import open_file, size_of, storage_path, store_file
 
 if TYPE_CHECKING:
     from ..store.values import Claimed
@@ -232,9 +232,10 @@ class Context(Stepping, Growing):
             check_content_type(content_type)
         name, opened = open_file(file, name)
         with opened:
-            size = opened.size
+            size = size_of(opened)
             valid = storages[settings.STORAGE].get_valid_name(posixpath.basename(name))
             path = store_file(storage_path(self.uuid, self.attempt, valid), opened)
+            size = storages[settings.STORAGE].size(path) if size is None else size
         guessed = content_type or mimetypes.guess_type(name)[0] or "application/octet-stream"
         description = {
             "name": clean(name),

@@ -1,5 +1,6 @@
 """The files of an attempt in Django's storage: published files and large responses."""
 
+import os
 from contextlib import suppress
 from pathlib import Path
 from typing import IO
@@ -30,6 +31,18 @@ def open_file(
     if not name:
         raise ValueError("publish() needs a name for what is not a named file")
     return name, opened
+
+
+def size_of(opened: File) -> int | None:
+    """Return how many bytes are to be stored; None for a file in which nobody can seek.
+
+    Django's own ``size`` is that of the file on the disk, without what was not flushed.
+    """
+    try:
+        opened.seek(0, os.SEEK_END)
+        return int(opened.tell())
+    except (AttributeError, OSError):
+        return None
 
 
 def storage_path(uuid: UUID, attempt: int, name: str) -> str:

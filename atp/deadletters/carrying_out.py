@@ -39,7 +39,9 @@ class CarryingOut:
         self._per_second = None if rate is None else rates.per_second(rate)
         self._judge = Judge(selection.verb)
         self._after = 0
-        self._done = max(0, count - selection.rows().count()) if context.attempt > 1 else 0
+        # What the verb cannot be applied to stays in the selection; ``count`` leaves it out.
+        matched = context.step("matched", selection.rows().count)
+        self._done = max(0, matched - selection.rows().count()) if context.attempt > 1 else 0
         self._left: Counter[str] = Counter()
         self._since, self._sent = time.monotonic(), 0
 

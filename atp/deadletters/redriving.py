@@ -21,6 +21,8 @@ from .carrying_out import CarryingOut
 WATCHED, FEWEST = 100, 20
 # The number of redriven Instances whose ends are waited for at a time.
 MOST_WATCHED = 2000
+# The number of dead letters, or more, from which the canary is chosen at a time.
+CHOSEN_FROM = 2000
 # In seconds: between two looks, and until it gives up its worker to what it has redriven.
 LOOK_EVERY, PATIENCE = 1.0, 3.0
 SHORTEST_WAIT, LONGEST_WAIT = 1.0, 15.0
@@ -62,7 +64,8 @@ class Redriving(CarryingOut):
         chosen: list[int] = []
         offset = 0
         while len(chosen) < self._canary:
-            portion = list(rows[offset : offset + 2 * self._canary])
+            self.look()
+            portion = list(rows[offset : offset + max(CHOSEN_FROM, 2 * self._canary)])
             if not portion:
                 break
             offset += len(portion)

@@ -81,6 +81,13 @@ def _once(items: list[tuple[str, Any]]) -> dict[str, Any]:
     return named
 
 
+def _pair(value: Any) -> tuple[str, Any]:
+    if not isinstance(value, list) or len(value) != 2:
+        raise ValueError(f"{value!r} is no pair of a name and a value")
+    name, item = value
+    return name, item
+
+
 def _no_constant(word: str) -> Any:
     raise ValueError(f"{word} is no JSON value")
 
@@ -186,7 +193,7 @@ _READERS: dict[str, Callable[[Any], Any]] = {
     "$bytes": lambda v: base64.b64decode(v, validate=True),
     "$float": float,
     results.TAG: results.read,
-    "$object": dict,
+    "$object": lambda v: _once([_pair(each) for each in v]),
 }
 
 

@@ -215,14 +215,18 @@ def _due_besides(
     due = Task.objects.using(settings.DATABASE).due(time).filter(type=OuterRef("pk"))
     types = Type.objects.using(settings.DATABASE).exclude(identifier__in=served)
     types = types.filter(identifier=type) if type else types
+    held, lanes = set(), defaultdict(list)
     for gate in shut:
         # A shut gate stops the work of its scope on purpose: that is no problem.
         if gate.type_id is None:
             return []
         if gate.collection is None:
-            types = types.exclude(pk=gate.type_id)
+            held.add(gate.type_id)
         else:
-            due = due.exclude(type=gate.type_id, collection=gate.collection)
+            lanes[gate.type_id].append(gate.collection)
+    types = types.exclude(pk__in=held)
+    for type_id, collections in lanes.items():
+        due = due.exclude(type=type_id, collection__in=collections)
     # One index look-up for each Type is faster than reading all due Tasks.
     first = due.order_by(*LANES_ORDER).values("pk")[:1]
     waiting = types.annotate(first=Subquery(first)).filter(first__isnull=False)

@@ -15,7 +15,7 @@ MOST = 400
 # Events after which the attempt goes on.
 _CONTINUING = events(lambda transition: transition.continues)
 # An Instance that FAILED for one of these reasons was not running then, or may not have been.
-_NOT_RUNNING = frozenset({Reason.MISSED, Reason.DROPPED, Reason.UPSTREAM, Reason.CANCELLED})
+NOT_RUNNING = frozenset({Reason.MISSED, Reason.DROPPED, Reason.UPSTREAM, Reason.CANCELLED})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,7 +82,7 @@ def took(instance: Document, now: datetime) -> timedelta | None:
     """Return the duration of the last attempt of an Instance document, so far; None if unknown."""
     started = instance["started"]
     waits = instance["state"] in (State.ACCEPTED, State.SCHEDULED)
-    if started is None or waits or instance["reason"] in _NOT_RUNNING:
+    if started is None or waits or instance["reason"] in NOT_RUNNING:
         return None
     return max((instance["finished"] or now) - started, timedelta())
 

@@ -8,6 +8,7 @@ headers say so, for browsers that know only some of them.
 import mimetypes
 import re
 
+from asgiref.sync import sync_to_async
 from django.core.files.storage import storages
 from django.http import FileResponse, Http404, HttpResponse
 from django.utils.http import content_disposition_header
@@ -21,6 +22,19 @@ _WORD = r"[\w.+-]+"
 _VALUE = r"(?:\"[ -!#-\[\]-~]*\"|[\w.+:/-]+)"
 _CONTENT_TYPE = re.compile(rf"{_WORD}/{_WORD}(?:\s*;\s*{_WORD}={_VALUE})*", re.ASCII)
 _UNKNOWN = "application/octet-stream"
+
+
+class _Streamed(FileResponse):
+    """A file that is sent part by part, under ASGI too."""
+
+    # In bytes.
+    block_size = 2**18
+
+    async def __aiter__(self):
+        """Yield the parts as they are read: Django would first read the whole file."""
+        parts = iter(self.streaming_content)
+        while (part := await sync_to_async(next)(parts, None)) is not None:
+            yield part
 
 
 def media_type(content_type):
@@ -43,7 +57,7 @@ def body_of(response, name):
         raise Http404("There is no response.")
     name += mimetypes.guess_extension(media_type(response.content_type), strict=False) or ""
     if response.file:
-        return _guarded(FileResponse(_opened(response.file)), response.content_type, name)
+        return _guarded(_Streamed(_opened(response.file)), response.content_type, name)
     if response.data is None:
         raise Http404("There is no response.")
     return _guarded(HttpResponse(response.body), response.content_type, name)
@@ -55,7 +69,7 @@ def file_of(response, number):
     if number >= len(files):
         raise Http404("There is no such file.")
     entry = files[number]
-    return _guarded(FileResponse(_opened(entry["path"])), entry["content_type"], entry["name"])
+    return _guarded(_Streamed(_opened(entry["path"])), entry["content_type"], entry["name"])
 
 
 def _opened(path):

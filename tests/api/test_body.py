@@ -6,6 +6,7 @@ from datetime import timedelta
 import pytest
 from django.test import override_settings
 
+from atp.api import fields as api_fields
 from atp.api.enqueueing import MAX_ITEMS
 from atp.models import Instance
 from atp.states import State
@@ -264,3 +265,25 @@ def test_a_body_of_any_length_if_the_project_says_so(world, api, limit):
     with override_settings(DATA_UPLOAD_MAX_MEMORY_SIZE=limit):
         answer = api.post("instances", body)
     assert answer.status_code == (413 if limit else 201)
+
+
+def test_of_many_unknown_names_few_are_looked_at(api, monkeypatch):
+    """A hint at the closest name takes time."""
+    hinted = []
+    monkeypatch.setattr(api_fields, "did_you_mean", lambda *given: hinted.append(given) or "")
+    answer = api.post("instances", {f"typ{number}": 1 for number in range(500)})
+    assert (answer.status_code, len(answer.json()["errors"])) == (422, api_fields.MOST)
+    assert len(hinted) <= api_fields.MOST
+
+
+@pytest.mark.parametrize("field", ["priority", "collection", "run_after"])
+def test_a_depth_that_can_be_read_and_not_written_is_no_fault(api, field):
+    for depth in range(850, 960, 2 if field == "priority" else 7):
+        body = f'{{"type": "tests.echo", "{field}": {"[" * depth}1{"]" * depth}}}'
+        assert api.call("POST", "instances", body.encode()).status_code in (400, 422)
+
+
+@pytest.mark.parametrize("given", [[["a", 1], ["a", 2]], ["ab"], [["a"]], [[1, 2]], [["a", 1, 2]]])
+def test_an_object_in_pairs_has_each_name_once(api, given):
+    answer = api.post("instances", {"type": "tests.echo", "inputs": {"a": {"$object": given}}})
+    assert answer.status_code == 422

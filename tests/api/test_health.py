@@ -4,6 +4,7 @@ import pytest
 from django.db import OperationalError
 
 from atp import queue
+from atp.models import Gate
 from atp.reports import health
 
 from ..app.tasks import add, echo
@@ -96,6 +97,17 @@ def test_it_is_never_throttled(world, monkeypatch):
 def test_a_wrong_login_is_refused(world):
     answer = Api().get("health", authorization="Basic eDp5")
     assert answer.status_code == 401
+
+
+def test_very_many_lanes_that_are_held(full, user_with):
+    """SQLite takes no more than a thousand conditions."""
+    queue.hold("tests.echo", "lane 0")
+    row = Gate.objects.get(collection="lane 0")
+    for number in range(1, 1200):
+        row.pk, row.collection, row.subject = None, f"lane {number}", f"lane:tests.echo/{number}"
+        row.save(force_insert=True)
+    answer = Api(user_with("view_daemon", "view_type")).get("health")
+    assert answer.json()["database"] is True
 
 
 def test_what_is_held_is_no_problem_but_is_told(full, user_with):

@@ -19,7 +19,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from atp import queue
 from atp.contrib import prometheus
 from atp.contrib.prometheus import counters, metrics, work
-from atp.models import Daemon, Downstream, Instance, Schedule, Statistic, Type
+from atp.models import Daemon, Downstream, Gate, Instance, Schedule, Statistic, Type
 from atp.rows.statistic import BUCKETS
 from atp.states import State
 from atp.store import get_store
@@ -111,6 +111,17 @@ def test_the_oldest_that_is_due_and_not_held(world):
     assert found.of("tasks_held", type=ECHO) == 4
     of |= {"scope": "everything", "type": "", "collection": ""}
     assert found.of("gate_shut_seconds", **of) >= 0
+
+
+def test_very_many_lanes_that_are_held(world):
+    """SQLite takes no more than a thousand conditions."""
+    echo.using(collection="lane 7").enqueue()
+    queue.hold(ECHO, "lane 0")
+    row = Gate.objects.get()
+    for number in range(1, 1200):
+        row.pk, row.collection, row.subject = None, f"lane {number}", f"lane:{ECHO}/{number}"
+        row.save(force_insert=True)
+    assert Scrape().of("tasks_held", type=ECHO) == 1
 
 
 def test_who_looks_after_a_type(world):

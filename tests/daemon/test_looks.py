@@ -11,6 +11,7 @@ from atp.daemon.dispatcher.caution import Caution
 from atp.daemon.dispatcher.claiming import FIRST_WAIT, Claiming
 from atp.daemon.dispatcher.queue_state import QueueState
 from atp.daemon.dispatcher.unrecorded import BATCH
+from atp.daemon.pool.downstreams import Downstreams
 from atp.daemon.pool.misfits import Misfits
 from atp.daemon.pool.pool import Pool
 from atp.daemon.system.processes import uptime
@@ -51,6 +52,7 @@ class Daemon:
             caution=Caution(),
             memory=ClaimMemory(),
             misfits=Misfits(),
+            downstreams=Downstreams(),
         )
         orders = SimpleNamespace(hint=lambda request: None)
         thread = SimpleNamespace(busy=False, submit=self._submit)

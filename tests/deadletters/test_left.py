@@ -8,7 +8,7 @@ from atp import Graph, queue
 from atp.deadletters.carrying_out import CarryingOut
 from atp.deadletters.redriving import Redriving
 from atp.exceptions import Fatal
-from atp.models import Instance
+from atp.models import Daemon, Instance
 from atp.states import Event, Reason, State
 from atp.verbs.matching.selection import selection
 from atp.words.uuids import uuid7
@@ -73,3 +73,29 @@ def test_files_that_cannot_be_removed(world, host, monkeypatch):
     told = "it is locked by somebody, or its files cannot be removed"
     assert done == {"done": 0, "left": {told: 1}}
     assert queue.get(Instance.objects.get().uuid).state == State.FAILED
+
+
+def test_what_was_done_before_a_kill_is_counted_once(world):
+    """What the verb cannot be applied to stays in the selection, and is not counted as left."""
+    queue.register(echo)
+    host = world.host("tests.echo", "store.one")
+    echo.enqueue_many([{}] * 10)
+    world.enqueue(5)
+    for case in host.claim():
+        host.move(case, Event.START)
+        host.move(case, Event.FAIL, reason=Reason.ERROR, message="ValueError: no")
+    Daemon.objects.update(types=["tests.echo"])
+    chosen, kept = selection("redrive", all=True), {}
+
+    def step(name, call):
+        if name not in kept:
+            kept[name] = call()
+        return kept[name]
+
+    def again(attempt):
+        context = Context()
+        context.attempt, context.step = attempt, step
+        return CarryingOut(context, chosen, 10, None, "ops")
+
+    again(1).do(list(chosen.rows().filter(type__identifier="tests.echo").order_by("pk")[:4]))
+    assert again(2).run() == {"done": 10, "left": {"no handler": 5}}

@@ -9,10 +9,11 @@ from atp.models import Instance, Task
 from atp.reports.explaining.values import Estimate
 from atp.reports.explaining.when import starts
 from atp.states import Event
+from atp.store import get_store
 from tests.app import tasks_daemon as types
 from tests.helpers import wait_for
 
-from ..app.tasks import echo
+from ..app.tasks import add, echo
 
 SECOND = timedelta(seconds=1)
 HOUR = timedelta(hours=1)
@@ -54,6 +55,63 @@ class TestBounds:
         soon, late = queue.explain(first).starts, queue.explain(last).starts
         assert soon.likely < late.likely
         assert late.low <= late.likely <= late.high
+
+    def run(self, scene, count, each):
+        """Let so many Instances end now, each after this time."""
+        for _ in range(count):
+            echo.enqueue()
+            [case] = scene.host.claim()
+            scene.host.move(case, Event.START, Event.FINISH)
+        now = get_store().now()
+        ended = Instance.objects.filter(finished__isnull=False)
+        ended.update(started=now - each, finished=now)
+
+    def test_a_full_limit_is_waited_for_although_a_worker_is_idle(self, scene):
+        self.run(scene, 3, HOUR)
+        queue.limit("tests.echo", max_running=1)
+        first, second = echo.enqueue_many([{}] * 2)
+        scene.starts(first)
+        scene.tell_workers(first, count=4)
+        assert queue.explain(second).starts.high >= HOUR
+
+    @pytest.mark.parametrize("limits", ["lane", "each lane"])
+    def test_what_a_lane_may_run_at_a_time_bounds_it(self, scene, limits):
+        if limits == "lane":
+            queue.limit("tests.echo", "a", max_running=1)
+        else:
+            queue.limit("tests.echo", max_running_per_collection=1)
+        self.run(scene, 30, 60 * SECOND)
+        first, *_, last = echo.using(collection="a").enqueue_many([{}] * 102)
+        scene.starts(first)
+        scene.tell_workers(first, count=20)
+        assert queue.explain(last).starts.likely >= 90 * 60 * SECOND
+
+    def test_what_was_cancelled_did_not_run_while_it_waited(self, scene):
+        self.run(scene, 10, SECOND)
+        one = echo.enqueue()
+        scene.starts(one)
+        scene.move(one, Event.RETRY, delay=10 * HOUR)
+        Instance.objects.filter(pk=one.pk).update(started=get_store().now() - 5 * HOUR)
+        queue.cancel(one)
+        first = echo.enqueue()
+        scene.starts(first)
+        scene.tell_workers(first)
+        *_, last = echo.enqueue_many([{}] * 10)
+        assert queue.explain(last).starts.high < HOUR
+
+    def test_what_is_to_be_dropped_does_not_start(self, scene):
+        one = echo.enqueue()
+        queue.drop("tests.echo", until=HOUR)
+        assert queue.explain(one).starts is None
+
+    def test_a_type_that_is_held_takes_no_turns(self, scene):
+        add.enqueue(1)
+        queue.hold("tests.add")
+        first = echo.enqueue()
+        scene.starts(first)
+        scene.tell_workers(first)
+        second = echo.enqueue()
+        assert "turns with it" not in " ".join(r.sentence for r in queue.explain(second).reasons)
 
     def test_an_idle_worker_takes_it_at_once(self, scene):
         found = queue.explain(echo.enqueue()).starts

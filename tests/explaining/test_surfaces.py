@@ -1,6 +1,7 @@
 """Where explanations are told: the shell, the API, the pages, the lists; and how much it takes."""
 
 import json
+from datetime import timedelta
 from io import StringIO
 from uuid import UUID
 
@@ -18,6 +19,7 @@ from atp.reports.explaining.brief import SHORT, briefs
 from atp.reports.explaining.causes.table import CAUSES
 from atp.states import Event
 
+from ..app import tasks_downstream
 from ..app.tasks import add, echo
 
 MOST = 8
@@ -225,6 +227,38 @@ class TestQueries:
             return len(queries)
 
         assert count(rows) == count([rows[1], rows[-1]]) <= 6
+
+
+class TestLists:
+    """A list says what an explanation says first."""
+
+    def words(self, one):
+        [row] = Instance.objects.select_related("type").filter(pk=one.pk)
+        brief = briefs([row], overview.now())[row.pk]
+        assert brief.code == queue.explain(one).codes[0]
+        return brief.words
+
+    def test_a_downstream_that_is_not_healthy(self, scene, world):
+        queue.register(tasks_downstream.other)
+        host = world.host("downstream.other")
+        one = tasks_downstream.other.enqueue()
+        queue.trip_downstream("relay", by="ann")
+        assert not scene.starts(one, host)
+        assert self.words(one) == "its downstream is not healthy"
+
+    def test_what_was_tried_again_and_then_deferred(self, scene):
+        one = add.enqueue(1)
+        for event, delay in ((Event.RETRY, timedelta(0)), (Event.DEFER, timedelta(days=1))):
+            scene.starts(one)
+            scene.move(one, event, delay=delay)
+        assert self.words(one) == "deferred"
+
+
+@pytest.mark.parametrize("key", [str(UUID(int=7)), "0" * 32])
+def test_an_identifier_may_look_like_a_uuid(scene, key):
+    one = echo.using(identifier=key).enqueue()
+    assert queue.explain(key).subject == queue.explain(one).subject
+    assert queue.explain(str(UUID(int=8))).codes == ("no-such",)
 
 
 def test_each_cause_says_what_it_is():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
 from math import ceil, inf
@@ -116,10 +116,12 @@ def _waiting(shut: Iterable[Gate], now: datetime) -> dict[int, Any]:
 
     ``held`` are due ones that gates of lanes hold, ``first`` is the due time of the first other.
     """
-    later, lanes = Q(due_at__gt=now), Q()
+    later, lanes, names = Q(due_at__gt=now), Q(), defaultdict(list)
     for gate in shut:
         if gate.collection is not None:
-            lanes |= Q(type_id=gate.type_id, collection=gate.collection)
+            names[gate.type_id].append(gate.collection)
+    for type_id, collections in names.items():
+        lanes |= Q(type_id=type_id, collection__in=collections)
     figures: dict[str, Any] = {
         "all": Count("*"),
         "later": Count("pk", filter=later),

@@ -8,9 +8,10 @@ from typing import Any
 from django.db.models import Exists, OuterRef, Q, Subquery
 
 from ...conf import settings
-from ...models import Instance, Limit, Task, Type
+from ...models import Gate, Instance, Limit, Task, Type
 from ...rows.querysets import CLAIMING_ORDER, Counted, TaskQuerySet
 from ..statistics import quantiles, start_rate
+from ..timeline import NOT_RUNNING
 from .facts import Facts, Flow, Queued
 
 # The maximum of each count.
@@ -34,17 +35,21 @@ def queued(facts: Facts) -> Queued:
     weight = Limit.objects.using(settings.DATABASE).filter(
         type=OuterRef("pk"), collection__isnull=True
     )
+    gate = Gate.objects.using(settings.DATABASE).filter(
+        Q(until__isnull=True) | Q(until__gt=facts.now), type=OuterRef("pk"), collection__isnull=True
+    )
     served = {name for daemon in facts.claiming for name in daemon["types"]} | {facts.identifier}
     rows = Type.objects.using(settings.DATABASE).filter(identifier__in=served).order_by("pk")
     # The database takes each of these counts once for all Types: none depends on the row.
     told = rows.annotate(
         is_due=Exists(due.order_by()),
+        is_shut=Exists(gate.order_by()),
         weight=Subquery(weight.values("weight")[:1]),
         above=_bounded(above),
         level=_bounded(level),
         below=_bounded(below.filter(due_at__lte=facts.now)),
         beyond=_bounded(beyond.filter(due_at__lte=facts.now)),
-    ).values("identifier", "is_due", "weight", "above", "level", "below", "beyond")
+    ).values(*("identifier", "is_due", "is_shut", "weight", "above", "level", "below", "beyond"))
     found = {row["identifier"]: row for row in told}
     mine: Any = found.pop(facts.identifier)
     return Queued(
@@ -52,7 +57,11 @@ def queued(facts: Facts) -> Queued:
         above=mine["above"],
         # Without a lane nothing is beside it.
         beside=min(MOST, (mine["below"] or 0) + (mine["beyond"] or 0)),
-        rivals={name: row["weight"] or 1.0 for name, row in found.items() if row["is_due"]},
+        rivals={
+            name: row["weight"] or 1.0
+            for name, row in found.items()
+            if row["is_due"] and not row["is_shut"]
+        },
         weight=mine["weight"] or 1.0,
     )
 
@@ -91,6 +100,8 @@ def flow(type: Any, now: datetime) -> Flow:
     ended = Instance.objects.using(settings.DATABASE).filter(
         type=type, finished__gte=now - WINDOW, started__isnull=False
     )
+    # What was cancelled while it waited for a retry did not run until then.
+    ended = ended.exclude(reason__in=NOT_RUNNING)
     newest = ended.order_by("-finished").values_list("started", "finished")
     rows: list[Any] = list(newest[:RUNS])
     if not rows:

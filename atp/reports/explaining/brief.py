@@ -1,6 +1,6 @@
 """The main cause for each row of a list, in a few words.
 
-It takes four queries a page, and one more if lanes are limited.
+It takes five queries a page; one more if lanes are limited, and one if some wait for a retry.
 """
 
 from __future__ import annotations
@@ -11,13 +11,14 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
-from django.db.models import Count, Q
+from django.db.models import Count, Max, Q
 
 from ...conf import settings
-from ...models import Daemon, Instance, Task
-from ...states import TERMINAL
+from ...models import Daemon, Downstream, Instance, LogRecord, Task
+from ...protection.values import State as Protection
+from ...states import TERMINAL, Event
 from ...verbs.control.gates import gates
-from .. import overview
+from .. import documents, overview
 from ..deploys import releases
 from . import limited, sentences
 from .causes.table import judged
@@ -74,10 +75,21 @@ def briefs(
     shut = gates(now=now)
     limits = _limits(live.values())
     held = _held_in_lanes(limits)
+    sick = Downstream.objects.using(settings.DATABASE).exclude(state=Protection.CLOSED)
+    downstreams = {row.name: row for row in sick}
+    last = _last_events(task for task in tasks.values() if task.due_at > now)
     found = {}
     for key, task in tasks.items():
         instance = live[key]
-        facts = Facts(now=now, type=instance.type, instance=instance, task=task, daemons=told)
+        facts = Facts(
+            now=now,
+            type=instance.type,
+            instance=instance,
+            task=task,
+            daemons=told,
+            last=last.get(key),
+            downstream=downstreams.get(instance.type.downstream),
+        )
         own = [row for row in limits if covers(row, facts)]
         for row in own:
             row.held_in_lane = held[row.type_id, task.collection]
@@ -98,6 +110,18 @@ def _brief(reasons: Iterable[Reason], facts: Facts) -> Brief | None:
         if reason.code in SHORT:
             return Brief(reason.code, SHORT[reason.code], reason.sentence)
     return Brief("ready", SHORT["ready"], sentences.READY) if facts.is_waiting else None
+
+
+def _last_events(tasks: Iterable[Task]) -> dict[int, documents.Document]:
+    """Return the last retry or deferral of these Tasks' Instances: it set their due time."""
+    begun = [task.pk for task in tasks if task.attempt]
+    if not begun:
+        return {}
+    records = LogRecord.objects.using(settings.DATABASE)
+    own = records.filter(instance__in=begun, kind__in=Event.values).order_by()
+    last = own.values("instance").annotate(last=Max("pk")).values("last")
+    rows = records.filter(pk__in=last)
+    return {row.instance_id: documents.log_record(row) for row in rows if row.instance_id}
 
 
 def _limits(instances: Iterable[Instance]) -> list[Any]:

@@ -26,6 +26,8 @@ def estimated(facts: Facts, reasons: Sequence[Reason]) -> Estimate | None:
     if not facts.is_waiting:
         return None
     for reason in reasons:
+        if reason.code == "gate" and reason.facts["mode"] == "drop":
+            return None
         if reason.code in OPEN and reason.until is None:
             return Estimate(why=reason.code)
     if facts.queued is None or facts.flow is None:
@@ -57,7 +59,7 @@ def _turn(facts: Facts, queued: Queued, flow: Flow) -> tuple[float, float, float
     """Return the seconds until its turn: low, likely and high. Without figures high is None."""
     others = min(queued.beside, queued.ahead + 1)
     counts = queued.ahead, queued.ahead + others, queued.ahead + queued.beside
-    if not counts[2] and not facts.is_busy:
+    if not counts[2] and not facts.is_busy and not _is_full(facts):
         return 0.0, min(0.1, settings.POLL_EVERY), settings.POLL_EVERY + LEAST_HIGH
     most = _most(facts)
     found = flow.rate, _capacity(facts, queued, flow)
@@ -67,10 +69,11 @@ def _turn(facts: Facts, queued: Queued, flow: Flow) -> tuple[float, float, float
     free = _wait_for_worker(facts, flow)
     alone = _capacity(facts, queued, flow, share=1.0)
     quick, slow = min(most, max(*rates, alone)), min(rates)
+    lane = _in_lane(facts, queued, flow)
     return (
-        QUICKER * counts[0] / quick,
-        (counts[1] + 0.5) / rates[0] + (0.0 if counts[1] else free / 2),
-        SLOWER * (counts[2] + 1) / slow + free,
+        QUICKER * max(counts[0] / quick, lane),
+        max((counts[1] + 0.5) / rates[0] + (0.0 if counts[1] else free / 2), lane),
+        SLOWER * max((counts[2] + 1) / slow, lane) + free,
     )
 
 
@@ -92,5 +95,21 @@ def _most(facts: Facts) -> float:
 
 
 def _wait_for_worker(facts: Facts, flow: Flow) -> float:
-    """Return the seconds until a worker is free, with 95% probability."""
-    return flow.run[1] if facts.is_busy and flow.run is not None else 0.0
+    """Return the seconds until a worker is free and limits have room, with 95% probability."""
+    is_to_wait = facts.is_busy or _is_full(facts)
+    return flow.run[1] if is_to_wait and flow.run is not None else 0.0
+
+
+def _is_full(facts: Facts) -> bool:
+    """Return whether something has to end before it may start, by a limit."""
+    return any(full.kind != "rate" for full in facts.full)
+
+
+def _in_lane(facts: Facts, queued: Queued, flow: Flow) -> float:
+    """Return the seconds that those ahead take at least, so many at once as its lane may run."""
+    if facts.lane is None or flow.run is None:
+        return 0.0
+    own = [row.max_running for row in facts.limits if row.collection is not None]
+    each = [row.max_running_per_collection for row in facts.limits if row.collection is None]
+    most = min((number for number in (*own, *each) if number is not None), default=None)
+    return 0.0 if most is None else queued.ahead * flow.run[0] / max(most, 1)

@@ -110,10 +110,14 @@ def _facts(subject: Any) -> Facts:
 
 def _named(text: str) -> Facts:
     """Return the facts about the subject of a text: a uuid, a Type or an identifier."""
+    none = None
     try:
-        return gathering.of_instance(UUID(text))
+        none = gathering.of_instance(UUID(text))
     except ValueError:
         pass
+    else:
+        if not none.missing:
+            return none
     if not _printable(text):
         raise UnknownInstance(f"Nothing is named. {FORMS}")
     types = {row.identifier: row for row in Type.objects.using(settings.DATABASE)}
@@ -122,6 +126,9 @@ def _named(text: str) -> Facts:
     rows = Instance.objects.using(settings.DATABASE).select_related("type")
     # The index on identifiers begins with the Type.
     of_any = rows.filter(identifier=text, type__in=types.values())
+    # An identifier may look like a uuid.
+    if none is not None and not of_any.exists():
+        return none
     named = _only(text, of_any.order_by("pk")[: MOST_NAMED + 1], types)
     return gathering.of_instance(named.uuid)
 

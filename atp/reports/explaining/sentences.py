@@ -217,7 +217,8 @@ def behind(found: Queued) -> str:
     turns = [f"{found.beside:,} in other lanes of its Type"] if found.beside else []
     turns += [f"{len(found.rivals)} other Type{_s(len(found.rivals))}"] if found.rivals else []
     if turns:
-        parts.append(f"{' and '.join(turns)} take turns with it")
+        take = "takes" if len(found.rivals) + found.beside == 1 else "take"
+        parts.append(f"{' and '.join(turns)} {take} turns with it")
     told = "; ".join(parts)
     return f"{told[0].upper()}{told[1:]}."
 

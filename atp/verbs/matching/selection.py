@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...conf import settings
 from ...exceptions import InvalidOption, InvalidSelection, UnknownErrorGroup, UnknownType
-from ...models import ErrorGroup, Instance, Type
+from ...models import ErrorGroup, Instance, Task, Type
 from ...rows.error import DIGITS
 from ...states import DEAD_LETTER, LIVE, Reason, State
 from ...store import get_store
@@ -73,14 +73,16 @@ class Selection:
 
     def rows(self) -> QuerySet[Instance]:
         """Return the Instances that match now, without those redriven or removed meanwhile."""
-        rows = Instance.objects.using(settings.DATABASE).filter(type__in=types_of(self.type))
+        rows = Instance.objects.using(settings.DATABASE)
         until = datetime.fromisoformat(self.until)
         if self.verb == CANCEL:
-            rows = rows.filter(state__in=LIVE, created__lte=until)
+            # No index leads to live Instances among all, but each has a Task.
+            tasks = Task.objects.using(settings.DATABASE).filter(type__in=types_of(self.type))
+            rows = rows.filter(pk__in=tasks.values("pk"), state__in=LIVE, created__lte=until)
         else:
             reasons = [self.reason] if self.reason else sorted(DEAD_LETTER)
-            rows = rows.filter(state=State.FAILED, finished__isnull=False, reason__gt="")
-            rows = rows.filter(reason__in=reasons, finished__lte=until)
+            rows = rows.filter(type__in=types_of(self.type), reason__in=reasons, reason__gt="")
+            rows = rows.filter(state=State.FAILED, finished__isnull=False, finished__lte=until)
         if self.error is not None:
             rows = rows.filter(error=self.error)
         if self.collection is not None:

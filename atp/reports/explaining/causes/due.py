@@ -38,7 +38,7 @@ def not_due(facts: Facts) -> Iterator[Reason]:
     assert instance is not None
     event = "" if last is None else last["kind"]
     helped = helps.verb(INSTANCE, "run-now", instance.uuid)
-    if event == Event.RETRY or (last is None and instance.retries):
+    if event == Event.RETRY:
         most = instance.max_retries
         most = instance.type.max_retries if most is None else most
         error = "" if last is None else failures.headline(last["message"])

@@ -1,0 +1,120 @@
+"""Bodies without a length: they are refused, not overlooked, so that no dry run is carried out."""
+
+import asyncio
+import json
+
+import pytest
+from asgiref.testing import ApplicationCommunicator
+from django.core.files.base import ContentFile
+from django.core.files.storage import storages
+from django.http import FileResponse
+from rest_framework.authentication import SessionAuthentication
+
+from atp.conf import settings
+from atp.models import Instance
+from tests.asgi import application
+
+from .client import problem
+
+DRY = json.dumps({"dry_run": True}).encode()
+IN_TIME = 120
+
+
+async def asked(api, method, path, body=b"", **headers):
+    """Return the status of an answer under ASGI, and its body in parts."""
+    cookie = f"sessionid={api.client.cookies['sessionid'].value}"
+    given = {"host": "testserver", "cookie": cookie, "content-type": "application/json", **headers}
+    scope = {
+        "type": "http",
+        "asgi": {"version": "3.0"},
+        "http_version": "2",
+        "method": method,
+        "path": path,
+        "raw_path": path.encode(),
+        "query_string": b"",
+        "headers": [(name.encode(), value.encode()) for name, value in given.items()],
+        "server": ("testserver", 80),
+        "scheme": "http",
+    }
+    server = ApplicationCommunicator(application, scope)
+    await server.send_input({"type": "http.request", "body": body, "more_body": False})
+    start = await server.receive_output(IN_TIME)
+    while True:
+        part = await server.receive_output(IN_TIME)
+        yield start["status"], part.get("body", b"")
+        if not part.get("more_body"):
+            break
+    await server.wait(IN_TIME)
+
+
+async def status(*given, **headers):
+    return [status async for status, _ in asked(*given, **headers)][-1]
+
+
+@pytest.fixture
+def address(full):
+    return f"/atp/api/errors/{full.error().name}/delete"
+
+
+def test_in_chunks(address, api):
+    before = Instance.objects.count()
+    answer = api.client.generic(
+        "POST",
+        address,
+        DRY,
+        "application/json",
+        HTTP_TRANSFER_ENCODING="chunked",
+        CONTENT_LENGTH="",
+    )
+    assert (answer.status_code, problem(answer)) == (400, "bad-request")
+    assert Instance.objects.count() == before
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize(
+    ("body", "headers", "expected"),
+    [
+        (DRY, {}, 400),
+        (DRY, {"transfer-encoding": "chunked"}, 400),
+        (DRY, {"content-length": str(len(DRY))}, 200),
+    ],
+)
+def test_under_asgi(address, api, monkeypatch, body, headers, expected):
+    monkeypatch.setattr(SessionAuthentication, "enforce_csrf", lambda *given: None)
+    before = Instance.objects.count()
+    assert asyncio.run(status(api, "POST", address, body, **headers)) == expected
+    assert Instance.objects.count() == before
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_file_is_sent_as_it_is_read(full, api, monkeypatch):
+    """Under ASGI too, where Django would read it whole before the first byte is sent."""
+    data, read = b"x" * 2**21, []
+    name = storages[settings.STORAGE].save("big.bin", ContentFile(data))
+    kind = "application/octet-stream"
+    done = full.finished(content_type=kind, file=name, size=len(data), data=None)
+    whole = FileResponse._set_streaming_content
+
+    def watched(self, value):
+        whole(self, value)
+        parts = self._iterator
+
+        def counted():
+            for part in parts:
+                read.append(len(part))
+                yield part
+
+        self._iterator = counted()
+
+    monkeypatch.setattr(FileResponse, "_set_streaming_content", watched)
+
+    async def run():
+        sent, most = 0, 0
+        async for _, part in asked(api, "GET", f"/atp/api/instances/{done.uuid}/response"):
+            sent += len(part)
+            most = max(most, sum(read) - sent)
+        return sent, most
+
+    sent, most = asyncio.run(run())
+    assert sent == len(data)
+    assert most < len(data) / 2
