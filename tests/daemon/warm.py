@@ -38,7 +38,7 @@ MODULES = (
     *("django.http", "django.template.backends.django", "django.test.signals", "django.urls"),
     *("django.utils.autoreload", "django.utils.feedgenerator", "django.views"),
     *("django.contrib.admin", "django.contrib.staticfiles", "rest_framework", "drf_spectacular"),
-    *("csv", "ctypes", "django_stubs_ext", "importlib.metadata", "multiprocessing.pool", "zipfile"),
+    *("csv", "ctypes", "importlib.metadata", "multiprocessing.pool", "zipfile"),
 )
 DRIVERS = ("psycopg2", "psycopg")
 # With these comes the rest of what a daemon needs.
