@@ -6,10 +6,11 @@ import os
 import tempfile
 
 import pytest
+from django.core.files.base import File
 from django.core.files.storage import default_storage
 
 from atp.authoring.output import Output
-from atp.authoring.storage import storage_path
+from atp.authoring.storage import size_of, storage_path
 from atp.exceptions import TooLarge
 
 
@@ -71,6 +72,11 @@ class TestPublish:
             told = context.publish(opened, "a.bin")
         with default_storage.open(told["path"]) as stored:
             assert told["size"] == len(stored.read()) > 0
+
+    def test_it_is_stored_from_its_beginning(self):
+        """By storages too that read where the file stands."""
+        opened = File(io.BytesIO(b"abc"))
+        assert (size_of(opened), opened.read()) == (3, b"abc")
 
     def test_an_attempt_does_not_overwrite_another(self, context, media):
         first, second = context.publish(b"1", "a"), context.publish(b"2", "a")

@@ -14,9 +14,12 @@ from atp.exceptions import (
     InvalidType,
     QueueFull,
 )
-from atp.models import Instance, Limit, LogRecord, Task
+from atp.models import Instance, Limit, LogRecord, Statistic, Task, Type
 from atp.rows.log import Kind
+from atp.rows.statistic import Span
+from atp.states import Event
 from atp.store import get_store
+from atp.store.common.control import filling
 from atp.verbs.overload import known
 from atp.verbs.registry import registry
 
@@ -316,3 +319,32 @@ def test_a_bad_time_is_refused(db, value):
 def test_a_bad_option_is_refused(options, sentence):
     with pytest.raises(InvalidOption, match=sentence):
         echo.using(**options)
+
+
+class TestDrainRate:
+    @pytest.fixture
+    def ended(self, world, host):
+        """Ten Instances of tests.echo that ended lately, a second after each other."""
+        echo.enqueue_many([{}] * 10)
+        for case in host.claim():
+            host.move(case, Event.START, Event.FINISH)
+        now = world.store.now()
+        for number, row in enumerate(Instance.objects.all()):
+            row.finished = now - timedelta(seconds=number)
+            row.save(update_fields=["finished"])
+        return world.store
+
+    def test_it_is_that_of_five_minutes(self, ended):
+        assert ended.drain_rate(NAME, 300.0) == pytest.approx(10 / 300)
+
+    def test_of_very_many_it_is_that_of_the_newest(self, ended, monkeypatch):
+        monkeypatch.setattr(filling, "COUNTED", 5)
+        assert ended.drain_rate(NAME, 300.0) == pytest.approx(5 / 4, rel=0.5)
+
+    def test_of_what_is_not_kept_it_is_as_daemons_have_counted(self, ended):
+        Type.objects.filter(identifier=NAME).update(retention=timedelta(0))
+        minute = ended.now().replace(second=0, microsecond=0)
+        Statistic.objects.create(
+            span=Span.MINUTE, start=minute, type=NAME, finished=8, failed_error=2
+        )
+        assert ended.drain_rate(NAME, 300.0) >= 10 / 360

@@ -12,6 +12,7 @@ from ..conf import settings
 from ..exceptions import (
     ATPError,
     DuplicateIdentifier,
+    IllegalTransition,
     InvalidInputs,
     InvalidOption,
     QueueFull,
@@ -167,7 +168,7 @@ def enqueue(calls, *, many):
         is_taken = isinstance(error, DuplicateIdentifier)
         number = _taken(calls, error) if is_taken else getattr(error, "call", None)
         place = f"[{number}]" if many and number is not None else ""
-        field = _NAMES.get(type(error), "inputs")
+        field = {**_NAMES, IllegalTransition: "existing"}.get(type(error), "inputs")
         errors = problem.errors or [(field, str(error))]
         errors = tuple((joined(place, field), text) for field, text in errors)
         detail = detail_of(errors) if place else problem.detail

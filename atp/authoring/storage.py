@@ -40,9 +40,11 @@ def size_of(opened: File) -> int | None:
     """
     try:
         opened.seek(0, os.SEEK_END)
-        return int(opened.tell())
+        size = int(opened.tell())
+        opened.seek(0)
     except (AttributeError, OSError):
         return None
+    return size
 
 
 def storage_path(uuid: UUID, attempt: int, name: str) -> str:

@@ -32,6 +32,8 @@ class Rotation:
         # The lanes that the last claim took from; the Types it took from, if it was not limited.
         self._last = set()
         self._rivals = set()
+        # The number of unlimited claims; by Type, the last one that took from it.
+        self._claims, self._unlimited = 0, {}
         self._weights = {}
 
     def order(self, types):
@@ -41,21 +43,23 @@ class Rotation:
     def behind(self, types):
         """Return the limited ``types`` that are not ahead of a rival.
 
-        A rival is a Type of the last unlimited claim.
+        A rival is a Type of the last unlimited claim. A mixed Type is always among the result: its
+        limited lanes get a part of their own.
         """
         first = min([self._times[type] for type in self._rivals], default=-1.0)
-        return [type for type in self.order(types) if self._time(type) <= first]
+        return [t for t in self.order(types) if self.is_mixed(t) or self._time(t) <= first]
 
     def is_mixed(self, type):
-        """Return whether a Type has unlimited lanes too, as the last claim has found."""
-        return type in self._rivals
+        """Return whether a limited Type has unlimited lanes too, as the last claims have found."""
+        return self._claims - self._unlimited.get(type, -LANES) < LANES
 
     def parts(self, types, limit):
         """Return how many limited Tasks of a claim each Type may give, by weights; those that may.
 
         If a Type is mixed, each of its limited lanes gets as much as each of the others.
         """
-        weights = {type: self._weights.get(type, 1.0) for type in {*types, *self._rivals}}
+        others = filter(self.is_mixed, self._unlimited)
+        weights = {type: self._weights.get(type, 1.0) for type in {*types, *others}}
         total, parts = sum(weights.values()), {}
         for type in types:
             part = limit * weights[type] / total
@@ -98,6 +102,8 @@ class Rotation:
             self._after[type, apart] = collection
         if not apart:
             self._rivals = set(by_type)
+            self._claims += 1
+            self._unlimited |= dict.fromkeys(by_type, self._claims)
         if by_type:
             self._now = max(self._now, min(self._time(type) for type in by_type))
         for type, collection in counts:

@@ -32,6 +32,10 @@ class _Streamed(FileResponse):
 
     async def __aiter__(self):
         """Yield the parts as they are read: Django would first read the whole file."""
+        if self.is_async:
+            async for part in super().__aiter__():
+                yield part
+            return
         parts = iter(self.streaming_content)
         while (part := await sync_to_async(next)(parts, None)) is not None:
             yield part

@@ -79,11 +79,13 @@ def test_a_row_that_does_not_name_the_downstream_is_written_again(atpd, enqueued
     service.write_text("fail")
     enqueued(40)
     atpd(processes=2).ready(workers=2)
-    Type.objects.filter(identifier="downstream.call").update(downstream="")
+    Type.objects.filter(identifier="downstream.call").update(downstream="", max_restarts=7)
     wait_for(lambda: Downstream.objects.get().trips, PATIENCE, "an open breaker")
     service.write_text("ok")
     wait_for(is_empty, PATIENCE, "the end of all calls")
-    assert Type.objects.get(identifier="downstream.call").downstream == "relay"
+    row = Type.objects.get(identifier="downstream.call")
+    # What else the other release says stays.
+    assert (row.downstream, row.max_restarts) == ("relay", 7)
 
 
 def is_empty():

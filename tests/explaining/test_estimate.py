@@ -86,6 +86,15 @@ class TestBounds:
         scene.tell_workers(first, count=20)
         assert queue.explain(last).starts.likely >= 90 * 60 * SECOND
 
+    def test_the_limit_of_a_lane_replaces_that_for_each_lane(self, scene):
+        queue.limit("tests.echo", max_running_per_collection=1)
+        queue.limit("tests.echo", "a", max_running=20)
+        self.run(scene, 30, 60 * SECOND)
+        first, *_, last = echo.using(collection="a").enqueue_many([{}] * 82)
+        scene.starts(first)
+        scene.tell_workers(first, count=20)
+        assert queue.explain(last).starts.low < 30 * 60 * SECOND
+
     def test_what_was_cancelled_did_not_run_while_it_waited(self, scene):
         self.run(scene, 10, SECOND)
         one = echo.enqueue()

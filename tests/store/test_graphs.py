@@ -361,10 +361,14 @@ class TestRedrive:
         assert world.task(keys["c"]).waits == 1
         assert run_all(host) == [keys["a"], keys["c"]]
 
-    def test_what_was_freed_by_a_failure_waits_again(self, world):
+    @pytest.mark.parametrize("was_claimed", [False, True])
+    def test_what_was_freed_by_a_failure_waits_again(self, world, was_claimed):
         """G17: what cleans up after a node does not run beside it."""
         host, (first, second) = self.failed(world, on="ended")
         assert world.task(second).waits == 0
+        if was_claimed:
+            [case] = host.claim()
+            host.move(case, Event.RELEASE)
         assert world.as_anyone(Event.REDRIVE, first) == []
         assert (world.task(second).waits, world.task(second).due_at) == (1, BLOCKED)
         assert run_all(host) == [first, second]

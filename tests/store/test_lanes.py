@@ -563,6 +563,20 @@ def test_a_limited_lane_gets_as_much_as_each_of_the_others(world, limit):
     assert all(30 <= count <= 50 for count in found.values()), found
 
 
+@pytest.mark.parametrize("limit", [40, 8, 1])
+def test_lanes_of_a_type_of_which_one_is_limited_beside_another_type(world, limit):
+    """G9: each of them goes on to get its part, whatever the other Type has waiting."""
+    for type, collection in ((ONE, "a"), (ONE, "b"), (TWO, "")):
+        world.enqueue(300, type=type, collection=collection)
+    world.store.limit(scope(ONE, "a"), max_running=500)
+    host, found = world.host(), Counter()
+    while found.total() < 240:
+        claimed = host.claim(limit, free=limit)
+        found.update((task.type, task.collection) for task in claimed)
+    assert len(found) == 3
+    assert min(found.values()) >= 36, found
+
+
 def test_a_limited_lane_that_is_alone_gets_all(world):
     world.enqueue(30, collection="a")
     world.enqueue(10, collection="b")

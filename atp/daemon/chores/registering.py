@@ -9,13 +9,16 @@ REGISTER_AGAIN = 1.0
 
 
 class Register(Chore):
-    """The chore that registers Types once, and again those that somebody else has locked."""
+    """The chore that registers Types once, and again those that somebody else has locked.
+
+    Where the row of a Type lacks the downstream that the code names, it writes that.
+    """
 
     name, doing = "register", "registering Types"
 
     def __init__(self, *parts):
         super().__init__(*parts)
-        self._locked = ()
+        self._locked, self._names = (), {}
 
     def every(self):
         return REGISTER_AGAIN
@@ -26,14 +29,21 @@ class Register(Chore):
         return bool(self._locked or self.core.downstreams.unnamed()) and super().is_due()
 
     def call(self):
-        identity = self.core.identity
-        types = {*self._locked, *self.core.downstreams.unnamed()} or identity.types
+        identity, store = self.core.identity, self.core.store
+        self._names = {}
+        if identity.is_registered and not self._locked:
+            # Nothing else: the other parameters may be those of a newer release.
+            names = {type: registry.downstream(type) for type in self.core.downstreams.unnamed()}
+            self._names = names
+            return lambda: store.name_downstreams(names, who=identity.name)
+        types = self._locked or identity.types
         # The row of a former name exists already, or no Task waits under that name.
-        self._own = {registry.get(name).identifier: registry.get(name) for name in types}
-        return lambda: verbs.register(*self._own.values(), by=identity.name)
+        own = [registry.get(name) for name in types if not registry.is_former(name)]
+        return lambda: verbs.register(*own, by=identity.name)
 
     def done(self, result):
-        self.core.identity.is_registered, self._locked = True, result.value
-        written = [type for name, type in self._own.items() if name not in self._locked]
-        self.core.downstreams.named(name for type in written for name in type.names)
+        if self._names:
+            self.core.downstreams.named(self._names.keys() - result.value)
+        else:
+            self.core.identity.is_registered, self._locked = True, result.value
         self.core.timers.later(self.name, REGISTER_AGAIN)

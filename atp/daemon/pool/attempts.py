@@ -96,10 +96,10 @@ class Attempts:
 
     def _put_back(self, held_back):
         """Let these Tasks wait until their downstream has heard of a refusal, if it can."""
-        types = {each.type for each in held_back}
-        stuck = types - set(self._core.downstreams.claimable(types))
-        self._pool.put_back([each for each in held_back if each.type not in stuck])
-        gone = [each for each in held_back if each.type in stuck]
+        downstreams = self._core.downstreams
+        stuck, names = downstreams.stuck(), downstreams.names
+        self._pool.put_back([each for each in held_back if names[each.type] not in stuck])
+        gone = [each for each in held_back if names[each.type] in stuck]
         self.hand_back(gone, downstream_messages.locked())
 
     def hand_back(self, holdings, why):

@@ -111,5 +111,7 @@ def _in_lane(facts: Facts, queued: Queued, flow: Flow) -> float:
         return 0.0
     own = [row.max_running for row in facts.limits if row.collection is not None]
     each = [row.max_running_per_collection for row in facts.limits if row.collection is None]
-    most = min((number for number in (*own, *each) if number is not None), default=None)
+    # The limit of a lane replaces that for each lane.
+    found = [number for number in own if number is not None] or each
+    most = min((number for number in found if number is not None), default=None)
     return 0.0 if most is None else queued.ahead * flow.run[0] / max(most, 1)

@@ -82,11 +82,12 @@ class Downstreams:
         """Note the result of a report: the downstream's row, or None if nothing was written."""
         known = self._known[name]
         sent, known.sent = known.sent, None
-        known.is_unwritten = row is None
         if row is None:
+            known.unwritten_since = known.unwritten_since or uptime()
             known.answers = sent.merged(known.answers)
             return
         known.state, known.is_doubtful = State(row.state), False
+        known.unwritten_since = None
         if known.state is State.CLOSED:
             self.named([type for type, own in self.names.items() if own == name])
         known.opens_at = uptime() + opens_in
@@ -112,6 +113,10 @@ class Downstreams:
         downstream is asked for its state again.
         """
         for name, known in self._known.items():
+            if known.state is State.CLOSED:
+                continue
+            own = [each for each in pool.waiting if self.names.get(each.type) == name]
+            self.named({each.type for each in own if each.claimed.guard})
             gone = self.let_go(pool, name)
             if gone:
                 known.is_doubtful = True
@@ -130,13 +135,17 @@ class Downstreams:
         for type in types:
             self._unguarded.pop(type, None)
 
+    def stuck(self):
+        """Return the names of downstreams that have refused, which cannot be reported."""
+        return {name for name, known in self._known.items() if known.is_stuck}
+
     def claimable(self, types):
         """Return the given Types without those of which nothing can start now.
 
         Those are unnamed, or their downstream has refused and this cannot be reported: somebody
         has locked its row.
         """
-        stuck = {n for n, known in self._known.items() if known.is_paused and known.is_unwritten}
+        stuck = self.stuck()
         unnamed = self.unnamed()
         if not stuck and not unnamed:
             return types

@@ -78,8 +78,23 @@ class Downstream:
         self.opens_at = self.told_at = 0.0
         # Whether a claim has found the downstream in another state than the last answer said.
         self.is_doubtful = False
-        # Whether the last report was not written, for example as somebody has locked the row.
-        self.is_unwritten = False
+        # Since when no report was written, for example as somebody has locked the row, or None.
+        self.unwritten_since = None
+
+    @property
+    def is_unwritten(self):
+        """Whether the last report was not written."""
+        return self.unwritten_since is not None
+
+    @property
+    def is_stuck(self):
+        """Whether its Tasks wait for a report that was not written for a while.
+
+        Claims lock the row too, but only for a moment.
+        """
+        if not self.is_paused or self.unwritten_since is None:
+            return False
+        return uptime() - self.unwritten_since >= EVERY
 
     @property
     def is_due(self):

@@ -95,18 +95,21 @@ class Filling(ORMBase):
     def drain_rate(self, type, seconds):
         now = self.now()
         since = now - timedelta(seconds=seconds)
-        if self.rows(Type).filter(identifier=type, retention=timedelta(0)).exists():
+        if self.rows(Type).filter(identifier=type, retention__lt=now - since).exists():
+            # They do not stay for so long.
             return self._counted_rate(type, since, now)
         ended = self.rows(Instance).of_type(type).filter(finished__gte=since)
         count = ended[:COUNTED].count()
         if count == COUNTED:
             # There may be more: how long the newest took.
             newest = ended.order_by("-finished").values_list("finished", flat=True)
-            seconds = max((now - newest[COUNTED - 1]).total_seconds(), 0.001)
+            # Some may have been removed meanwhile.
+            for first in newest[COUNTED - 1 : COUNTED]:
+                seconds = max((now - first).total_seconds(), 0.001)
         return count / seconds
 
     def _counted_rate(self, type, since, now):
-        """Return the ends a second of a Type that keeps nothing, as its daemons have counted."""
+        """Return the ends a second as the daemons have counted them, by minutes."""
         begin = since.replace(second=0, microsecond=0)
         rows = self.rows(Statistic).filter(span=Span.MINUTE, type=type, start__gte=begin)
         sums = rows.aggregate(**{f"sum_{name}": Sum(name) for name in ("finished", *FAILED)})

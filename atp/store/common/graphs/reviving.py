@@ -95,7 +95,7 @@ class Upstreams:
         if self.waits(instance.pk):
             return BLOCKED
         not_before = self._not_before.get(instance.pk)
-        return now if instance.attempt or not_before is None else max(now, not_before)
+        return now if instance.started or not_before is None else max(now, not_before)
 
     def revive(self, key):
         """Note that this node is live again."""
@@ -116,8 +116,9 @@ class Upstreams:
         ):
             counts[key] += 1
         # What has been freed, and nobody has begun, waits again too.
-        free = Q(waits=0, daemon__isnull=True, attempt=0)
-        waiting = self._rows(Task).select_for_update().filter(Q(waits__gt=0) | free, pk__in=counts)
+        free = Q(waits=0, daemon__isnull=True, instance__started__isnull=True)
+        locked = self._rows(Task).select_for_update(of=("self",))
+        waiting = locked.filter(Q(waits__gt=0) | free, pk__in=counts)
         for task in waiting.order_by("pk"):
             more = {"waits": F("waits") + counts[task.pk], "due_at": BLOCKED}
             self._rows(Task).filter(pk=task.pk).update(**more)
