@@ -79,8 +79,9 @@ def test_a_row_that_does_not_name_the_downstream_is_written_again(atpd, enqueued
     service.write_text("fail")
     enqueued(40)
     atpd(processes=2).ready(workers=2)
-    Type.objects.filter(identifier="downstream.call").update(downstream="", max_restarts=7)
+    # By then the daemon has registered the Type itself.
     wait_for(lambda: Downstream.objects.get().trips, PATIENCE, "an open breaker")
+    Type.objects.filter(identifier="downstream.call").update(downstream="", max_restarts=7)
     service.write_text("ok")
     wait_for(is_empty, PATIENCE, "the end of all calls")
     row = Type.objects.get(identifier="downstream.call")
