@@ -58,6 +58,8 @@ class Rotation:
 
         If a Type is mixed, each of its limited lanes gets as much as each of the others.
         """
+        if not types:
+            return {}
         others = filter(self.is_mixed, self._unlimited)
         weights = {type: self._weights.get(type, 1.0) for type in {*types, *others}}
         total, parts = sum(weights.values()), {}
