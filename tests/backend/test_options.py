@@ -120,6 +120,8 @@ def test_what_is_wrong_is_a_system_check():
     )
 
 
+# Django's own checks may ask SQLite for its features.
+@pytest.mark.django_db
 def test_a_daemon_does_not_start_with_it():
     """atpd runs some of the checks only, and those of ``django.tasks`` are not among them."""
     with entry(timout=5):
@@ -127,6 +129,8 @@ def test_a_daemon_does_not_start_with_it():
     assert "atp.E010" in [message.id for message in found]
 
 
+# Django's own checks may ask SQLite for its features.
+@pytest.mark.django_db
 def test_it_is_told_once():
     with entry(timout=5):
         found = [message.id for message in run_checks()]
