@@ -12,6 +12,7 @@ _PUBLIC = {
     "on_finished": "verbs.hooking",
     "on_failed": "verbs.hooking",
     "schedule": "authoring.schedule",
+    "tailer": "tailers.declaring",
     "Graph": "authoring.graph",
     "result": "authoring.nodes",
     "Context": "authoring.context",
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     from .exceptions import Retry as Retry
     from .exceptions import Throttled as Throttled
     from .exceptions import Unavailable as Unavailable
+    from .tailers.declaring import tailer as tailer
     from .verbs.hooking import on_failed as on_failed
     from .verbs.hooking import on_finished as on_finished
 

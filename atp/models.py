@@ -16,10 +16,13 @@ from .rows.payload import Inputs, Response
 from .rows.schedule import Schedule, Slot
 from .rows.statistic import Statistic, Uncounted
 from .rows.step import Step
+from .rows.tailers.cursor import Cursor
+from .rows.tailers.tailer import Tailer
 from .rows.task import Task
 from .rows.type import Type
 
 __all__ = [
+    "Cursor",
     "Daemon",
     "Downstream",
     "Edge",
@@ -39,6 +42,7 @@ __all__ = [
     "SpareLease",
     "Statistic",
     "Step",
+    "Tailer",
     "Task",
     "Type",
     "Uncounted",

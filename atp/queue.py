@@ -15,6 +15,7 @@ from .verbs.control.downstreams import (
 )
 from .verbs.control.gates import drop, gates, hold, open_gate
 from .verbs.control.limits import declared_limits, limit, limits, unlimit
+from .verbs.control.tailers import cursors, get_tailer, seek, tailers
 from .verbs.counting import size, waiting
 from .verbs.daemons import command, get_daemon
 from .verbs.enqueueing import Call, enqueue, enqueue_calls, enqueue_many
@@ -108,6 +109,11 @@ __all__ = [  # noqa: RUF022 (by noun)
     "trip_downstream",
     "downstreams",
     "get_downstream",
+    # Tailers
+    "tailers",
+    "get_tailer",
+    "cursors",
+    "seek",
     # Schedules
     "create_schedule",
     "change_schedule",

@@ -65,7 +65,8 @@ def put_back(alias="default"):
                     copy = COPY.format(table)
                     cursor.execute(f'INSERT INTO "{table}" SELECT * FROM "{copy}"')
         if connection.vendor == "postgresql":
-            for table in _large(cursor, touched):
+            # Also one of earlier, whose dead rows somebody's snapshot has kept.
+            for table in _large(cursor, list(tables)):
                 cursor.execute(f'VACUUM "{table}"')
 
 

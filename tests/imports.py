@@ -16,9 +16,9 @@ PLAN = {
     1: "atp.payload",
     2: "atp.rows atp.models",
     3: "atp.store",
-    4: "atp.contracts atp.verbs",
+    4: "atp.contracts atp.verbs atp.sources",
     5: "atp.authoring atp.reports",
-    6: "atp.queue atp.webhooks atp.deadletters",
+    6: "atp.queue atp.webhooks atp.deadletters atp.tailers",
     7: "atp.daemon",
     8: """atp atp.management atp.shell atp.web atp.views atp.urls atp.api atp.admin atp.checks
           atp.apps atp.backend atp.contrib atp.testing atp.templatetags""",

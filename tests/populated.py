@@ -13,7 +13,7 @@ from atp.rows.schedule import Outcome
 from atp.states import Event, Reason, State
 from atp.store import get_store
 from atp.store.values import Message, Move, Note, ResponseData, Submission
-from atp.verbs.enqueueing import payload_of
+from atp.verbs.submissions.submission import payload_of
 from atp.words.uuids import uuid7
 
 from .app.tasks import add, echo

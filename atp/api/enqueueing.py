@@ -21,7 +21,8 @@ from ..exceptions import (
 from ..models import Inputs
 from ..payload import codec
 from ..reports import overview
-from ..verbs.enqueueing import check_existing, payload_of
+from ..verbs.submissions.identifiers import check_existing
+from ..verbs.submissions.submission import payload_of
 from ..verbs.table.inputs import Arguments
 from ..web.problems import problem_of
 from ..words.kinds import PRIORITY, RETRIES, TIMEOUT, Choice, Kind, Moment, Text

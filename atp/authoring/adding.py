@@ -13,7 +13,7 @@ from ..graphs.plan import ENDED, FINISHED, PlannedEdge, PlannedNode
 from ..graphs.results import taken_from
 from ..store import get_store
 from ..store.values import Registration
-from ..verbs.enqueueing import arguments_of, submission_of
+from ..verbs.submissions.submission import arguments_of, submission_of
 from ..words.options import Options, check_text
 from .nodes import (
     DjangoTask,

@@ -12,8 +12,8 @@ from ..graphs.plan import PlannedUndo
 from ..graphs.results import Result, taken_from
 from ..models import Type
 from ..store import get_store
-from ..verbs.enqueueing import arguments_of, submission_of
 from ..verbs.registry import registry
+from ..verbs.submissions.submission import arguments_of, submission_of
 
 if TYPE_CHECKING:
     from .adding import Adding

@@ -48,6 +48,8 @@ class Keeper(Protocol):
 
     def transaction(self, context: Context, name: str) -> AbstractContextManager[Any]: ...
 
+    def fenced(self, context: Context) -> AbstractContextManager[Any]: ...
+
     def format(self, context: Context) -> str: ...
 
 
@@ -155,6 +157,13 @@ class Stepping:
         if found is not None and not found.is_done:
             raise Asleep(attempt_messages.asleep(name), after=found.left)
 
+    def transaction(self) -> AbstractContextManager[None]:
+        """Commit the block's writes to the queue's database if the attempt has its Task still.
+
+        Otherwise roll them back and raise Interrupted (G4). Raises StepInTransaction.
+        """
+        return (self._keeper or _Unkept()).fenced(self)  # type: ignore[arg-type]
+
     def _begin(self, name: str, key: object) -> tuple[str, Keeper, Context]:
         """Return the full name of a new step, its keeper, and this Context."""
         if key is not None:
@@ -230,6 +239,9 @@ class _Unkept:
         pass
 
     def transaction(self, context: Context, name: str) -> AbstractContextManager[Any]:
+        return transaction.atomic(using=settings.DATABASE)
+
+    def fenced(self, context: Context) -> AbstractContextManager[Any]:
         return transaction.atomic(using=settings.DATABASE)
 
     def format(self, context: Context) -> str:

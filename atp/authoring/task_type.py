@@ -15,6 +15,7 @@ from django.db import DEFAULT_DB_ALIAS
 from ..payload import adapting, binding, codec
 from ..store.values import Registration
 from ..verbs import enqueueing, hooking
+from ..verbs.enqueueing import Call
 from ..verbs.hook_specs import HookSpec, declared_hooks, hook_types
 from ..verbs.registry import registry
 from ..words.options import Options, OptionValues
@@ -152,6 +153,10 @@ class TaskType(Generic[P, R]):
         TooLarge, InvalidOption, DuplicateIdentifier or QueueFull.
         """
         return enqueueing.enqueue(self, *args, **kwargs)
+
+    def call(self, /, *args: P.args, **kwargs: P.kwargs) -> Call:
+        """Return a call with these inputs, to be enqueued with others: queue.enqueue_calls()."""
+        return Call(task_type=self, args=args, kwargs=kwargs)
 
     async def aenqueue(self, /, *args: P.args, **kwargs: P.kwargs) -> Instance:
         """Enqueue one Instance as :meth:`enqueue` does, from a coroutine."""

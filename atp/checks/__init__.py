@@ -7,6 +7,7 @@ from .middleware import check_middleware
 from .pages import check_login, check_users
 from .queue import check_queue_database, check_retention, check_transactional
 from .settings import check_settings
+from .tailers import check_tailers
 from .tasks import check_tasks
 
 __all__ = [
@@ -19,6 +20,7 @@ __all__ = [
     "check_scratch",
     "check_settings",
     "check_storage",
+    "check_tailers",
     "check_tasks",
     "check_transactional",
     "check_users",

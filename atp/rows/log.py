@@ -36,6 +36,7 @@ class Kind(TextChoices):
     PARAMETERS = "parameters", "the parameters of the Type were changed"
     UNREGISTERED = "unregistered", "the Type was unregistered"
     REMOVED = "removed", "Instances of the Type were removed: the detail is their number"
+    CURSOR = "cursor", "an operator set the position of a tailer: the detail is the shard"
     # Of a downstream.
     DOWNSTREAM = "downstream", "the state of the downstream changed, or an operator set it"
     # Of a schedule.

@@ -155,6 +155,9 @@ class _Keeper:
     def transaction(self, context: Context, name: str) -> AbstractContextManager[Any]:
         return transaction.atomic(using=settings.DATABASE)
 
+    def fenced(self, context: Context) -> AbstractContextManager[Any]:
+        return transaction.atomic(using=settings.DATABASE)
+
     def format(self, context: Context) -> str:
         return self._format
 

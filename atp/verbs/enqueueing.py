@@ -12,15 +12,12 @@ from django.db import transaction
 
 from .. import signals
 from ..conf import settings
-from ..exceptions import ATPError, InvalidInputs, InvalidOption
-from ..middleware import carrying
-from ..payload import binding, codec, own
-from ..rows.task import HOOKED
+from ..exceptions import ATPError
 from ..store import get_store
 from ..store.values import Submission
-from ..words.hints import seconds
-from ..words.options import OF_UNIQUE, Options, check_text
 from .overload.writing import write
+from .submissions.identifiers import check_existing, identifiers_of
+from .submissions.submission import arguments_of, submission_of
 
 if TYPE_CHECKING:
     from ..authoring.task_type import TaskType
@@ -111,15 +108,40 @@ def enqueue_calls(calls: Iterable[Call]) -> list[Instance]:
     Returns the Instances in the same order. Raises what :meth:`atp.TaskType.enqueue` raises. An
     error about a single call has the position of that call, from 0, as ``error.call``.
     """
-    store = get_store()
-    of_type = defaultdict(list)
+    prepared = []
     for number, call in enumerate(calls):
         try:
-            submission = _submission(store, call.task_type, call.args, call.kwargs)
+            prepared.append(prepare(call))
         except ATPError as error:
             error.call = number
             raise
-        of_type[call.task_type.identifier].append((number, call.task_type, submission))
+    return enqueue_prepared(prepared)
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A call that is checked and serialized, and not enqueued yet."""
+
+    task_type: TaskType
+    submission: Submission
+
+
+def prepare(call: Call) -> Prepared:
+    """Check and serialize a call. Raises what :meth:`atp.TaskType.enqueue` raises, but QueueFull.
+
+    An identifier that is taken is found only by the enqueue.
+    """
+    made = _submission(get_store(), call.task_type, call.args, call.kwargs)
+    return Prepared(call.task_type, made)
+
+
+def enqueue_prepared(prepared: Sequence[Prepared]) -> list[Instance]:
+    """Enqueue calls that :func:`prepare` has checked, all or none; return them in order."""
+    of_type = defaultdict(list)
+    for number, each in enumerate(prepared):
+        numbered = (number, each.task_type, each.submission)
+        of_type[each.task_type.identifier].append(numbered)
+    store = get_store()
     enqueued: dict[int, Instance] = {}
     # For one Type no transaction is needed here: a verb of the store is one already.
     together = transaction.atomic(using=settings.DATABASE) if len(of_type) > 1 else nullcontext()
@@ -132,114 +154,3 @@ def enqueue_calls(calls: Iterable[Call]) -> list[Instance]:
     made = [enqueued[number] for number in sorted(enqueued)]
     _tell(made)
     return made
-
-
-# Submissions: calls that are bound to the signature, and serialized
-
-
-def submission_of(
-    task_type: TaskType,
-    args: Sequence[Any],
-    kwargs: Mapping[str, Any],
-    options: Options,
-    identifier: str | None,
-    limit: int | None,
-) -> Submission:
-    """Return the Submission of one call, for the store; ``options`` have been checked.
-
-    ``limit`` is the largest size of serialized inputs, in bytes.
-    """
-    hooks = options.hooks
-    return Submission(
-        payload_of(task_type, args, kwargs, limit),
-        identifier,
-        options.collection,
-        options.priority,
-        options.run_after,  # type: ignore[arg-type]
-        options.start_before,  # type: ignore[arg-type]
-        options.created_by,
-        HOOKED if hooks else None,
-        own.of(
-            timeout=seconds(options.timeout),
-            max_retries=options.max_retries,
-            unique=options.unique,
-            hooks=[spec.hook.entry() for spec in hooks] or None,
-            carried=carrying.saved(),
-        ),
-        options.unique,
-        options.existing,
-    )
-
-
-def arguments_of(item: object) -> tuple[tuple[Any, ...], Mapping[str, Any]]:
-    """Return one item of enqueue_many() as ``(args, kwargs)``. Raises InvalidInputs."""
-    if isinstance(item, Mapping):
-        return (), item
-    if isinstance(item, (tuple, list)):
-        return tuple(item), {}
-    raise InvalidInputs(
-        f"enqueue_many() takes mappings of keyword arguments or tuples of arguments, not {item!r}."
-    )
-
-
-def payload_of(
-    task_type: TaskType, args: Sequence[Any], kwargs: Mapping[str, Any], limit: int | None = None
-) -> codec.Payload:
-    """Return the serialized arguments of a call. Raises what :meth:`atp.TaskType.enqueue` does."""
-    name, format = task_type.identifier, task_type.serializer
-    signature, plain = task_type.signatures
-    bound = binding.bind(name, signature, args, kwargs, plain)
-    if task_type.as_called:
-        bound = binding.as_called(args, kwargs)
-    codec.check_format(format)
-    return codec.encode(bound, format=format, limit=limit, what=f"Inputs of {name!r}")
-
-
-def check_existing(options: Options, identifier: str | None) -> None:
-    """Check that ``existing`` fits the other options of an enqueue. Raises InvalidOption.
-
-    ``existing`` says what happens if an Instance has the identifier or the unique key already.
-    """
-    existing, unique = options.existing, options.unique
-    if unique is not None and identifier is not None:
-        raise InvalidOption(
-            f"unique={unique!r} and an identifier both say what is there already: give one."
-        )
-    if existing in OF_UNIQUE and unique is None:
-        raise InvalidOption(f"existing={existing!r} is about what has the unique key: give unique.")
-    if existing == "redrive" and unique is not None:
-        raise InvalidOption("existing='redrive' is about an identifier: what has a key is live.")
-    if existing == "debounce" and options.run_after is None:
-        raise InvalidOption("existing='debounce' moves the due time: give run_after.")
-    if existing != "raise" and unique is None and identifier is None:
-        raise InvalidOption(
-            f"existing={existing!r} says what to do if the identifier is taken: give one."
-        )
-
-
-def identifiers_of(
-    task_type: TaskType, count: int, identifiers: Iterable[str | None] | None
-) -> list[str | None]:
-    """Return the identifier of each of ``count`` Instances, or None. Raises InvalidOption."""
-    named, unique = task_type.options.identifier, task_type.options.unique
-    if unique is not None and count > 1:
-        raise InvalidOption(
-            f"using(unique={unique!r}) is for one Instance, not {count}: enqueue each by itself."
-        )
-    if identifiers is None:
-        check_existing(task_type.options, named)
-        if named is not None and count > 1:
-            raise InvalidOption(
-                f"using(identifier={named!r}) names one Instance, not {count}: "
-                "give enqueue_many() its identifiers=[…]."
-            )
-        return [named] * count
-    names = list(identifiers)
-    if len(names) != count:
-        raise InvalidOption(f"{len(names)} identifiers for {count} inputs.")
-    for name in names:
-        if name is not None:
-            check_text("identifier", name, empty=False)
-        if unique is not None:
-            check_existing(task_type.options, name)
-    return names

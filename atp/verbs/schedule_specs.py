@@ -24,8 +24,8 @@ from ..timing.timing import Timing
 from ..words.hints import did_you_mean
 from ..words.hints import seconds as as_length
 from ..words.options import Options
-from .enqueueing import payload_of
 from .registry import is_identifier
+from .submissions.submission import payload_of
 
 if TYPE_CHECKING:
     from ..authoring.task_type import TaskType

@@ -185,14 +185,14 @@ def step_repeated(name: str, attempt: int) -> str:
     return f"step {name} is repeated: attempt {attempt} had begun it and kept no result"
 
 
-def step_refused(name: str) -> str:
-    return f"the checkpoint of step {name} was refused: its Task was taken away"
+def write_refused(what: str) -> str:
+    return f"{what} was refused: its Task was taken away"
 
 
-def step_waits(name: str, why: str = "") -> str:
+def write_waits(what: str, why: str = "") -> str:
     """``why`` is the error of the database; without it, another session has locked the Task."""
     why = why or "another session has locked the Task"
-    return f"the checkpoint of step {name} cannot be written yet: {why}"
+    return f"{what} cannot be written yet: {why}"
 
 
 def asleep(name: str) -> str:

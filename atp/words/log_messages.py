@@ -73,6 +73,10 @@ def hook_unknown(on: str, type: str) -> str:
     return f"{on}: nothing was enqueued, because no Type {type!r} is registered"
 
 
+def cursor_set(shard: str, before: str | None, after: str | None) -> str:
+    return f"the cursor of shard {shard!r} was set: from {before or 'none'} to {after or 'none'}"
+
+
 # What a scan has mended, or found.
 
 

@@ -20,6 +20,7 @@ from . import (  # noqa: F401 (declare what other tests run)
     tasks_pools,
     tasks_saga,
     tasks_steps,
+    tasks_tailers,
     tasks_testing,
     tasks_transactional,
 )

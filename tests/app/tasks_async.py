@@ -58,8 +58,8 @@ async def raises(context, *, how):
 @task_type("async.sleep", timeout=120)
 async def sleep(context, *, path):
     """Await something that does not come."""
-    record(path, event="start", attempt=context.attempt)
     try:
+        record(path, event="start", attempt=context.attempt)
         await asyncio.sleep(100)
     finally:
         record(path, event="cleaned up", attempt=context.attempt)

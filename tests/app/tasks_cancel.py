@@ -19,8 +19,8 @@ SLEEPER = [sys.executable, "-c", "import time; time.sleep(300)"]
 @task_type("cancel.sleep", timeout=120)
 def sleep(context, *, path):
     """Sleep, and never look."""
-    record(path, event="start", attempt=context.attempt)
     try:
+        record(path, event="start", attempt=context.attempt)
         time.sleep(60)
     finally:
         record(path, event="cleaned up", attempt=context.attempt)
@@ -29,9 +29,9 @@ def sleep(context, *, path):
 @task_type("cancel.compute", timeout=120)
 def compute(context, *, path):
     """Compute in Python, and never look."""
-    record(path, event="start", attempt=context.attempt)
     number, end = 1, time.monotonic() + 60
     try:
+        record(path, event="start", attempt=context.attempt)
         while time.monotonic() < end:
             number = number * 3 % 1_000_003
     finally:

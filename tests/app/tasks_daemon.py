@@ -63,8 +63,9 @@ def slot(context, *, slot, path):
 def long_slot(context, *, slot, path, seconds):
     """Leave a line at the beginning and at the end, however that comes."""
     told = {"slot": None if slot is None else slot.isoformat(), "instance": str(context.uuid)}
-    record(path, event="begin", **told)
     try:
+        # A cancel may interrupt it here, too: then the line may be written or not.
+        record(path, event="begin", **told)
         end = time.monotonic() + seconds
         while time.monotonic() < end:
             context.check()

@@ -80,10 +80,15 @@ def test_it_holds_nobody_up(atpd, record, flag):
     wait_for(lambda: instance.refresh_from_db() or instance.progress == 0.5)
     seen = Daemon.objects.get().seen
     wait_for(lambda: Daemon.objects.get().seen > seen)
-    with transaction.atomic():
-        # Its Task and its Instance are nobody's meanwhile.
-        Task.objects.select_for_update(nowait=True).get(pk=instance.pk)
-        Instance.objects.select_for_update(nowait=True).get(pk=instance.pk)
+
+    def can_be_locked(model):
+        with transaction.atomic():
+            rows = model.objects.select_for_update(skip_locked=True)
+            return rows.filter(pk=instance.pk).exists()
+
+    # The daemon locks them for moments.
+    wait_for(lambda: can_be_locked(Task))
+    wait_for(lambda: can_be_locked(Instance))
     flag.touch()
     assert instance.wait(DEADLINE).state == State.FINISHED
 

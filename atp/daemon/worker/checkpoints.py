@@ -1,4 +1,4 @@
-"""The checkpoints of steps, and additions to graphs, which a worker writes itself.
+"""Checkpoints of steps, transactions of handlers, additions to graphs: a worker writes them itself.
 
 The worker uses the handler's connection, so a step in a transaction is committed together with
 the handler's writes (G17). Normally only a daemon's dispatcher writes to the queue. These
@@ -79,12 +79,31 @@ class Checkpoints:
 
         If the Task is locked or the database is down, wait before the transaction begins.
         """
+        with self._block(context, f"the checkpoint of step {name}"):
+            yield
+
+    @contextmanager
+    def fenced(self, context):
+        """Run the block in a transaction whose last statement locks the Task of the attempt."""
+        if self.is_in_transaction():
+            raise StepInTransaction(
+                "context.transaction() is inside another transaction, with which it would be "
+                "rolled back. Call it outside; a transactional Type has one for its whole handler."
+            )
+        what = "a transaction of the handler"
+        with self._block(context, what):
+            yield
+            steps, key = get_store().steps, context.key
+            self._repeat_write(context, what, lambda: steps.hold(*key))
+
+    @contextmanager
+    def _block(self, context, what):
         store = get_store()
         try:
             with ExitStack() as stack:
                 # Each try needs a context manager of its own.
-                self._repeat_step(
-                    context, name, lambda: stack.enter_context(store.atomic()) or True
+                self._repeat_write(
+                    context, what, lambda: stack.enter_context(store.atomic()) or True
                 )
                 with end_in_forks():
                     yield
@@ -109,8 +128,11 @@ class Checkpoints:
         )
 
     def _repeat_step(self, context, name, call):
-        waits = partial(attempt_messages.step_waits, name)
-        refused = partial(attempt_messages.step_refused, name)
+        return self._repeat_write(context, f"the checkpoint of step {name}", call)
+
+    def _repeat_write(self, context, what, call):
+        waits = partial(attempt_messages.write_waits, what)
+        refused = partial(attempt_messages.write_refused, what)
         return self._repeat(context, call, waits, refused)
 
     def _repeat(self, context, call, waits, refused):

@@ -25,6 +25,7 @@ from .scan import Scanning
 from .schedules import Schedules
 from .statistics import Statistics
 from .steps import Steps
+from .tailers import Tailers
 from .types import Types
 
 
@@ -61,3 +62,7 @@ class ORMStore(
     @cached_property
     def statistics(self):
         return Statistics(self)
+
+    @cached_property
+    def tailers(self):
+        return Tailers(self)

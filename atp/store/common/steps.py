@@ -9,7 +9,7 @@ from ...payload.codec import Payload
 from ...rows.log import Kind
 from ...states import State
 from ...words import attempt_messages
-from ..contract.steps import Steps as Contract
+from ..contract.keeping import Steps as Contract
 from ..values import Checkpoint
 
 
@@ -42,6 +42,9 @@ class Steps(Contract):
                 row.attempt, row.started = attempt, now
                 row.save(using=self._store.alias, update_fields=["attempt", "started"])
             return _checkpoint(row, now)
+
+    def hold(self, instance, attempt):
+        return self._holds(instance, attempt)
 
     def keep(self, instance, attempt, name, payload, *, took=None):
         with self._store.atomic():

@@ -20,11 +20,11 @@ from .errors import Errors
 from .filling import Filling
 from .graphs import Graphs
 from .inputs import Inputs
+from .keeping import Steps, Tailers
 from .records import Records
 from .rehearsals import Rehearsals
 from .schedules import Schedules
 from .statistics import Statistics
-from .steps import Steps
 from .upkeep import Upkeep
 from .wakeups import Wakeups
 
@@ -84,6 +84,11 @@ class Store(
     @abstractmethod
     def statistics(self) -> Statistics:
         """The counts per minute and Type."""
+
+    @property
+    @abstractmethod
+    def tailers(self) -> Tailers:
+        """The positions of the sources outside of the queue."""
 
     @abstractmethod
     def now(self) -> datetime:

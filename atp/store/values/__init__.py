@@ -16,7 +16,7 @@ from .responses import ResponseData
 from .schedules import Planned, ScheduleSpec
 from .scopes import Fill, Scope
 from .shapes import Shape
-from .steps import Checkpoint
+from .steps import Checkpoint, CursorMove, Settled
 from .submissions import Submission
 from .types import Parameters, Registration
 
@@ -31,6 +31,7 @@ __all__ = [
     "Changes",
     "Checkpoint",
     "Claimed",
+    "CursorMove",
     "DaemonFacts",
     "Delivered",
     "Failed",
@@ -51,6 +52,7 @@ __all__ = [
     "ResponseData",
     "ScheduleSpec",
     "Scope",
+    "Settled",
     "Shape",
     "Submission",
     "Swept",

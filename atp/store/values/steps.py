@@ -1,4 +1,4 @@
-"""The checkpoint of a handler's step."""
+"""What an attempt keeps while it runs: checkpoints of steps, positions of tailers."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -21,3 +21,21 @@ class Checkpoint:
     def value(self) -> Any:
         """The result of the step. Raises CorruptData."""
         return None if self.payload is None else codec.decode(self.payload)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CursorMove:
+    """The move of a cursor, from one position to another; ``before`` is None for a new cursor."""
+
+    shard: str
+    before: str | None
+    after: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Settled:
+    """The number of records that a tailer has settled, of Instances, and of rejected records."""
+
+    records: int
+    enqueued: int = 0
+    rejected: int = 0

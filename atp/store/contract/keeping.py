@@ -1,10 +1,11 @@
-"""Steps: the checkpoints that a handler writes while it runs."""
+"""What a worker writes itself, on its own connection: checkpoints, and positions of tailers."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Collection, Sequence
 from datetime import timedelta
 
 from ...payload.codec import Payload
-from ..values import Checkpoint
+from ..values import Checkpoint, CursorMove, Settled
 
 
 class Steps(ABC):
@@ -38,6 +39,10 @@ class Steps(ABC):
         """
 
     @abstractmethod
+    def hold(self, instance: int, attempt: int) -> bool:
+        """Lock the Task until the end of the caller's transaction; False if it is locked."""
+
+    @abstractmethod
     def keep(
         self,
         instance: int,
@@ -52,3 +57,35 @@ class Steps(ABC):
         In a caller's transaction, the result is committed with it. ``took`` is the time since the
         step began; it is used if the beginning was not written.
         """
+
+
+class Tailers(ABC):
+    """The positions of the sources outside of the queue, which move with what was read."""
+
+    @abstractmethod
+    def positions(self, tailer: str) -> dict[str, str]:
+        """Return the position of each shard that has been read."""
+
+    @abstractmethod
+    def advance(self, tailer: str, moves: Sequence[CursorMove], settled: Settled) -> bool:
+        """Move cursors and add to the counts, in the caller's transaction.
+
+        Returns False if a cursor is not where its move begins: then the caller rolls back.
+        """
+
+    @abstractmethod
+    def look(self, tailer: str, *, source: str, behind: int | None) -> None:
+        """Write that an attempt looks at the source; ``source`` is text for display."""
+
+    @abstractmethod
+    def miss(
+        self, tailer: str, missing: Collection[str], present: Collection[str], *, for_: timedelta
+    ) -> None:
+        """Note which shards are missing from the source, and which are not missing any more.
+
+        Cursors of shards that have been missing for longer than ``for_`` are removed.
+        """
+
+    @abstractmethod
+    def seek(self, tailer: str, shard: str, position: str | None, *, who: str = "") -> None:
+        """Set the position of a shard; None removes its cursor. The Type's log tells who did it."""

@@ -1,0 +1,1 @@
+"""Tailers in the shell: how far each source has been read, and reading it again."""

@@ -1,0 +1,106 @@
+"""What every source has in common, and the record that it gives."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from ..payload import tagged_json
+from ..store.values import CursorMove
+
+
+@dataclass(frozen=True, kw_only=True)
+class Record:
+    """One record of a source.
+
+    ``shard`` and ``position`` tell where it was read. ``data`` is its content, ``key`` and
+    ``headers`` are what the source sends beside it, ``time`` is the source's time of it.
+    """
+
+    shard: str = ""
+    position: str = ""
+    data: bytes = b""
+    key: bytes | None = None
+    headers: Mapping[str, str] = field(default_factory=dict)
+    time: datetime | None = None
+
+    def __str__(self) -> str:
+        return f"{self.shard}:{self.position}" if self.shard else self.position
+
+    def text(self) -> str:
+        """Return the content as text. Raises UnicodeDecodeError."""
+        return self.data.decode()
+
+    def json(self) -> Any:
+        """Return the value of the content, which is JSON. Raises NotSerializable."""
+        return tagged_json.parse(self.data)
+
+
+class Reader(ABC):
+    """Reads a source for one attempt, from the positions at which its cursors are."""
+
+    @abstractmethod
+    def read(self, limit: int) -> Sequence[Record]:
+        """Return the next records, ``limit`` at most; none if the source has no more for now."""
+
+    def take(self, records: Sequence[Record]) -> Sequence[Record]:
+        """Return those that may be settled, in the transaction in which they are."""
+        return records
+
+    def moves(self, records: Sequence[Record]) -> Sequence[CursorMove]:
+        """Return the moves of the cursors behind these records."""
+        return ()
+
+    def settled(self, records: Sequence[Record]) -> None:
+        """Take notice that these records are settled: that is committed."""
+        return
+
+    def behind(self) -> int | None:
+        """Return the number of records that are left; None if the source does not tell."""
+        return None
+
+    def missing(self) -> tuple[Collection[str], Collection[str]] | None:
+        """Return the known shards that are missing now, and those that are there.
+
+        None if the source does not look for that.
+        """
+        return None
+
+    def notes(self) -> Sequence[str]:
+        """Return what an operator should know about this look at the source, as sentences."""
+        return ()
+
+
+class Source(ABC):
+    """Where a tailer reads its records."""
+
+    @abstractmethod
+    def __str__(self) -> str:
+        """Return a description for people, without credentials."""
+
+    def problems(self) -> Iterator[str]:
+        """Yield what ``manage.py check`` should warn of, as sentences."""
+        yield from ()
+
+    @abstractmethod
+    def open(self, positions: Mapping[str, str]) -> AbstractContextManager[Reader]:
+        """Return a Reader that goes on from these positions of shards."""
+
+    def pack(self, record: Record) -> dict[str, Any]:
+        """Return a record as values that inputs can carry."""
+        return {
+            "shard": record.shard,
+            "position": record.position,
+            "data": record.data,
+            "key": record.key,
+            "headers": dict(record.headers),
+            "time": record.time,
+        }
+
+    def unpack(self, packed: Mapping[str, Any]) -> Record:
+        """Return the record that :meth:`pack` packed."""
+        return Record(**packed)

@@ -1,0 +1,95 @@
+"""The positions of sources, which move with the Instances of their records."""
+
+from django.db import IntegrityError
+from django.db.models import F
+
+from ....models import Cursor, Tailer
+from ....rows.log import MAX_DETAIL, Kind
+from ....words import log_messages
+from ...contract.keeping import Tailers as Contract
+
+# The number of shards that one statement names.
+PORTION = 500
+
+
+class Tailers(Contract):
+    def __init__(self, store):
+        self._store = store
+
+    def positions(self, tailer):
+        return dict(self._cursors(tailer).values_list("shard", "position"))
+
+    def advance(self, tailer, moves, settled):
+        now = self._store.now()
+        # In one order for all, so that two attempts do not wait for each other.
+        for move in sorted(moves, key=lambda each: each.shard):
+            if move.before is not None:
+                found = self._cursors(tailer).filter(shard=move.shard, position=move.before)
+                if not found.update(position=move.after, moved=now, missing_since=None):
+                    return False
+        begun = [
+            Cursor(tailer=tailer, shard=move.shard, position=move.after, moved=now)
+            for move in sorted(moves, key=lambda each: each.shard)
+            if move.before is None
+        ]
+        try:
+            with self._store.atomic():
+                self._store.rows(Cursor).bulk_create(begun)
+        except IntegrityError:
+            return False
+        self._rows(tailer).update(
+            read_at=now,
+            records=F("records") + settled.records,
+            enqueued=F("enqueued") + settled.enqueued,
+            rejected=F("rejected") + settled.rejected,
+        )
+        return True
+
+    def look(self, tailer, *, source, behind):
+        facts = {
+            "source": source[: Tailer._meta.get_field("source").max_length],
+            "read_at": self._store.now(),
+            "behind": behind,
+        }
+        if not self._rows(tailer).update(**facts):
+            row = Tailer(identifier=tailer, **facts)
+            self._store.rows(Tailer).bulk_create([row], ignore_conflicts=True)
+
+    def miss(self, tailer, missing, present, *, for_):
+        now, cursors = self._store.now(), self._cursors(tailer)
+        with self._store.atomic():
+            for shards in _portions(present):
+                found = cursors.filter(shard__in=shards, missing_since__isnull=False)
+                found.update(missing_since=None)
+            for shards in _portions(missing):
+                found = cursors.filter(shard__in=shards, missing_since__isnull=True)
+                found.update(missing_since=now)
+            cursors.filter(missing_since__lt=now - for_).delete()
+
+    def seek(self, tailer, shard, position, *, who=""):
+        with self._store.atomic():
+            now = self._store.now()
+            found = self._cursors(tailer).filter(shard=shard).first()
+            before = None if found is None else found.position
+            if position is None:
+                self._cursors(tailer).filter(shard=shard).delete()
+            else:
+                self._store.rows(Cursor).update_or_create(
+                    defaults={"position": position, "moved": now, "missing_since": None},
+                    tailer=tailer,
+                    shard=shard,
+                )
+            message = log_messages.cursor_set(shard, before, position)
+            facts = {"subject": f"type:{tailer}", "time": now, "who": who}
+            self._store.log(Kind.CURSOR, message, detail=shard[:MAX_DETAIL], **facts)
+
+    def _cursors(self, tailer):
+        return self._store.rows(Cursor).filter(tailer=tailer)
+
+    def _rows(self, tailer):
+        return self._store.rows(Tailer).filter(identifier=tailer)
+
+
+def _portions(shards):
+    every = sorted(shards)
+    return [every[first : first + PORTION] for first in range(0, len(every), PORTION)]

@@ -1,0 +1,154 @@
+"""An attempt to read a source, until it has no more records for now."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import time
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+from ..exceptions import ATPError, Fatal, QueueFull
+from ..sources import Reader, Record
+from ..store import get_store
+from ..store.values import Settled
+from ..verbs.enqueueing import enqueue_prepared
+from .mapping import Mapped, mapped, rejected
+from .tailer import Tailer
+
+if TYPE_CHECKING:
+    from ..authoring.context import Context
+
+# An attempt reads for at most so long, in seconds; the schedule starts the next one.
+LONGEST = 60.0
+# The number of records in a row that may be put aside before the attempt fails.
+MOST_REJECTED = 100
+# The number of records that are mapped one at a time after an attempt has died: the second
+# attempt maps half as many, the third a third of them.
+CAREFUL = 100
+# How long the cursor of a shard is kept that is missing from its source.
+MEMORY = timedelta(days=7)
+
+
+class CursorMoved(Exception):
+    """Another attempt, or an operator, has moved a cursor since this attempt has read it."""
+
+
+class Reading:
+    """One attempt: it reads in batches, and settles each batch in one transaction."""
+
+    def __init__(self, context: Context, tailer: Tailer) -> None:
+        self._context, self._tailer = context, tailer
+        self._until = time.monotonic() + LONGEST
+        self._counts = {"records": 0, "enqueued": 0, "rejected": 0}
+        self._rejected_in_a_row = 0
+
+    def run(self) -> dict[str, Any]:
+        """Read and settle; return how many records, Instances and rejected records there were.
+
+        ``behind`` is the number of records that are left, None if the source does not tell.
+        """
+        store, name = get_store().tailers, self._tailer.identifier
+        source = self._tailer.source
+        with source.open(store.positions(name)) as reader:
+            behind = reader.behind()
+            store.look(name, source=str(source), behind=behind)
+            for note in reader.notes():
+                self._context.log(note, logging.WARNING)
+            try:
+                self._read(reader)
+            except QueueFull as full:
+                self._context.log(f"the source waits: {full}", logging.WARNING)
+            except CursorMoved:
+                self._context.log("a cursor was moved meanwhile: the next attempt goes on there")
+            if self._counts["records"]:
+                behind = reader.behind()
+                store.look(name, source=str(source), behind=behind)
+            missing = reader.missing()
+        if missing is not None:
+            store.miss(name, *missing, for_=MEMORY)
+        return {**self._counts, "behind": behind}
+
+    def _read(self, reader: Reader) -> None:
+        if self._context.attempt > 1:
+            self._read_carefully(reader)
+            return
+        while self._goes_on():
+            records = reader.read(self._tailer.batch)
+            if not records:
+                return
+            self._settle(reader, [mapped(self._tailer, record) for record in records])
+
+    def _read_carefully(self, reader: Reader) -> None:
+        """Read some records one at a time, as an earlier attempt may have died of one of them.
+
+        A record to which an earlier attempt came, and which was not settled, is put aside
+        unmapped. The next Instance reads in batches again.
+        """
+        for _ in range(1 + CAREFUL // self._context.attempt):
+            records = reader.read(1)
+            if not records or not self._goes_on():
+                return
+            [record] = records
+            if self._came_before(record):
+                found = rejected(self._tailer, record, "an attempt ended while it was mapped")
+            else:
+                found = mapped(self._tailer, record)
+            self._settle(reader, [found])
+
+    def _came_before(self, record: Record) -> bool:
+        begun: list[bool] = []
+        key = hashlib.sha256(f"{record.shard}\n{record.position}".encode()).hexdigest()[:32]
+        self._context.step("map", begun.append, True, key=key)
+        return not begun
+
+    def _goes_on(self) -> bool:
+        self._context.check()
+        return time.monotonic() < self._until
+
+    def _settle(self, reader: Reader, found: Sequence[Mapped]) -> None:
+        """Settle records in one transaction; put aside a record whose calls are refused."""
+        self._see_that_not_all_are_rejected(found)
+        try:
+            self._commit(reader, found)
+        except QueueFull:
+            raise
+        except ATPError as error:
+            if len(found) == 1 and found[0].is_rejected:
+                raise
+            if len(found) == 1:
+                told = f"{type(error).__name__}: {error}"
+                found = [rejected(self._tailer, found[0].record, told)]
+                self._settle(reader, found)
+                return
+            half = len(found) // 2
+            self._settle(reader, found[:half])
+            self._settle(reader, found[half:])
+
+    def _see_that_not_all_are_rejected(self, found: Sequence[Mapped]) -> None:
+        """Raise Fatal if more records in a row are put aside than single bad records explain."""
+        for each in found:
+            self._rejected_in_a_row = self._rejected_in_a_row + 1 if each.is_rejected else 0
+            if self._rejected_in_a_row > MOST_REJECTED:
+                raise Fatal(
+                    f"More than {MOST_REJECTED} records in a row cannot be mapped: they stay in "
+                    f"the source. The last is {each.record}.",
+                    fingerprint="all rejected",
+                )
+
+    def _commit(self, reader: Reader, found: Sequence[Mapped]) -> None:
+        store, name = get_store().tailers, self._tailer.identifier
+        by_record = {id(each.record): each for each in found}
+        with self._context.transaction():
+            records = reader.take([each.record for each in found])
+            taken = [by_record[id(record)] for record in records]
+            made = enqueue_prepared([call for each in taken for call in each.calls])
+            rejected = sum(each.is_rejected for each in taken)
+            enqueued = sum(instance.is_new for instance in made) - rejected
+            settled = Settled(records=len(taken), enqueued=enqueued, rejected=rejected)
+            if not store.advance(name, reader.moves(records), settled):
+                raise CursorMoved
+        reader.settled(records)
+        for count, value in zip(self._counts, (len(taken), enqueued, rejected), strict=True):
+            self._counts[count] += value

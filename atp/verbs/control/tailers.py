@@ -1,0 +1,55 @@
+"""The verbs of tailers: looking at sources and their cursors, and setting a cursor."""
+
+from __future__ import annotations
+
+from ...conf import settings
+from ...exceptions import InvalidOption, UnknownType
+from ...models import Cursor, Tailer
+from ...rows.tailers.cursor import MAX_SHARD
+from ...store import get_store
+from ...words.hints import did_you_mean
+from ...words.options import check_lines
+from ..actor import check_by
+
+# The longest position that can be set by hand, in characters.
+MAX_POSITION = 1000
+
+
+def tailers() -> list[Tailer]:
+    """Return the tailers that have read their source at least once, sorted by identifier."""
+    return list(Tailer.objects.using(settings.DATABASE))
+
+
+def get_tailer(identifier: str) -> Tailer:
+    """Return the tailer with this identifier. Raises UnknownType if none has read."""
+    rows = Tailer.objects.using(settings.DATABASE)
+    found = rows.filter(identifier=identifier).first() if str(identifier).isprintable() else None
+    if found is None:
+        hint = did_you_mean(identifier, rows.values_list("identifier", flat=True))
+        raise UnknownType(f"No tailer {identifier!r} has read its source.{hint}")
+    return found
+
+
+def cursors(identifier: str, *, limit: int = 1000) -> list[Cursor]:
+    """Return the cursors of a tailer, those that moved last first. Raises UnknownType."""
+    row = get_tailer(identifier)
+    rows = Cursor.objects.using(settings.DATABASE).filter(tailer=row.identifier)
+    return list(rows.order_by("-moved", "pk")[:limit])
+
+
+def seek(identifier: str, *, shard: str, position: str | None, by: str = "") -> Tailer:
+    """Have a tailer go on from another position of a shard; return its row.
+
+    None forgets the position: the source decides where it begins, a Directory with reading the
+    file again. An attempt that reads now does not settle what it has read. Raises UnknownType or
+    InvalidOption.
+    """
+    check_by(by)
+    check_lines("shard", shard, MAX_SHARD)
+    if position is not None:
+        check_lines("position", position, MAX_POSITION)
+        if not position:
+            raise InvalidOption("position must not be empty: None forgets it.")
+    row = get_tailer(identifier)
+    get_store().tailers.seek(row.identifier, shard, position, who=by)
+    return row

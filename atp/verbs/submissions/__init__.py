@@ -1,0 +1,1 @@
+"""Submissions: calls that are bound to the signature, checked and serialized."""

@@ -1,0 +1,110 @@
+"""The positions of tailers in the store: they move by comparison, and never back (G18)."""
+
+from datetime import timedelta
+
+import pytest
+from django.db import transaction
+
+from atp.exceptions import TaskGone
+from atp.models import Cursor, LogRecord, Tailer
+from atp.rows.log import Kind
+from atp.states import Event, State
+from atp.store.values import CursorMove, Move, Settled
+
+NAME = "tests.tailer"
+
+
+@pytest.fixture
+def tailers(world):
+    return world.store.tailers
+
+
+def move(before, after, shard="a"):
+    return CursorMove(shard=shard, before=before, after=after)
+
+
+def advance(tailers, *moves, **counts):
+    """Advance in a transaction, which is rolled back if a cursor was elsewhere."""
+    with transaction.atomic():
+        done = tailers.advance(NAME, moves, Settled(**{"records": 1, **counts}))
+        transaction.set_rollback(not done)
+    return done
+
+
+def test_cursors_are_made_and_moved(tailers):
+    assert tailers.positions(NAME) == {}
+    assert advance(tailers, move(None, "1"), move(None, "7", "b"))
+    assert advance(tailers, move("1", "2"))
+    assert tailers.positions(NAME) == {"a": "2", "b": "7"}
+    assert tailers.positions("tests.other") == {}
+
+
+@pytest.mark.parametrize("before", [None, "1", "3", ""])
+def test_a_cursor_that_is_elsewhere_is_not_moved(tailers, before):
+    """G18."""
+    advance(tailers, move(None, "1"))
+    advance(tailers, move("1", "2"))
+    assert not advance(tailers, move(before, "9"), move(None, "9", "b"))
+    assert tailers.positions(NAME) == {"a": "2"}
+
+
+def test_one_that_does_not_exist_is_not_moved(tailers):
+    assert not advance(tailers, move("1", "2"))
+    assert tailers.positions(NAME) == {}
+
+
+def test_counts_are_added(tailers):
+    tailers.look(NAME, source="numbers", behind=None)
+    advance(tailers, move(None, "1"), records=3, enqueued=2, rejected=1)
+    advance(tailers, move("1", "2"), records=5, enqueued=5)
+    tailers.look(NAME, source="other numbers", behind=7)
+    row = Tailer.objects.get()
+    assert (row.records, row.enqueued, row.rejected) == (8, 7, 1)
+    assert (row.source, row.behind) == ("other numbers", 7)
+
+
+def test_a_long_source_is_cut(tailers):
+    tailers.look(NAME, source="x" * 600, behind=0)
+    assert Tailer.objects.get().source == "x" * 500
+
+
+def test_a_cursor_is_removed_when_its_shard_is_missing_for_long(tailers):
+    advance(tailers, move(None, "1"), move(None, "1", "b"), move(None, "1", "c"))
+    tailers.miss(NAME, ["a", "b"], ["c"], for_=timedelta(hours=1))
+    assert Cursor.objects.filter(missing_since=None).get().shard == "c"
+    tailers.miss(NAME, ["b"], ["a", "c"], for_=timedelta(hours=1))
+    assert Cursor.objects.exclude(missing_since=None).get().shard == "b"
+    tailers.miss(NAME, ["b"], ["a", "c"], for_=timedelta(0))
+    assert tailers.positions(NAME).keys() == {"a", "c"}
+
+
+def test_an_operator_sets_a_position_and_the_log_tells(tailers):
+    advance(tailers, move(None, "1"))
+    tailers.seek(NAME, "a", "0", who="ann")
+    tailers.seek(NAME, "b", "5", who="ann")
+    assert tailers.positions(NAME) == {"a": "0", "b": "5"}
+    tailers.seek(NAME, "b", None, who="ann")
+    assert tailers.positions(NAME) == {"a": "0"}
+    found = LogRecord.objects.filter(kind=Kind.CURSOR).order_by("pk")
+    assert list(found.values_list("subject", "detail", "who")) == [
+        (f"type:{NAME}", "a", "ann"),
+        (f"type:{NAME}", "b", "ann"),
+        (f"type:{NAME}", "b", "ann"),
+    ]
+
+
+def test_an_attempt_holds_its_task(world):
+    """G4: the fence of a transaction of a handler."""
+    case = world.bring_to(State.RUNNING, world.host())
+    with transaction.atomic():
+        assert world.store.steps.hold(case.instance, case.attempt)
+
+
+def test_an_attempt_that_was_lost_holds_nothing(world):
+    """G4."""
+    host = world.host()
+    case = world.bring_to(State.RUNNING, host)
+    lost = Move(event=Event.RELEASE, instance=case.instance, attempt=case.attempt)
+    assert host.record(lost) == []
+    with pytest.raises(TaskGone), transaction.atomic():
+        world.store.steps.hold(case.instance, case.attempt)

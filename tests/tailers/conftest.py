@@ -1,0 +1,99 @@
+"""Tailers that a test declares, and that are forgotten afterwards."""
+
+import pytest
+
+from atp import tailer, task_type
+from atp.authoring.schedule import declared as schedules
+from atp.sources import Reader, Record, Source
+from atp.store.values import CursorMove
+from atp.tailers.reading import Reading
+from atp.tailers.tailer import declared
+from atp.verbs.registry import registry
+
+
+class Numbers(Source):
+    """A log in memory that keeps its records: the position is the number of those read."""
+
+    def __init__(self, *records):
+        self.records = list(records)
+        self.settled = []
+
+    def __str__(self):
+        return "numbers"
+
+    def open(self, positions):
+        return _Opened(self, positions)
+
+
+class _Opened(Reader):
+    def __init__(self, source, positions):
+        self._source, self._begin = source, positions.get("a")
+        self._next = self._at = int(self._begin or 0)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *given):
+        pass
+
+    def read(self, limit):
+        found = self._source.records[self._next : self._next + limit]
+        first, self._next = self._next, self._next + len(found)
+        return [
+            Record(shard="a", position=str(first + number + 1), data=data)
+            for number, data in enumerate(found)
+        ]
+
+    def moves(self, records):
+        return [CursorMove(shard="a", before=self._begin, after=records[-1].position)]
+
+    def settled(self, records):
+        self._begin = records[-1].position
+        self._source.settled += records
+
+    def behind(self):
+        return len(self._source.records) - int(self._begin or 0)
+
+
+@pytest.fixture(autouse=True)
+def own_registry(monkeypatch):
+    monkeypatch.setattr(registry, "_types", dict(registry._types))
+    monkeypatch.setattr(registry, "_runs", dict(registry._runs))
+    monkeypatch.setattr(schedules, "_specs", dict(schedules._specs))
+    monkeypatch.setattr(declared, "_tailers", dict(declared._tailers))
+
+
+@pytest.fixture
+def work():
+    """A Type that takes the data of a record."""
+
+    @task_type("tests.tailed")
+    def tailed(context, *, data: str):
+        return data
+
+    return tailed
+
+
+@pytest.fixture
+def declare(work):
+    """Declare a tailer; unless a function is given, it makes a call of each record."""
+
+    def make(source, function=None, **parameters):
+        def of_data(record):
+            return work.call(data=record.text())
+
+        return tailer("tests.tailer", source, **parameters)(function or of_data)
+
+    return make
+
+
+@pytest.fixture
+def read(db, atp):
+    """Read a tailer's source once, as an attempt does; return its counts."""
+
+    def make(tailer, **given):
+        context = atp.context(tailer.type, **given)
+        make.context = context
+        return Reading(context, tailer).run()
+
+    return make

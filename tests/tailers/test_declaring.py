@@ -1,0 +1,139 @@
+"""Declaring tailers: their Types and schedule, and what is refused (G13)."""
+
+from datetime import timedelta
+
+import pytest
+
+from atp import queue
+from atp.authoring.schedule import declared as schedules
+from atp.checks import check_tailers
+from atp.exceptions import InvalidSchedule, InvalidType
+from atp.models import Type
+from atp.sources import Directory, Record, Table
+from atp.tailers.tailer import declared
+from atp.verbs.registry import registry
+
+from .conftest import Numbers
+
+
+def test_it_has_a_type_that_reads_and_one_for_rejected_records(declare):
+    made = declare(Numbers(), owner="maps", priority=7)
+    for name in ("tests.tailer", "tests.tailer.rejected"):
+        assert (registry.get(name).owner, registry.get(name).options.priority) == ("maps", 7)
+        assert registry.get(name).handler_path.endswith("of_data")
+    assert made.type.registration().retention == timedelta(0)
+    assert made.rejected.transactional
+    assert made in list(declared)
+
+
+def test_it_has_a_schedule_that_never_reads_twice_at_a_time(declare):
+    declare(Numbers(), every=7)
+    [spec] = [each for each in schedules if each.identifier == "tests.tailer"]
+    assert (spec.type, spec.every, spec.overlap) == ("tests.tailer", timedelta(seconds=7), "skip")
+
+
+def test_it_may_have_no_schedule(declare):
+    declare(Numbers(), every=None)
+    assert "tests.tailer" not in schedules
+
+
+@pytest.mark.django_db
+def test_its_types_can_be_registered(declare):
+    declare(Numbers())
+    queue.register_all()
+    found = Type.objects.filter(identifier__startswith="tests.tailer")
+    assert sorted(found.values_list("identifier", flat=True)) == [
+        "tests.tailer",
+        "tests.tailer.rejected",
+    ]
+
+
+def test_calling_it_calls_its_function(declare, work):
+    [call] = declare(Numbers())(Record(data=b"a"))
+    assert (call.task_type, call.kwargs) == (work, {"data": "a"})
+
+
+@pytest.mark.parametrize(("made", "count"), [(None, 0), ([], 0), ("one", 1), ("two", 2)])
+def test_its_function_may_return_no_call_or_many(declare, work, made, count):
+    call = work.call(data="a")
+    given = {"one": call, "two": (each for each in (call, call))}
+    found = given[made] if isinstance(made, str) else made
+    assert declare(Numbers(), lambda record: found)(Record()) == [call] * count
+
+
+@pytest.mark.parametrize(("found", "told"), [("abc", "'a'"), (5, "5"), ([None], "None")])
+def test_its_function_must_return_calls(declare, found, told):
+    made = declare(Numbers(), lambda record: found)
+    with pytest.raises(TypeError, match=f"Tailer 'tests.tailer' returned {told}: it must return"):
+        made(Record())
+
+
+@pytest.mark.parametrize(
+    ("parameters", "told"),
+    [
+        ({"batch": 0}, "batch=0"),
+        ({"batch": True}, "batch=True"),
+        ({"timout": 5}, "no parameter 'timout'"),
+        ({"max_retries": 5}, "no parameter 'max_retries'"),
+        ({"timeout": -1}, "timeout"),
+        ({"owner": 5}, "owner"),
+    ],
+)
+def test_bad_parameters_are_refused(declare, parameters, told):
+    """G13."""
+    with pytest.raises(InvalidType, match=told):
+        declare(Numbers(), **parameters)
+    assert "tests.tailer" not in registry
+
+
+def test_a_bad_interval_declares_nothing(declare):
+    """G13."""
+    with pytest.raises(InvalidSchedule):
+        declare(Numbers(), every=0.1)
+    assert "tests.tailer" not in registry
+    assert "tests.tailer.rejected" not in registry
+
+
+def test_two_tailers_of_one_name_are_refused(declare, work):
+    declare(Numbers())
+
+    def other(record):
+        return None
+
+    with pytest.raises(InvalidType, match="declared twice"):
+        declare(Numbers(), other)
+
+
+def test_what_is_no_source_is_refused(declare):
+    with pytest.raises(InvalidType, match="is no source"):
+        declare("/srv/scenes")
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: Directory("scenes"),
+        lambda: Directory(""),
+        lambda: Directory("/srv", pattern="a/*"),
+        lambda: Directory("/srv", pattern=""),
+        lambda: Directory("/srv", quiet=-1),
+        lambda: Table("auth.Group"),
+        lambda: Table(Type, where={"identifier": "a"}),
+        lambda: Table(Type, order_by="identifier"),
+    ],
+)
+def test_bad_sources_are_refused(make):
+    """G13."""
+    with pytest.raises(InvalidType, match=r"(Directory|Table)\("):
+        make()
+
+
+def test_a_check_tells_of_a_source_that_is_not_there(declare, tmp_path):
+    declare(Directory(tmp_path / "gone"))
+    [found] = check_tailers(None)
+    assert (found.id, found.msg) == (
+        "atp.W019",
+        f"Tailer 'tests.tailer': {tmp_path / 'gone'} is no directory.",
+    )
+    declare(Directory(tmp_path))
+    assert check_tailers(None) == []

@@ -1,0 +1,225 @@
+"""An attempt to read: positions, records that are put aside, full queues (G18)."""
+
+from dataclasses import replace
+
+import pytest
+from django.db import OperationalError
+
+from atp import queue
+from atp.exceptions import DuplicateIdentifier, Fatal, Interrupted, InvalidInputs, Retry
+from atp.models import Cursor, Inputs, Instance, Tailer
+from atp.payload import codec
+from atp.store import get_store
+from atp.tailers.mapping import KEPT
+from atp.tailers.reading import MOST_REJECTED
+from atp.verbs.enqueueing import prepare
+from atp.verbs.registry import registry
+
+from .conftest import Numbers
+
+
+def enqueued(identifier="tests.tailed"):
+    """Return the inputs of the Type's Instances, in the order of their enqueue."""
+    rows = Inputs.objects.filter(instance__type__identifier=identifier).order_by("instance")
+    return [codec.decode(codec.Payload(row.format, row.data)) for row in rows]
+
+
+def data():
+    return [inputs["data"] for inputs in enqueued()]
+
+
+def position():
+    return Cursor.objects.get(tailer="tests.tailer").position
+
+
+def failing(record):
+    raise KeyError("cloud")
+
+
+def test_each_record_is_enqueued_once(declare, read):
+    """G18."""
+    source = Numbers(b"a", b"b", b"c")
+    made = declare(source, batch=2)
+    assert read(made) == {"records": 3, "enqueued": 3, "rejected": 0, "behind": 0}
+    assert (data(), position()) == (["a", "b", "c"], "3")
+    assert [record.data for record in source.settled] == [b"a", b"b", b"c"]
+    assert read(made) == {"records": 0, "enqueued": 0, "rejected": 0, "behind": 0}
+    source.records += [b"d"]
+    assert read(made)["records"] == 1
+    assert (data(), position()) == (["a", "b", "c", "d"], "4")
+
+
+def test_its_row_counts(declare, read):
+    source = Numbers(b"a", b"b")
+    made = declare(source, lambda record: failing(record) if record.data == b"b" else [])
+    read(made)
+    row = Tailer.objects.get()
+    assert (row.identifier, row.source, row.behind) == ("tests.tailer", "numbers", 0)
+    assert (row.records, row.enqueued, row.rejected) == (2, 0, 1)
+
+
+def test_a_record_that_raises_is_put_aside_and_the_others_go_on(declare, read, work):
+    """G13."""
+
+    def function(record):
+        if record.data == b"b":
+            raise KeyError("cloud")
+        return work.call(data=record.text())
+
+    assert read(declare(Numbers(b"a", b"b", b"c"), function))["rejected"] == 1
+    assert data() == ["a", "c"]
+    [inputs] = enqueued("tests.tailer.rejected")
+    assert inputs["error"] == "KeyError: 'cloud'"
+    assert inputs["record"]["data"] == b"b"
+    assert inputs["record"]["position"] == "2"
+
+
+def test_a_call_that_does_not_fit_puts_its_record_aside(declare, read, work):
+    """G13."""
+    made = declare(Numbers(b"a"), lambda record: work.call(date=record.text()))
+    assert read(made)["rejected"] == 1
+    assert enqueued("tests.tailer.rejected")[0]["error"].startswith("InvalidInputs: ")
+
+
+def test_a_call_that_the_queue_refuses_puts_its_record_aside(declare, read, work):
+    """G13: the identifier is taken, which only the enqueue finds."""
+    work.using(identifier="b").enqueue(data="first")
+    names = Numbers(b"a", b"b", b"c", b"d")
+    made = declare(names, lambda each: work.using(identifier=each.text()).call(data=each.text()))
+    assert read(made) == {"records": 4, "enqueued": 3, "rejected": 1, "behind": 0}
+    assert data() == ["first", "a", "c", "d"]
+    [inputs] = enqueued("tests.tailer.rejected")
+    assert inputs["error"].startswith(DuplicateIdentifier.__name__)
+    assert position() == "4"
+
+
+def test_a_record_that_is_too_large_is_kept_in_part(declare, read, settings):
+    """G13: and the log of what maps it again says where the whole of it is."""
+    settings.ATP = settings.ATP | {"MAX_INPUTS_SIZE": 2000}
+    made = declare(Numbers(b"x" * 5000), failing)
+    assert read(made)["rejected"] == 1
+    [inputs] = enqueued("tests.tailer.rejected")
+    assert inputs["record"] == {
+        "shard": "a",
+        "position": "1",
+        "data": b"x" * KEPT,
+        "is_cut": True,
+    }
+
+
+def test_what_was_put_aside_is_mapped_again(declare, read, work, atp):
+    is_mended = []
+
+    def function(record):
+        if not is_mended:
+            raise KeyError("cloud")
+        return work.call(data=record.text())
+
+    made = declare(Numbers(b"a"), function)
+    read(made)
+    [run] = atp.drain(made.rejected, raises=False)
+    assert (run.state, run.reason) == ("FAILED", "ERROR")
+    assert repr(run.error) == "KeyError('cloud')"
+    is_mended.append(True)
+    queue.redrive(run.instance)
+    [run] = atp.drain(made.rejected)
+    assert (run.state, run.response) == ("FINISHED", 1)
+    assert data() == ["a"]
+
+
+def test_one_that_was_cut_cannot_be_mapped_again(declare, atp):
+    made = declare(Numbers())
+    record = {"shard": "a", "position": "7", "data": b"x", "is_cut": True}
+    inputs = {"record": record, "error": "KeyError: 'cloud'"}
+    run = atp.work(made.rejected, inputs=inputs, raises=False)
+    assert (run.state, run.reason) == ("FAILED", "FATAL")
+    assert "at '7' of shard 'a'" in str(run.error)
+
+
+@pytest.mark.parametrize("error", [Retry("later"), OperationalError("the database is away")])
+def test_an_error_that_says_nothing_of_the_record_leaves_it_in_the_source(declare, read, error):
+    def function(record):
+        raise error
+
+    made = declare(Numbers(b"a"), function)
+    with pytest.raises(type(error)):
+        read(made)
+    assert not Cursor.objects.exists()
+    assert enqueued("tests.tailer.rejected") == []
+
+
+def test_a_full_queue_leaves_the_records_in_the_source(declare, read, monkeypatch, work):
+    """The source is the buffer: nothing is enqueued beyond ``max_waiting``."""
+    full = replace(work, max_waiting=2, max_wait=None)
+    monkeypatch.setitem(registry._types, "tests.tailed", full)
+    source = Numbers(*[b"a"] * 6)
+    made = declare(source, lambda record: full.call(data=record.text()), batch=2)
+    found = read(made)
+    assert 2 <= found["records"] <= 4
+    assert found["behind"] == 6 - found["records"]
+    assert any("the source waits" in text for _, text in read.context.messages)
+    assert position() == str(found["records"])
+
+
+def test_many_bad_records_in_a_row_stay_in_the_source(declare, read):
+    """A wrong release of the function does not empty the source into dead letters."""
+    source = Numbers(*[b"a"] * (MOST_REJECTED + 1))
+    with pytest.raises(Fatal, match="More than 100 records in a row"):
+        read(declare(source, failing))
+    assert not Cursor.objects.exists()
+    assert not Instance.objects.exists()
+
+
+def test_a_cursor_that_somebody_moved_ends_the_attempt(declare, read, work):
+    """G18: what was read from the old position is not enqueued."""
+
+    def function(record):
+        get_store().tailers.seek("tests.tailer", "a", "1")
+        return work.call(data=record.text())
+
+    made = declare(Numbers(b"a", b"b", b"c"), function)
+    assert read(made)["records"] == 0
+    assert (data(), position()) == ([], "1")
+
+
+def test_a_record_of_which_an_attempt_died_is_put_aside(declare, read, work):
+    """G5: the attempt after finds it by its step, and does not call the function for it."""
+    seen = []
+
+    def function(record):
+        seen.append(record.text())
+        if record.data == b"b":
+            raise KeyboardInterrupt  # stands for the death of the worker
+        return work.call(data=record.text())
+
+    made = declare(Numbers(b"a", b"b", b"c"), function)
+    with pytest.raises(KeyboardInterrupt):
+        read(made)
+    assert (data(), seen) == ([], ["a", "b"])
+    with pytest.raises(KeyboardInterrupt):
+        read(made, attempt=2)
+    assert (data(), seen) == (["a"], ["a", "b", "a", "b"])
+    found = read(made, attempt=3, kept=read.context.kept)
+    assert (found["records"], found["rejected"]) == (2, 1)
+    assert (data(), seen[4:]) == (["a", "c"], ["c"])
+    [inputs] = enqueued("tests.tailer.rejected")
+    assert (inputs["record"]["data"], inputs["error"]) == (
+        b"b",
+        "an attempt ended while it was mapped",
+    )
+
+
+def test_an_attempt_ends_when_it_is_asked_to(declare, read, work):
+    def function(record):
+        read.context.cancel()
+        return work.call(data=record.text())
+
+    made = declare(Numbers(b"a", b"b"), function, batch=1)
+    with pytest.raises(Interrupted):
+        read(made)
+    assert (data(), position()) == (["a"], "1")
+
+
+def test_inputs_are_checked_before_anything_is_written(work):
+    with pytest.raises(InvalidInputs):
+        prepare(work.call(date="a"))
