@@ -15,7 +15,7 @@ from .verbs.control.downstreams import (
 )
 from .verbs.control.gates import drop, gates, hold, open_gate
 from .verbs.control.limits import declared_limits, limit, limits, unlimit
-from .verbs.control.tailers import cursors, get_tailer, seek, tailers
+from .verbs.control.tailers import cursors, forget_cursor, get_tailer, seek, tailers
 from .verbs.counting import size, waiting
 from .verbs.daemons import command, get_daemon
 from .verbs.enqueueing import Call, enqueue, enqueue_calls, enqueue_many
@@ -114,6 +114,7 @@ __all__ = [  # noqa: RUF022 (by noun)
     "get_tailer",
     "cursors",
     "seek",
+    "forget_cursor",
     # Schedules
     "create_schedule",
     "change_schedule",

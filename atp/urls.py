@@ -19,6 +19,7 @@ from .views.limits import DownstreamPage, DownstreamsPage, LimitPage
 from .views.overview import OverviewPage
 from .views.schedules import SchedulePage, SchedulesPage
 from .views.scheduling import NewSchedulePage, ScheduleVerbPage
+from .views.tailing.pages import TailerPage, TailersPage, TailerVerbPage
 from .views.types import TypePage, TypesPage
 from .views.verbs import (
     DaemonVerbPage,
@@ -54,6 +55,9 @@ urlpatterns = [
     path(
         "schedules/<str:identifier>/<str:name>/", ScheduleVerbPage.as_view(), name="schedule-verb"
     ),
+    path("tailers/", TailersPage.as_view(), name="tailers"),
+    path("tailers/<str:tailer>/", TailerPage.as_view(), name="tailer"),
+    path("tailers/<str:tailer>/<str:name>/", TailerVerbPage.as_view(), name="tailer-verb"),
     path("graphs/", GraphsPage.as_view(), name="graphs"),
     path("graphs/<str:uuid>/", GraphPage.as_view(), name="graph"),
     path("graphs/<str:uuid>/nodes/", NodesPage.as_view(), name="nodes"),

@@ -72,6 +72,15 @@ class Populated:
         self.world.store.errors.count()
         return queue.error_groups()[0]
 
+    def tailer(self):
+        """Return a tailer that has read, with cursors."""
+        store = self.world.store.tailers
+        store.look("tests.tailer", source=f"/srv/{MARKUP}", behind=3)
+        if not store.positions("tests.tailer"):
+            store.seek("tests.tailer", "a", "7")
+            store.seek("tests.tailer", MARKUP, MARKUP)
+        return queue.get_tailer("tests.tailer")
+
     def downstream(self):
         """Return the downstream of a Type."""
         queue.register(call)

@@ -12,7 +12,7 @@ from django.core.management import CommandError, call_command
 from django.urls import reverse
 
 from atp.shell.arguments import option
-from atp.verbs.table import DOWNSTREAM, INSTANCE, SCHEDULE, SCOPE
+from atp.verbs.table import DOWNSTREAM, INSTANCE, SCHEDULE, SCOPE, TAILER
 from atp.verbs.table.inputs import Inputs
 from atp.words.kinds import Delay, Moment, Number, WholeNumber
 
@@ -52,7 +52,7 @@ def _arguments(kind, verb, subject):
     if kind == SCOPE:
         pairs = zip(("--type", "--collection"), subject, strict=True)
         return [text for flag, value in pairs if value is not None for text in (flag, value)]
-    if kind == SCHEDULE:
+    if kind in (SCHEDULE, TAILER):
         return [subject.identifier]
     if kind == DOWNSTREAM:
         return [subject.name]
@@ -80,8 +80,8 @@ class Pages:
             type, collection = subject
             query = "" if collection is None else f"?collection={collection}"
             return f"/atp/types/{type}/{verb.name}/{query}"
-        if kind == SCHEDULE:
-            return f"/atp/schedules/{subject.identifier}/{verb.name}/"
+        if kind in (SCHEDULE, TAILER):
+            return f"/atp/{kind}s/{subject.identifier}/{verb.name}/"
         if kind == DOWNSTREAM:
             return f"/atp/downstreams/{subject.name}/{verb.name}/"
         return f"/atp/{kind}s/{subject.uuid}/{verb.name}/"
@@ -107,7 +107,7 @@ class RestApi:
                 body |= {"type": type, **_modes(verb)}
             if collection is not None:
                 body["collection"] = collection
-        elif kind == SCHEDULE:
+        elif kind in (SCHEDULE, TAILER):
             path = path.format(identifier=subject.identifier)
         elif kind == DOWNSTREAM:
             path = path.format(name=subject.name)

@@ -23,7 +23,6 @@ from atp.reports import overview
 from atp.shell import arguments, enqueueing, present, selections, subcommands
 from atp.shell.base import actor
 from atp.states import Event, Reason, State
-from atp.store import get_store
 from atp.store.values import Move, ResponseData
 from atp.verbs.registry import registry
 from atp.words import wording
@@ -78,9 +77,7 @@ def stdin(monkeypatch, data):
 def calls(full):
     """One call of each subcommand that works."""
     queue.register(tasks_downstream.call)
-    tailers = get_store().tailers
-    tailers.look("tests.tailer", source="numbers", behind=3)
-    tailers.seek("tests.tailer", "a", "7")
+    full.tailer()
     return {
         "status": ["status"],
         "check": ["check"],
@@ -110,7 +107,7 @@ def calls(full):
         "schedules": ["schedules"],
         "schedule": ["schedule", "show", "of-the-code"],
         "tailers": ["tailers"],
-        "seek": ["seek", "tests.tailer", "--shard", "a", "--position", "5"],
+        "tailer": ["tailer", "seek", "tests.tailer", "--shard", "a", "--position", "5"],
         "errors": ["errors"],
         "error": ["error", "show", full.error().name],
         "graphs": ["graphs"],

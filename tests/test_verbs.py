@@ -14,7 +14,18 @@ from drf_spectacular.generators import SchemaGenerator
 from atp import queue
 from atp.api import instances, serializers
 from atp.api import urls as api_urls
-from atp.models import Daemon, Downstream, Gate, Graph, Instance, Limit, LogRecord, Schedule, Task
+from atp.models import (
+    Cursor,
+    Daemon,
+    Downstream,
+    Gate,
+    Graph,
+    Instance,
+    Limit,
+    LogRecord,
+    Schedule,
+    Task,
+)
 from atp.shell.verbs import add_parameters
 from atp.states import State
 from atp.store import get_store
@@ -27,6 +38,7 @@ from atp.verbs.table import (
     MATCHING,
     SCHEDULE,
     SCOPE,
+    TAILER,
     VERBS,
 )
 from atp.verbs.table.downstreams import DownstreamState
@@ -35,6 +47,7 @@ from atp.verbs.table.inputs import Inputs
 from atp.verbs.table.instances import InstanceVerb
 from atp.verbs.table.past_moment import Past
 from atp.verbs.table.scopes import Level
+from atp.verbs.table.tailers import Position, Shard
 from atp.verbs.table.verb import Parameter
 from atp.words import kinds
 
@@ -62,6 +75,8 @@ BAD = {
     kinds.Delay: ["2030-01-31", "-5s"],
     GateState: ["ajar"],
     DownstreamState: ["ajar"],
+    Shard: ["a\nb", "x" * 401],
+    Position: ["a\nb", "x" * 1001],
     kinds.Choice: ["perhaps"],
     Inputs: ["[1]", "{"],
 }
@@ -91,6 +106,8 @@ GOOD = {
     "note": "for ann",
     "ceiling": "20",
     "floor": "0.5",
+    "shard": "a",
+    "position": "5",
 }
 WITH_PARAMETERS = [(kind, name) for kind, name in ENTRIES if VERBS[kind][name].parameters]
 # An Instance's state in which each verb is of use.
@@ -152,6 +169,8 @@ def subject_of(kind, verb, full):
         return full.graph()
     if kind == DOWNSTREAM:
         return downstream_of(verb)
+    if kind == TAILER:
+        return full.tailer()
     if kind == SCOPE:
         return "tests.add", None
     if kind == DAEMON:
@@ -180,6 +199,7 @@ def done(kind, verb, full):
             for row in Schedule.objects.values()
         ],
         "downstreams": list(Downstream.objects.values_list("state", "ceiling", "floor", "trips")),
+        "cursors": list(Cursor.objects.values_list("tailer", "shard", "position")),
         "limits": list(
             Limit.objects.values_list("type", "max_running", "rate", "burst", "weight", "is_set")
         ),

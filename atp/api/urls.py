@@ -22,6 +22,7 @@ from .instances import InstanceViewSet
 from .resources import DaemonViewSet, TaskViewSet, TypeViewSet
 from .schedules import ScheduleViewSet
 from .scopes import DownstreamViewSet, GateViewSet, LimitViewSet
+from .tailing.tailers import TailerViewSet
 
 app_name = "atp_api"
 
@@ -33,6 +34,7 @@ for _viewset in (
     GateViewSet,
     LimitViewSet,
     DownstreamViewSet,
+    TailerViewSet,
     ScheduleViewSet,
     GraphViewSet,
     ErrorViewSet,

@@ -16,7 +16,7 @@ from .scopes import Downstream, Downstreams, Gate, Limit
 from .selections import Cancel, Redrive
 from .show import Show
 from .status import Daemons, Status
-from .tailing.commands import Seek, Tailers
+from .tailing.commands import Tailer, Tailers
 from .types import OneType, Types
 from .verbs import subcommands as of_verbs
 
@@ -26,6 +26,6 @@ def subcommands():
     return (
         *(Status, Check, Types, OneType, Statistics, Metrics, List, Show, Why, Enqueue),
         *(Redrive, Cancel, *of_verbs(), Delete, Gate, Limit, Downstreams, Downstream),
-        *(Schedules, Schedule, ImportBeat, Tailers, Seek, Graphs, Graph, Errors, Error),
+        *(Schedules, Schedule, ImportBeat, Tailers, Tailer, Graphs, Graph, Errors, Error),
         *(Daemons, Tell),
     )

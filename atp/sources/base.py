@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
+from ..exceptions import Fatal
 from ..payload import tagged_json
 from ..store.values import CursorMove
 
@@ -40,8 +41,29 @@ class Record:
         return tagged_json.parse(self.data)
 
 
+class Gap(Fatal):
+    """Records are missing between the position of a cursor and what the source still has.
+
+    The tailer pauses its schedule: an operator sets the cursor, and resumes it.
+    """
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message, fingerprint="gap")
+
+
 class Reader(ABC):
     """Reads a source for one attempt, from the positions at which its cursors are."""
+
+    def begins(self) -> Sequence[CursorMove]:
+        """Return the first positions of shards that are not read from their beginning.
+
+        They are committed before anything is read: what comes afterwards is not passed over.
+        """
+        return ()
+
+    def begun(self) -> None:
+        """Take notice that the first positions are committed."""
+        return
 
     @abstractmethod
     def read(self, limit: int) -> Sequence[Record]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from django.db import InterfaceError, OperationalError
 
@@ -45,8 +45,12 @@ def rejected(tailer: Tailer, record: Record, error: str) -> Mapped:
     try:
         call = prepare(tailer.rejected.call(record=tailer.source.pack(record), error=error))
     except (NotSerializable, TooLarge):
-        # Only its beginning can be kept: the position tells where the source has it.
-        cut = replace(record, data=record.data[:KEPT], headers={}, key=None)
-        kept = {"shard": cut.shard, "position": cut.position, "data": cut.data, "is_cut": True}
+        # Its position tells where the source has the whole of it.
+        kept: dict[str, object] = {
+            "shard": record.shard,
+            "position": record.position,
+            "is_cut": True,
+        }
+        kept["data"] = record.data[:KEPT]
         call = prepare(tailer.rejected.call(record=kept, error=error))
     return Mapped(record, (call,), is_rejected=True)

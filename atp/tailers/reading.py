@@ -6,14 +6,18 @@ import hashlib
 import logging
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from ..exceptions import ATPError, Fatal, QueueFull
+from ..exceptions import ATPError, Fatal, IllegalSchedule, QueueFull, UnknownSchedule
 from ..sources import Reader, Record
 from ..store import get_store
-from ..store.values import Settled
+from ..store.values import CursorMove, Settled
 from ..verbs.enqueueing import enqueue_prepared
+from ..verbs.schedules import pause_schedule
+from ..words import wording
+from ..words.options import MAX_IDENTIFIER
 from .mapping import Mapped, mapped, rejected
 from .tailer import Tailer
 
@@ -47,28 +51,50 @@ class Reading:
     def run(self) -> dict[str, Any]:
         """Read and settle; return how many records, Instances and rejected records there were.
 
-        ``behind`` is the number of records that are left, None if the source does not tell.
+        ``behind`` is the number of records that are left, None if the source does not tell. A Fatal
+        pauses the schedule of the tailer: each further attempt would raise it again.
         """
+        try:
+            return self._run()
+        except Fatal as error:
+            self._pause(error)
+            raise
+
+    def _pause(self, error: Fatal) -> None:
+        reason = wording.shorten(" ".join(str(error).split()), MAX_IDENTIFIER)
+        with suppress(UnknownSchedule, IllegalSchedule):
+            pause_schedule(self._tailer.identifier, reason=reason, by=self._context.worker)
+
+    def _run(self) -> dict[str, Any]:
         store, name = get_store().tailers, self._tailer.identifier
         source = self._tailer.source
         with source.open(store.positions(name)) as reader:
-            behind = reader.behind()
-            store.look(name, source=str(source), behind=behind)
-            for note in reader.notes():
-                self._context.log(note, logging.WARNING)
             try:
+                self._begin(reader)
                 self._read(reader)
             except QueueFull as full:
                 self._context.log(f"the source waits: {full}", logging.WARNING)
             except CursorMoved:
                 self._context.log("a cursor was moved meanwhile: the next attempt goes on there")
-            if self._counts["records"]:
-                behind = reader.behind()
-                store.look(name, source=str(source), behind=behind)
-            missing = reader.missing()
+            for note in reader.notes():
+                self._context.log(note, logging.WARNING)
+            behind, missing = reader.behind(), reader.missing()
+            store.look(name, source=str(source), behind=behind)
         if missing is not None:
             store.miss(name, *missing, for_=MEMORY)
         return {**self._counts, "behind": behind}
+
+    def _begin(self, reader: Reader) -> None:
+        moves = reader.begins()
+        if moves:
+            with self._context.transaction():
+                self._advance(moves, Settled(records=0))
+            reader.begun()
+
+    def _advance(self, moves: Sequence[CursorMove], settled: Settled) -> None:
+        """Move cursors, in the caller's transaction. Raises CursorMoved."""
+        if not get_store().tailers.advance(self._tailer.identifier, moves, settled):
+            raise CursorMoved
 
     def _read(self, reader: Reader) -> None:
         if self._context.attempt > 1:
@@ -138,7 +164,6 @@ class Reading:
                 )
 
     def _commit(self, reader: Reader, found: Sequence[Mapped]) -> None:
-        store, name = get_store().tailers, self._tailer.identifier
         by_record = {id(each.record): each for each in found}
         with self._context.transaction():
             records = reader.take([each.record for each in found])
@@ -147,8 +172,7 @@ class Reading:
             rejected = sum(each.is_rejected for each in taken)
             enqueued = sum(instance.is_new for instance in made) - rejected
             settled = Settled(records=len(taken), enqueued=enqueued, rejected=rejected)
-            if not store.advance(name, reader.moves(records), settled):
-                raise CursorMoved
+            self._advance(reader.moves(records), settled)
         reader.settled(records)
         for count, value in zip(self._counts, (len(taken), enqueued, rejected), strict=True):
             self._counts[count] += value

@@ -27,6 +27,7 @@ _MENU = (
     ("atp:failures", "Failures", permissions.VIEW_ERROR),
     ("atp:types", "Types", permissions.VIEW_TYPE),
     ("atp:schedules", "Schedules", permissions.VIEW_SCHEDULE),
+    ("atp:tailers", "Tailers", permissions.VIEW_TAILER),
     ("atp:graphs", "Graphs", permissions.VIEW_GRAPH),
     ("atp:downstreams", "Downstreams", permissions.VIEW_DOWNSTREAM),
     ("atp:daemons", "Daemons", permissions.VIEW_DAEMON),

@@ -9,7 +9,7 @@ from django.urls import get_resolver
 from atp import queue
 from atp.api import urls
 from atp.states import State
-from atp.verbs.table import DOWNSTREAM, ERROR, GRAPH, INSTANCE, MATCHING, SCHEDULE, VERBS
+from atp.verbs.table import DOWNSTREAM, ERROR, GRAPH, INSTANCE, MATCHING, SCHEDULE, TAILER, VERBS
 
 from ..app.tasks_downstream import call
 from .client import PROBLEM, Api, operations, problem
@@ -43,6 +43,9 @@ NEEDED = {
     "list_downstreams": ["view_downstream"],
     "get_downstream": ["view_downstream"],
     **{f"{name}_downstream": ["view_downstream", "operate"] for name in VERBS[DOWNSTREAM]},
+    "list_tailers": ["view_tailer"],
+    "get_tailer": ["view_tailer"],
+    **{f"{name}_tailer": ["view_tailer", "operate"] for name in VERBS[TAILER]},
     "list_schedules": ["view_schedule"],
     "get_schedule": ["view_schedule"],
     "list_slots": ["view_schedule"],
@@ -93,6 +96,8 @@ def address(name, full):
     if "/schedules/" in path:
         identifier = "of-the-code" if name == "leave_schedule" else "of-the-tests"
         _schedule(name, identifier)
+    if "/tailers/" in path:
+        identifier = full.tailer().identifier
     if "/downstreams/" in path:
         queue.register(call)
     of_name = full.error().name if "/errors/" in path else "relay"
@@ -119,6 +124,8 @@ def body_of(name):
         "change_schedule": b'{"jitter": 7}',
         "backfill_schedule": b'{"start": "2026-01-01T00:00:00Z", "end": "2026-01-01T03:00:00Z"}',
         "bound_downstream": b'{"ceiling": 5}',
+        "seek_tailer": b'{"shard": "a", "position": "5"}',
+        "forget_tailer": b'{"shard": "a"}',
         **{f"{name}_matching": b'{"type": "tests.echo"}' for name in VERBS[MATCHING]},
         "set_limit": b'{"type": "tests.echo", "max_running": 1}',
     }.get(name, b"")

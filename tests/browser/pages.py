@@ -16,6 +16,7 @@ _VERBS = {
     "type-verb": ("purge", "hold"),
     "schedule-verb": ("change", "backfill", "delete"),
     "downstream-verb": ("bound",),
+    "tailer-verb": ("seek", "forget"),
     "failure-verb": ("redrive", "delete"),
     "verb": ("purge",),
 }
@@ -31,6 +32,7 @@ def address(name, full):
     of_instance = {"uuid": full[State.FAILED].uuid}
     of_type = {"identifier": "tests.add"}
     of_downstream = {"downstream": full.downstream().name}
+    of_tailer = {"tailer": full.tailer().identifier}
     of_error = {"group": full.error().name}
     arguments = {
         "instance": of_instance,
@@ -46,6 +48,8 @@ def address(name, full):
         "type-limit": of_type,
         "graph": {"uuid": full.graph().uuid} if name == "graph" else {},
         "nodes": {"uuid": full.graph().uuid} if name == "nodes" else {},
+        "tailer": of_tailer,
+        "tailer-verb": of_tailer,
         "downstream": of_downstream,
         "downstream-verb": of_downstream,
         "failure": of_error,

@@ -23,6 +23,7 @@ from atp.models import Daemon, Downstream, Gate, Instance, Schedule, Statistic, 
 from atp.rows.statistic import BUCKETS
 from atp.states import State
 from atp.store import get_store
+from atp.store.values import Settled
 from atp.words.orders import Mode
 
 from ..app.tasks import add, echo
@@ -289,6 +290,21 @@ def test_a_slot_that_is_late(world):
     assert Scrape().of("schedule_late_seconds", schedule="nightly") >= 3600
 
 
+def test_what_came_out_of_a_source(world):
+    tailers = world.store.tailers
+    tailers.advance("dem.scenes", [], Settled(records=5, enqueued=3, rejected=1))
+    tailers.look("dem.scenes", source="/srv", behind=7)
+    tailers.look("dem.other", source="a stream", behind=None)
+    found = Scrape()
+    assert found.of("tailer_behind", tailer="dem.scenes") == 7
+    assert found.of("tailer_records_total", tailer="dem.scenes") == 5
+    assert found.of("tailer_instances_total", tailer="dem.scenes") == 3
+    assert found.of("tailer_rejected_total", tailer="dem.scenes") == 1
+    assert 0 <= found.of("tailer_read_age_seconds", tailer="dem.other") < 60
+    with pytest.raises(KeyError):
+        found.of("tailer_behind", tailer="dem.other")
+
+
 def test_what_was_counted_never_falls(world):
     """Neither when rows are folded, nor when the Instances are removed."""
     now = world.store.now()
@@ -439,7 +455,7 @@ class TestTheCommand:
 
 
 def test_each_metric_of_an_alert_exists(world):
-    populate(world)
+    populate(world).tailer()
     count(world.store.now(), started=1)
     queue.hold(ECHO)
     named = set(re.findall(r"\batp_\w+", ALERTS.read_text()))

@@ -11,6 +11,8 @@ from atp.rows.log import Kind
 from atp.states import Event, State
 from atp.store.values import CursorMove, Move, Settled
 
+from .world import registration
+
 NAME = "tests.tailer"
 
 
@@ -76,6 +78,14 @@ def test_a_cursor_is_removed_when_its_shard_is_missing_for_long(tailers):
     assert Cursor.objects.exclude(missing_since=None).get().shard == "b"
     tailers.miss(NAME, ["b"], ["a", "c"], for_=timedelta(0))
     assert tailers.positions(NAME).keys() == {"a", "c"}
+
+
+def test_it_is_removed_with_its_type(world, tailers):
+    world.store.register([registration(NAME)])
+    advance(tailers, move(None, "1"))
+    world.store.unregister(NAME)
+    assert not Tailer.objects.exists()
+    assert not Cursor.objects.exists()
 
 
 def test_an_operator_sets_a_position_and_the_log_tells(tailers):

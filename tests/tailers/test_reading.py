@@ -170,6 +170,18 @@ def test_many_bad_records_in_a_row_stay_in_the_source(declare, read):
     assert not Instance.objects.exists()
 
 
+def test_an_error_that_another_attempt_would_meet_again_pauses_its_schedule(declare, read):
+    """Otherwise each slot would make a dead letter."""
+    source = Numbers(*[b"a"] * (MOST_REJECTED + 1))
+    made = declare(source, failing)
+    queue.create_schedule("tests.tailer", made.type, every=5)
+    with pytest.raises(Fatal):
+        read(made)
+    row = queue.get_schedule("tests.tailer")
+    assert row.state == "paused"
+    assert row.paused_reason.startswith("More than 100 records in a row cannot be mapped")
+
+
 def test_a_cursor_that_somebody_moved_ends_the_attempt(declare, read, work):
     """G18: what was read from the old position is not enqueued."""
 

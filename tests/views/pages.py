@@ -9,9 +9,11 @@ INSTANCE, TYPE, DAEMON, LOG = "view_instance", "view_type", "view_daemon", "view
 INPUTS, RESPONSE, STEP = "view_inputs", "view_response", "view_step"
 OPERATE, DELETE = "operate", "delete_instance"
 SCHEDULE, GRAPH, DOWNSTREAM = "view_schedule", "view_graph", "view_downstream"
+TAILER = "view_tailer"
 ERROR = "view_errorgroup"
 VIEW_ALL = (
-    *(INSTANCE, TYPE, DAEMON, LOG, INPUTS, RESPONSE, STEP, SCHEDULE, GRAPH, DOWNSTREAM, ERROR),
+    *(INSTANCE, TYPE, DAEMON, LOG, INPUTS, RESPONSE, STEP, SCHEDULE, GRAPH, DOWNSTREAM, TAILER),
+    ERROR,
 )
 
 
@@ -31,6 +33,8 @@ class PageCase:
             named["graph"] = full.graph().uuid
         if "/relay/" in self.path:
             full.downstream()
+        if "/tests.tailer/" in self.path:
+            full.tailer()
         if "{error}" in self.path:
             named["error"] = full.error().name
         return self.path.format(**named, daemon=Daemon.objects.get().uuid)
@@ -73,6 +77,9 @@ PAGES = (
     PageCase("nodes", "/atp/graphs/{graph}/nodes/", (GRAPH,)),
     PageCase("graph-mermaid", "/atp/graphs/{graph}/graph.mmd", (GRAPH,)),
     PageCase("graph-verb", "/atp/graphs/{graph}/redrive/", (GRAPH, OPERATE), "post", 302),
+    PageCase("tailers", "/atp/tailers/", (TAILER,)),
+    PageCase("tailer", "/atp/tailers/tests.tailer/", (TAILER,)),
+    PageCase("tailer-verb", "/atp/tailers/tests.tailer/seek/", (TAILER, OPERATE)),
     PageCase("downstreams", "/atp/downstreams/", (DOWNSTREAM,)),
     PageCase("downstream", "/atp/downstreams/relay/", (DOWNSTREAM,)),
     PageCase("downstream-verb", "/atp/downstreams/relay/bound/", (DOWNSTREAM, OPERATE)),

@@ -27,6 +27,7 @@ PARTS: tuple[Callable[[Scrape], Iterable[Metric]], ...] = (
     gauges.controls,
     gauges.daemons,
     gauges.schedules,
+    gauges.tailers,
     gauges.database,
     gauges.problems,
     counters.counted,

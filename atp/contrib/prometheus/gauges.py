@@ -6,9 +6,10 @@ from collections import Counter
 from collections.abc import Iterator
 
 from prometheus_client import Metric
+from prometheus_client.core import CounterMetricFamily
 
 from ...conf import settings
-from ...models import Downstream, Schedule
+from ...models import Downstream, Schedule, Tailer
 from ...reports import documents, health, overview
 from ...store import get_store
 from ...verbs.control.gates import gates
@@ -84,6 +85,31 @@ def schedules(scrape: Scrape) -> Iterator[Metric]:
     for name, due in rows.values_list("identifier", "due_at"):
         late.add_metric([name], 0.0 if due is None else max(0.0, (now - due).total_seconds()))
     yield late
+
+
+def tailers(scrape: Scrape) -> Iterator[Metric]:
+    """Yield what came out of each source, what is left in it, and when it was read last."""
+    now = overview.now()
+    age = gauge("tailer_read_age_seconds", "How long ago a source was looked at.", "tailer")
+    behind = gauge("tailer_behind", "Records that the last look has left.", "tailer")
+    counts = {
+        "records": CounterMetricFamily(
+            "atp_tailer_records", "Records of a source that were settled.", labels=["tailer"]
+        ),
+        "enqueued": CounterMetricFamily(
+            "atp_tailer_instances", "Instances that the records made.", labels=["tailer"]
+        ),
+        "rejected": CounterMetricFamily(
+            "atp_tailer_rejected", "Records that were put aside.", labels=["tailer"]
+        ),
+    }
+    for row in Tailer.objects.using(settings.DATABASE):
+        age.add_metric([row.identifier], max(0.0, (now - row.read_at).total_seconds()))
+        if row.behind is not None:
+            behind.add_metric([row.identifier], row.behind)
+        for name, metric in counts.items():
+            metric.add_metric([row.identifier], getattr(row, name))
+    yield from (age, behind, *counts.values())
 
 
 def database(scrape: Scrape) -> Iterator[Metric]:

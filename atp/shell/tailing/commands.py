@@ -1,39 +1,25 @@
-"""``tailers`` and ``seek``."""
+"""``tailers`` and ``tailer``."""
 
 from typing import Any
 
-from django.core.management.base import CommandError
-
 from ... import queue
-from ...models import Cursor, Tailer
 from ...reports import overview
+from ...reports.tailing.documents import SHOWN, cursor, document
+from ...verbs.table import TAILER, VERBS
 from ...words import wording
 from .. import arguments, present
 from ..base import Subcommand, actor
-
-FIELDS = ("source", "read_at", "records", "enqueued", "rejected", "behind")
-CURSOR = ("shard", "position", "moved", "missing_since")
-SHOWN = 100
+from ..verbs import add_parameters, add_word, given
 
 
 class Tailers(Subcommand):
     name = "tailers"
-    help = "The sources that tailers read: how far, how much is left; or the cursors of one."
-
-    def add_arguments(self, parser):
-        help_ = "list the cursors of this one"
-        parser.add_argument("tailer", nargs="?", type=arguments.text, help=help_)
+    help = "The sources that tailers read: what came out of each, and how much is left."
 
     def run(self, options):
-        name = options["tailer"]
-        if name is None:
-            return {"time": overview.now(), "tailers": [_document(row) for row in queue.tailers()]}
-        found = queue.cursors(name, limit=SHOWN)
-        return _document(queue.get_tailer(name)) | {"cursors": [_cursor(row) for row in found]}
+        return {"time": overview.now(), "tailers": [document(row) for row in queue.tailers()]}
 
     def text(self, document):
-        if "cursors" in document:
-            return _cursors_text(document["cursors"])
         if not document["tailers"]:
             return "No tailer has read its source."
         headings = ["tailer", "source", "read", "records", "enqueued", "rejected", "behind"]
@@ -50,38 +36,34 @@ class Tailers(Subcommand):
         return present.table(headings, rows)
 
 
-class Seek(Subcommand):
-    name = "seek"
-    help = "Have a tailer go on from another position of a shard, or read a file again."
+class Tailer(Subcommand):
+    name = "tailer"
+    help = "One tailer: list its cursors, or call a verb on it."
 
     def add_arguments(self, parser):
-        add = parser.add_argument
-        add("tailer", type=arguments.text, help="its identifier")
-        add("--shard", type=arguments.text, required=True, help="as the list of cursors names it")
-        add("--position", type=arguments.text, help="go on behind this position")
-        add("--forget", action="store_true", help="instead: the source decides where it begins")
+        words = parser.add_subparsers(dest="verb", metavar="VERB", required=True)
+        shown = add_word(words, "show", "Its cursors, those that moved last first.")
+        shown.add_argument("tailer", type=arguments.text, help="its identifier")
+        for verb in VERBS[TAILER].values():
+            added = add_word(words, verb.name, verb.explanation)
+            added.add_argument("tailer", type=arguments.text, help="its identifier")
+            add_parameters(added, verb.parameters)
 
     def run(self, options):
-        position = options["position"]
-        if (position is None) != options["forget"]:
-            raise CommandError("Give --position or --forget.")
-        row = queue.seek(options["tailer"], shard=options["shard"], position=position, by=actor())
+        row, done = queue.get_tailer(options["tailer"]), {}
+        if options["verb"] != "show":
+            verb = VERBS[TAILER][options["verb"]]
+            outcome = verb.perform(row, actor(), **given(verb.parameters, options))
+            done = {"outcome": outcome.told}
         found = queue.cursors(row.identifier, limit=SHOWN)
-        return _document(row) | {"cursors": [_cursor(each) for each in found]}
+        return done | document(row) | {"cursors": [cursor(each) for each in found]}
 
     def text(self, document):
-        return f"The cursor is set.\n{_cursors_text(document['cursors'])}"
+        shown = _cursors(document["cursors"])
+        return f"{document['outcome']}\n{shown}" if "outcome" in document else shown
 
 
-def _document(row: Tailer) -> dict[str, Any]:
-    return {"identifier": row.identifier} | {name: getattr(row, name) for name in FIELDS}
-
-
-def _cursor(row: Cursor) -> dict[str, Any]:
-    return {name: getattr(row, name) for name in CURSOR}
-
-
-def _cursors_text(cursors: list[dict[str, Any]]) -> str:
+def _cursors(cursors: list[dict[str, Any]]) -> str:
     if not cursors:
         return "It has no cursors."
     rows = [

@@ -123,6 +123,7 @@ class Types(ORMBase):
                     f"Type {identifier!r} cannot be removed: nodes of graphs are undone by it."
                 )
             self._refuse_hook(identifier)
+            self.tailers.remove(identifier)
             row.delete(using=self.alias)
             self._log(Kind.UNREGISTERED, log_messages.unregistered(), row, self.now(), who)
 

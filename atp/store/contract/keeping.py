@@ -87,5 +87,9 @@ class Tailers(ABC):
         """
 
     @abstractmethod
+    def remove(self, tailer: str) -> None:
+        """Remove the row of a tailer and its cursors; nothing happens if there are none."""
+
+    @abstractmethod
     def seek(self, tailer: str, shard: str, position: str | None, *, who: str = "") -> None:
         """Set the position of a shard; None removes its cursor. The Type's log tells who did it."""

@@ -37,19 +37,29 @@ def cursors(identifier: str, *, limit: int = 1000) -> list[Cursor]:
     return list(rows.order_by("-moved", "pk")[:limit])
 
 
-def seek(identifier: str, *, shard: str, position: str | None, by: str = "") -> Tailer:
-    """Have a tailer go on from another position of a shard; return its row.
+def seek(identifier: str, *, shard: str, position: str, by: str = "") -> Tailer:
+    """Have a tailer go on behind another position of a shard; return its row.
 
-    None forgets the position: the source decides where it begins, a Directory with reading the
-    file again. An attempt that reads now does not settle what it has read. Raises UnknownType or
-    InvalidOption.
+    An attempt that reads now does not settle what it has read. Raises UnknownType or InvalidOption.
     """
+    check_lines("position", position, MAX_POSITION)
+    if not position:
+        raise InvalidOption("position must not be empty: forget_cursor() forgets it.")
+    return _set(identifier, shard, position, by)
+
+
+def forget_cursor(identifier: str, *, shard: str, by: str = "") -> Tailer:
+    """Forget how far a shard has been read; return the row of the tailer.
+
+    The source decides where it begins again: a Directory reads the file once more. Raises
+    UnknownType or InvalidOption.
+    """
+    return _set(identifier, shard, None, by)
+
+
+def _set(identifier: str, shard: str, position: str | None, by: str) -> Tailer:
     check_by(by)
     check_lines("shard", shard, MAX_SHARD)
-    if position is not None:
-        check_lines("position", position, MAX_POSITION)
-        if not position:
-            raise InvalidOption("position must not be empty: None forgets it.")
     row = get_tailer(identifier)
     get_store().tailers.seek(row.identifier, shard, position, who=by)
     return row

@@ -7,11 +7,11 @@ from collections.abc import Iterable
 from typing import Any
 
 from ...models import Instance, Task
-from . import daemons, downstreams, graphs, instances, matching, schedules, scopes
+from . import daemons, downstreams, graphs, instances, matching, schedules, scopes, tailers
 from .allowed import allowed_of
 
 INSTANCE, SCOPE, DAEMON, SCHEDULE, GRAPH = "instance", "scope", "daemon", "schedule", "graph"
-DOWNSTREAM, MATCHING, ERROR = "downstream", "matching", "error"
+DOWNSTREAM, TAILER, MATCHING, ERROR = "downstream", "tailer", "matching", "error"
 
 
 def _by_name(verbs: Iterable[Any]) -> dict[str, Any]:
@@ -26,6 +26,7 @@ VERBS = {
     SCHEDULE: _by_name(schedules.VERBS),
     GRAPH: _by_name(graphs.VERBS),
     DOWNSTREAM: _by_name(downstreams.VERBS),
+    TAILER: _by_name(tailers.VERBS),
     MATCHING: _by_name(matching.ALL_MATCHING),
     ERROR: _by_name(matching.OF_ERROR),
 }

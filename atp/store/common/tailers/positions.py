@@ -1,5 +1,7 @@
 """The positions of sources, which move with the Instances of their records."""
 
+from dataclasses import asdict
+
 from django.db import IntegrityError
 from django.db.models import F
 
@@ -37,12 +39,11 @@ class Tailers(Contract):
                 self._store.rows(Cursor).bulk_create(begun)
         except IntegrityError:
             return False
-        self._rows(tailer).update(
-            read_at=now,
-            records=F("records") + settled.records,
-            enqueued=F("enqueued") + settled.enqueued,
-            rejected=F("rejected") + settled.rejected,
-        )
+        counts = asdict(settled)
+        if not self._rows(tailer).update(
+            read_at=now, **{name: F(name) + count for name, count in counts.items()}
+        ):
+            self._store.rows(Tailer).create(identifier=tailer, read_at=now, **counts)
         return True
 
     def look(self, tailer, *, source, behind):
@@ -65,6 +66,10 @@ class Tailers(Contract):
                 found = cursors.filter(shard__in=shards, missing_since__isnull=True)
                 found.update(missing_since=now)
             cursors.filter(missing_since__lt=now - for_).delete()
+
+    def remove(self, tailer):
+        self._cursors(tailer).delete()
+        self._rows(tailer).delete()
 
     def seek(self, tailer, shard, position, *, who=""):
         with self._store.atomic():

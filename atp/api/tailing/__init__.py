@@ -1,0 +1,1 @@
+"""Tailers in the API."""

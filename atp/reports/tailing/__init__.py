@@ -1,0 +1,1 @@
+"""Tailers as documents: what came out of their sources, and their cursors."""

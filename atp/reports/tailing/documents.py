@@ -1,0 +1,22 @@
+"""The documents of tailers and their cursors."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ...models import Cursor, Tailer
+
+FIELDS = ("identifier", "source", "read_at", "records", "enqueued", "rejected", "behind")
+OF_CURSOR = ("shard", "position", "moved", "missing_since")
+# The number of cursors that are shown, those that moved last.
+SHOWN = 100
+
+
+def document(row: Tailer) -> dict[str, Any]:
+    """Return a tailer as plain values."""
+    return {name: getattr(row, name) for name in FIELDS}
+
+
+def cursor(row: Cursor) -> dict[str, Any]:
+    """Return a cursor as plain values."""
+    return {name: getattr(row, name) for name in OF_CURSOR}

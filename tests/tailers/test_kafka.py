@@ -1,0 +1,114 @@
+"""The source Kafka: partitions, offsets, records that were removed (G18)."""
+
+import uuid
+
+import pytest
+from confluent_kafka import KafkaException
+
+from atp.exceptions import InvalidType
+from atp.models import Cursor
+from atp.sources import Gap, Kafka
+
+from . import servers
+from .test_reading import data
+
+
+@pytest.fixture(scope="module")
+def broker():
+    return servers.Broker()
+
+
+@pytest.fixture
+def topic(broker):
+    name = f"scenes-{uuid.uuid4()}"
+    broker.make(name)
+    return name
+
+
+@pytest.fixture
+def tail(broker, topic, declare):
+    def make(**given):
+        function = given.pop("function", None)
+        return declare(Kafka(topic, servers=broker.servers, **given), function)
+
+    return make
+
+
+def positions():
+    return dict(Cursor.objects.values_list("shard", "position"))
+
+
+def test_each_partition_has_a_position(broker, topic, tail, read):
+    broker.put(topic, "a", "b", partition=0)
+    broker.put(topic, "c", partition=3)
+    read(tail())
+    assert positions() == {"0": "2", "3": "1"}
+    assert sorted(data()) == ["a", "b", "c"]
+
+
+def test_a_record_has_its_key_its_headers_and_its_time(broker, topic, tail, read):
+    headers = {"mission": b"S2A"}
+    broker.put(topic, "a", key="x", headers=headers, timestamp=1_700_000_000_000)
+    seen = []
+    read(tail(function=lambda record: seen.append(record)))
+    [record] = seen
+    assert (record.key, record.headers, record.text()) == (b"x", {"mission": "S2A"}, "a")
+    assert record.time.timestamp() == 1_700_000_000
+    assert str(record) == "0:1"
+
+
+def test_it_may_begin_with_what_comes(broker, topic, tail, read):
+    """What comes between two attempts is not passed over, though the first has read nothing."""
+    broker.put(topic, "a")
+    made = tail(start="latest")
+    assert read(made)["records"] == 0
+    broker.put(topic, "b")
+    assert read(made)["records"] == 1
+    assert data() == ["b"]
+
+
+def test_a_topic_that_ends_before_the_position_is_a_gap(broker, topic, tail, read):
+    broker.put(topic, "a")
+    made = tail()
+    read(made)
+    Cursor.objects.update(position="7")
+    with pytest.raises(Gap, match="partition 0 ends at 1, before 7, which is next"):
+        read(made)
+
+
+def test_a_gap_may_be_passed_over(broker, topic, tail, read):
+    broker.put(topic, "a")
+    made = tail(on_gap="skip")
+    read(made)
+    Cursor.objects.update(position="7")
+    assert read(made)["records"] == 1
+    assert "partition 0 ends at 1" in read.context.messages[0][1]
+
+
+def test_a_topic_that_is_not_there_is_an_error(broker, declare, read):
+    made = declare(Kafka("a-topic-with-a bad-name", servers=broker.servers))
+    with pytest.raises(KafkaException):
+        read(made)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"start": "now"},
+        {"on_gap": "ask"},
+        {"servers": ""},
+        {"topic": None},
+        {"config": {"enable.auto.commit": True}},
+        {"config": {"bootstrap.servers": "a:1"}},
+    ],
+)
+def test_bad_parameters_are_refused(given):
+    """G13."""
+    with pytest.raises(InvalidType, match=r"Kafka\("):
+        Kafka(**{"topic": "scenes", "servers": "a:9092", **given})
+
+
+def test_a_check_names_the_extra(monkeypatch):
+    monkeypatch.setattr("atp.sources.parameters.find_spec", lambda name: None)
+    [told] = Kafka("scenes", servers="a:9092").problems()
+    assert told == "the package confluent_kafka is missing: pip install 'django-atp[kafka]'"
