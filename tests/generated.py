@@ -221,7 +221,7 @@ def _subject(kind, verb):
 
 
 def subcommand(kind, verb):
-    if kind in ("daemon", "schedule", "graph", "downstream", "error"):
+    if kind in ("daemon", "schedule", "graph", "downstream", "tailer", "error"):
         return f"{kind} {verb.name}"
     of = getattr(verb, "of", "")
     if of == "limit":
@@ -234,7 +234,12 @@ def address(kind, verb):
         return f"POST matching/{verb.name}"
     if kind != "scope":
         below = f"/{verb.name}" if verb.method == "POST" else ""
-        name = {"schedule": "identifier", "downstream": "name", "error": "name"}.get(kind, "uuid")
+        name = {
+            "schedule": "identifier",
+            "tailer": "identifier",
+            "downstream": "name",
+            "error": "name",
+        }.get(kind, "uuid")
         return f"{verb.method} {kind}s/{{{name}}}{below}"
     return f"POST {verb.of}s" if verb.of else f"POST types/{{identifier}}/{verb.name}"
 

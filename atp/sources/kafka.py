@@ -80,12 +80,13 @@ class _Reader(Reader):
         self._positions = dict(positions)
         self._notes: list[str] = []
         self._partitions = self._find_partitions()
-        # The partitions whose end has been reached.
+        # The partitions whose end has been reached, and the offsets that are next.
         self._ended: set[int] = set()
+        self._next: dict[int, int] = {}
         self._first: dict[str, str] = {}
         if source.start == LATEST and not positions:
             self._first = {str(each): str(self._watermarks(each)[1]) for each in self._partitions}
-        consumer.assign([self._at(each, self._offset(each)) for each in self._partitions])
+        self._assign()
 
     def begins(self) -> Sequence[CursorMove]:
         return [
@@ -103,13 +104,24 @@ class _Reader(Reader):
         while len(found) < limit and time.monotonic() < until:
             if self._ended.issuperset(self._partitions):
                 break
-            for message in self._consumer.consume(limit - len(found), timeout=0.1):
-                if message.error() is None:
+            messages = self._consumer.consume(limit - len(found), timeout=0.1)
+            for message in messages:
+                if message.error() is None and self._is_next(message):
                     found.append(_record(message))
                     until = time.monotonic() + WAIT
-                else:
+            # Afterwards, as an error may have all partitions read anew from where they are.
+            for message in messages:
+                if message.error() is not None:
                     self._on_error(message)
         return found
+
+    def _is_next(self, message: Any) -> bool:
+        """Note the offset behind a record; False if the record was read already."""
+        partition, offset = message.partition(), message.offset()
+        if offset < self._next.get(partition, 0):
+            return False
+        self._next[partition] = offset + 1
+        return True
 
     def moves(self, records: Sequence[Record]) -> Sequence[CursorMove]:
         last = {record.shard: record.position for record in records}
@@ -141,9 +153,16 @@ class _Reader(Reader):
             raise KafkaException(topic.error)
         return sorted(topic.partitions)
 
+    def _assign(self) -> None:
+        """Have the library read each partition from the offset that is next."""
+        self._ended.clear()
+        self._consumer.assign([self._at(each, self._offset(each)) for each in self._partitions])
+
     def _offset(self, partition: int) -> int:
         from confluent_kafka import OFFSET_BEGINNING
 
+        if partition in self._next:
+            return self._next[partition]
         position = self._positions.get(str(partition), self._first.get(str(partition)))
         return OFFSET_BEGINNING if position is None else int(position)
 
@@ -180,7 +199,8 @@ class _Reader(Reader):
         if self._source.on_gap == FAIL:
             raise Gap(f"{self._source}: {told}.")
         self._notes.append(told)
-        self._consumer.seek(self._at(partition, low))
+        self._next[partition] = low
+        self._assign()
 
 
 def _record(message: Any) -> Record:

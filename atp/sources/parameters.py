@@ -30,4 +30,4 @@ def check_name(source: str, name: str, value: object) -> None:
 def missing(library: str, extra: str) -> Iterator[str]:
     """Yield a sentence if a library cannot be imported; ``extra`` is the extra that installs it."""
     if find_spec(library) is None:
-        yield f"the package {library} is missing: pip install 'django-atp[{extra}]'"
+        yield f"the package {library} is missing: it comes with the extra [{extra}]"

@@ -111,4 +111,4 @@ def test_bad_parameters_are_refused(given):
 def test_a_check_names_the_extra(monkeypatch):
     monkeypatch.setattr("atp.sources.parameters.find_spec", lambda name: None)
     [told] = Kafka("scenes", servers="a:9092").problems()
-    assert told == "the package confluent_kafka is missing: pip install 'django-atp[kafka]'"
+    assert told == "the package confluent_kafka is missing: it comes with the extra [kafka]"

@@ -174,7 +174,7 @@ def test_an_error_that_another_attempt_would_meet_again_pauses_its_schedule(decl
     """Otherwise each slot would make a dead letter."""
     source = Numbers(*[b"a"] * (MOST_REJECTED + 1))
     made = declare(source, failing)
-    queue.create_schedule("tests.tailer", made.type, every=5)
+    queue.register_all()
     with pytest.raises(Fatal):
         read(made)
     row = queue.get_schedule("tests.tailer")

@@ -162,4 +162,4 @@ def test_bad_parameters_are_refused(given):
 def test_a_check_names_the_extra(monkeypatch):
     monkeypatch.setattr("atp.sources.parameters.find_spec", lambda name: None)
     [told] = RedisStream("scenes").problems()
-    assert told == "the package redis is missing: pip install 'django-atp[redis]'"
+    assert told == "the package redis is missing: it comes with the extra [redis]"

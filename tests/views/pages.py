@@ -72,14 +72,14 @@ PAGES = (
         PageCase("schedule-verb", f"/atp/schedules/nightly/{verb}/", (SCHEDULE, OPERATE), *rest)
         for verb, *rest in (("change",), ("backfill",), ("delete",), ("resume", "post", 302))
     ),
+    PageCase("tailers", "/atp/tailers/", (TAILER,)),
+    PageCase("tailer", "/atp/tailers/tests.tailer/", (TAILER,)),
+    PageCase("tailer-verb", "/atp/tailers/tests.tailer/seek/", (TAILER, OPERATE)),
     PageCase("graphs", "/atp/graphs/", (GRAPH,)),
     PageCase("graph", "/atp/graphs/{graph}/", (GRAPH,)),
     PageCase("nodes", "/atp/graphs/{graph}/nodes/", (GRAPH,)),
     PageCase("graph-mermaid", "/atp/graphs/{graph}/graph.mmd", (GRAPH,)),
     PageCase("graph-verb", "/atp/graphs/{graph}/redrive/", (GRAPH, OPERATE), "post", 302),
-    PageCase("tailers", "/atp/tailers/", (TAILER,)),
-    PageCase("tailer", "/atp/tailers/tests.tailer/", (TAILER,)),
-    PageCase("tailer-verb", "/atp/tailers/tests.tailer/seek/", (TAILER, OPERATE)),
     PageCase("downstreams", "/atp/downstreams/", (DOWNSTREAM,)),
     PageCase("downstream", "/atp/downstreams/relay/", (DOWNSTREAM,)),
     PageCase("downstream-verb", "/atp/downstreams/relay/bound/", (DOWNSTREAM, OPERATE)),
