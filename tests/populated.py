@@ -12,7 +12,7 @@ from atp.payload import codec
 from atp.rows.schedule import Outcome
 from atp.states import Event, Reason, State
 from atp.store import get_store
-from atp.store.values import Message, Move, Note, ResponseData, Submission
+from atp.store.values import CursorMove, Message, Move, Note, ResponseData, Settled, Submission
 from atp.verbs.submissions.submission import payload_of
 from atp.words.uuids import uuid7
 
@@ -75,10 +75,12 @@ class Populated:
     def tailer(self):
         """Return a tailer that has read, with cursors."""
         store = self.world.store.tailers
+        store.begin("tests.tailer", source="")
         store.look("tests.tailer", source=f"/srv/{MARKUP}", behind=3)
         if not store.positions("tests.tailer"):
-            store.seek("tests.tailer", "a", "7")
-            store.seek("tests.tailer", MARKUP, MARKUP)
+            moves = [CursorMove(shard="a", before=None, after="7")]
+            moves += [CursorMove(shard=MARKUP, before=None, after=MARKUP)]
+            store.advance("tests.tailer", moves, Settled(records=2))
         return queue.get_tailer("tests.tailer")
 
     def downstream(self):

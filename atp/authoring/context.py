@@ -10,9 +10,9 @@ import shutil
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, Protocol
+from typing import IO, TYPE_CHECKING, Any
 from uuid import UUID
 
 from django.core.files.storage import storages
@@ -21,6 +21,7 @@ from ..conf import settings
 from ..exceptions import Interrupted, TooLarge
 from ..words.messages import Messages
 from .growing import Grower, Growing
+from .halting import Halting
 from .log_text import clean, shorten
 from .output import check_content_type
 from .results import Results
@@ -35,14 +36,6 @@ PROGRESS_EVERY = 0.1
 MAX_PROGRESS_MESSAGE = 200
 # The column is small, and logging's own levels end at 50.
 MAX_LEVEL = 1000
-
-
-class Halting(Protocol):
-    """The pauses of an attempt: ``look()`` obeys an operator, ``own()`` is the handler's own."""
-
-    def look(self) -> None: ...
-
-    def own(self, message: str) -> AbstractContextManager[None]: ...
 
 
 class Context(Stepping, Growing):
@@ -112,6 +105,11 @@ class Context(Stepping, Growing):
     @property
     def attempt(self) -> int:
         return self._claimed.attempt
+
+    @property
+    def restarts(self) -> int:
+        """The number of earlier attempts that were lost: their worker died, or ran too long."""
+        return self._claimed.restarts
 
     @property
     def results(self) -> Results:

@@ -54,15 +54,16 @@ class Gap(Fatal):
 class Reader(ABC):
     """Reads a source for one attempt, from the positions at which its cursors are."""
 
-    def begins(self) -> Sequence[CursorMove]:
-        """Return the first positions of shards that are not read from their beginning.
+    def jumps(self) -> Sequence[CursorMove]:
+        """Return the moves that no record makes: to where a shard is begun, and over a gap.
 
-        They are committed before anything is read: what comes afterwards is not passed over.
+        They are committed before the records that were read behind them: what comes afterwards is
+        not passed over.
         """
         return ()
 
-    def begun(self) -> None:
-        """Take notice that the first positions are committed."""
+    def jumped(self) -> None:
+        """Take notice that these moves are committed."""
         return
 
     @abstractmethod
@@ -72,6 +73,17 @@ class Reader(ABC):
     def take(self, records: Sequence[Record]) -> Sequence[Record]:
         """Return those that may be settled, in the transaction in which they are."""
         return records
+
+    def leave(self, record: Record) -> None:
+        """Leave a record in the source that can neither be mapped nor be kept as inputs.
+
+        Raises Fatal, if a source cannot pass it over.
+        """
+        raise Fatal(
+            f"The record at {record} can neither be mapped nor be kept as inputs: it stays in the "
+            "source, and those behind it.",
+            fingerprint="cannot be kept",
+        )
 
     def moves(self, records: Sequence[Record]) -> Sequence[CursorMove]:
         """Return the moves of the cursors behind these records."""
@@ -98,7 +110,12 @@ class Reader(ABC):
 
 
 class Source(ABC):
-    """Where a tailer reads its records."""
+    """Where a tailer reads its records.
+
+    If ``removes`` is true, settled records are removed from it.
+    """
+
+    removes = False
 
     @abstractmethod
     def __str__(self) -> str:

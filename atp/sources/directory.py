@@ -7,7 +7,6 @@ import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ from ..exceptions import InvalidType
 from ..rows.tailers.cursor import MAX_SHARD
 from ..store.values import CursorMove
 from .base import Reader, Record, Source
+from .parameters import instant
 
 # The number of names that a note lists.
 NAMED = 5
@@ -61,10 +61,6 @@ class Directory(Source):
     def __str__(self) -> str:
         return str(self.path / ("**" if self.recursive else "") / self.pattern)
 
-    def problems(self) -> Iterator[str]:
-        if not self.path.is_dir():
-            yield f"{self.path} is no directory"
-
     def open(self, positions: Mapping[str, str]) -> AbstractContextManager[Reader]:
         return nullcontext(_Reader(self, positions))
 
@@ -73,14 +69,31 @@ class Directory(Source):
 
     def unpack(self, packed: Mapping[str, Any]) -> FileRecord:
         shard = packed["path"]
+        if shard.startswith("/") or ".." in shard.split("/"):
+            raise ValueError(f"{shard!r} is no path below {self.path}")
         given = {"position": packed["position"], "time": packed["time"]}
         return FileRecord(shard=shard, path=self.path / shard, **given)
 
-    def entries(self) -> Iterator[os.DirEntry[str]]:
-        """Yield the files, or folders, that match the pattern. Raises OSError."""
+    def entries(self, unreadable: list[str]) -> Iterator[os.DirEntry[str]]:
+        """Yield the files, or folders, that match the pattern. Raises OSError.
+
+        Directories below that cannot be read are added to ``unreadable``.
+        """
         left = [self.path]
         while left:
-            with os.scandir(left.pop()) as found:
+            folder = left.pop()
+            try:
+                found = os.scandir(folder)
+            except FileNotFoundError:
+                if folder == self.path:
+                    raise
+                continue
+            except PermissionError:
+                if folder == self.path:
+                    raise
+                unreadable.append(str(folder.relative_to(self.path)))
+                continue
+            with found:
                 for entry in found:
                     if entry.name.startswith(".") or entry.is_symlink():
                         continue
@@ -96,8 +109,12 @@ class _Reader(Reader):
         self._source, self._positions = source, positions
         self._seen: set[str] = set()
         self._unusable: list[str] = []
-        self._unsettled = 0
+        self._unreadable: list[str] = []
+        # The shards of the records that are not settled, and the number of those that change.
+        self._left: set[str] = set()
+        self._changing = 0
         self._found = self._look()
+        self._left = {record.shard for record in self._found}
 
     def read(self, limit: int) -> Sequence[Record]:
         found, self._found = self._found[:limit], self._found[limit:]
@@ -111,52 +128,63 @@ class _Reader(Reader):
             for record in records
         ]
 
+    def settled(self, records: Sequence[Record]) -> None:
+        self._left -= {record.shard for record in records}
+
     def behind(self) -> int:
-        return len(self._found) + self._unsettled + len(self._unusable)
+        return len(self._left) + self._changing + len(self._unusable)
 
     def missing(self) -> tuple[Collection[str], Collection[str]]:
         known = self._positions.keys()
         return known - self._seen, known & self._seen
 
     def notes(self) -> Sequence[str]:
-        if not self._unusable:
-            return ()
-        named = ", ".join(ascii(name) for name in self._unusable[:NAMED])
-        return [
-            f"{len(self._unusable)} names cannot be kept, as they are no UTF-8 or longer than "
-            f"{MAX_SHARD} characters: {named}"
-        ]
+        found = []
+        if self._unusable:
+            found.append(
+                f"{len(self._unusable)} names cannot be kept, as they are no UTF-8 or longer than "
+                f"{MAX_SHARD} characters: {_named(self._unusable)}"
+            )
+        if self._unreadable:
+            found.append(f"{len(self._unreadable)} cannot be read: {_named(self._unreadable)}")
+        return found
 
     def _look(self) -> list[FileRecord]:
         """Return the records that are new, the oldest first. Raises OSError."""
-        found = []
-        for entry in self._source.entries():
+        found: list[tuple[float, FileRecord]] = []
+        for entry in self._source.entries(self._unreadable):
             shard = os.path.relpath(entry.path, self._source.path)
             if len(shard) > MAX_SHARD or not _is_text(shard):
                 self._unusable.append(shard)
                 continue
             self._seen.add(shard)
             try:
-                if (record := self._record(entry, shard)) is not None:
-                    found.append(record)
+                found += self._records(entry, shard)
             except FileNotFoundError:
                 self._seen.discard(shard)
-        return sorted(found, key=lambda each: (each.time, each.shard))
+            except PermissionError:
+                self._unreadable.append(shard)
+        return [record for _, record in sorted(found, key=lambda each: (each[0], each[1].shard))]
 
-    def _record(self, entry: os.DirEntry[str], shard: str) -> FileRecord | None:
-        """Return the record of an entry; None if it is known, or still changes."""
+    def _records(self, entry: os.DirEntry[str], shard: str) -> Iterator[tuple[float, FileRecord]]:
+        """Yield the record of an entry with its time, unless it is known or still changes."""
         status = entry.stat(follow_symlinks=False)
-        position = str(status.st_ino)
-        if not self._source.folders:
-            position += f"-{status.st_size}-{status.st_mtime_ns}"
+        if self._source.folders:
+            position = str(status.st_ino)
+        else:
+            position = f"{status.st_size}-{status.st_mtime_ns}"
         if self._positions.get(shard) == position:
-            return None
+            return
         changed = _changed(entry.path) if self._source.folders else status.st_ctime
         if time.time() - changed < self._source.quiet:
-            self._unsettled += 1
-            return None
-        at = datetime.fromtimestamp(status.st_mtime, UTC)
-        return FileRecord(shard=shard, position=position, time=at, path=Path(entry.path))
+            self._changing += 1
+            return
+        at, path = instant(status.st_mtime), Path(entry.path)
+        yield status.st_mtime, FileRecord(shard=shard, position=position, time=at, path=path)
+
+
+def _named(names: Sequence[str]) -> str:
+    return ", ".join(ascii(name) for name in names[:NAMED])
 
 
 def _changed(folder: str) -> float:

@@ -5,16 +5,16 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from datetime import UTC, datetime
 from typing import Any
 
-from ..exceptions import InvalidType
+from ..exceptions import Fatal, InvalidType
 from ..store.values import CursorMove
 from .base import Gap, Reader, Record, Source
-from .parameters import EARLIEST, FAIL, LATEST, check_name, check_words, missing
+from .parameters import EARLIEST, FAIL, LATEST, check_name, check_words, instant, missing
 
-# In seconds: how long the servers may take to answer, and how long a batch is waited for.
-TIMEOUT, WAIT = 10.0, 2.0
+# In seconds: how long the servers may take to answer, how long more records of a batch are waited
+# for, and how long the first record, or the end of a partition.
+TIMEOUT, WAIT, PATIENCE = 10.0, 1.0, 30.0
 # Set here, as each record is read from a position that ATP keeps.
 _OWN = {
     "enable.auto.commit": False,
@@ -26,7 +26,7 @@ _OWN = {
 
 
 class Kafka(Source):
-    """The records of a topic; each partition is a shard.
+    """The records of a topic; each partition is a shard, as ``scenes/0``.
 
     ``servers`` are addresses as "a:9092,b:9092"; ``config`` has further settings of librdkafka, as
     those of TLS. A partition that has not been read yet is begun at ``start``: "earliest" or
@@ -83,36 +83,50 @@ class _Reader(Reader):
         # The partitions whose end has been reached, and the offsets that are next.
         self._ended: set[int] = set()
         self._next: dict[int, int] = {}
-        self._first: dict[str, str] = {}
+        # Positions to which cursors are set without a record.
+        self._jumps: dict[str, str] = {}
         if source.start == LATEST and not positions:
-            self._first = {str(each): str(self._watermarks(each)[1]) for each in self._partitions}
+            ends = {each: self._watermarks(each)[1] for each in self._partitions}
+            self._jumps = {self._shard(each): str(end) for each, end in ends.items()}
         self._assign()
 
-    def begins(self) -> Sequence[CursorMove]:
+    def jumps(self) -> Sequence[CursorMove]:
         return [
-            CursorMove(shard=shard, before=None, after=after)
-            for shard, after in self._first.items()
+            CursorMove(shard=shard, before=self._positions.get(shard), after=after)
+            for shard, after in self._jumps.items()
         ]
 
-    def begun(self) -> None:
-        self._positions |= self._first
+    def jumped(self) -> None:
+        self._positions |= self._jumps
+        self._jumps = {}
 
     def read(self, limit: int) -> Sequence[Record]:
-        """Read until the end of each partition, or until nothing has come for a while."""
+        """Read until the end of each partition, or until nothing has come for a while.
+
+        Raises TimeoutError if there is neither a record nor an end.
+        """
         found: list[Record] = []
-        until = time.monotonic() + WAIT
-        while len(found) < limit and time.monotonic() < until:
-            if self._ended.issuperset(self._partitions):
+        came = time.monotonic()
+        while len(found) < limit and not self._ended.issuperset(self._partitions):
+            if time.monotonic() - came > (WAIT if found else PATIENCE):
                 break
             messages = self._consumer.consume(limit - len(found), timeout=0.1)
-            for message in messages:
-                if message.error() is None and self._is_next(message):
-                    found.append(_record(message))
-                    until = time.monotonic() + WAIT
+            if messages:
+                came = time.monotonic()
+            found += [
+                self._record(message)
+                for message in messages
+                if message.error() is None and self._is_next(message)
+            ]
             # Afterwards, as an error may have all partitions read anew from where they are.
             for message in messages:
                 if message.error() is not None:
                     self._on_error(message)
+        if not found and not self._ended.issuperset(self._partitions):
+            raise TimeoutError(
+                f"{self._source}: neither a record nor the end of the partitions came within "
+                f"{PATIENCE:g} s."
+            )
         return found
 
     def _is_next(self, message: Any) -> bool:
@@ -137,8 +151,8 @@ class _Reader(Reader):
         left = 0
         for partition in self._partitions:
             low, high = self._watermarks(partition)
-            position = self._positions.get(str(partition))
-            left += max(0, high - (low if position is None else int(position)))
+            position = self._positions.get(self._shard(partition))
+            left += max(0, high - (low if position is None else _parsed(position)))
         return left
 
     def notes(self) -> Sequence[str]:
@@ -163,8 +177,12 @@ class _Reader(Reader):
 
         if partition in self._next:
             return self._next[partition]
-        position = self._positions.get(str(partition), self._first.get(str(partition)))
-        return OFFSET_BEGINNING if position is None else int(position)
+        shard = self._shard(partition)
+        position = self._jumps.get(shard, self._positions.get(shard))
+        return OFFSET_BEGINNING if position is None else _parsed(position)
+
+    def _shard(self, partition: int) -> str:
+        return f"{self._source.topic}/{partition}"
 
     def _watermarks(self, partition: int) -> tuple[int, int]:
         """Return the offset of the first record that is there, and that of the next one to come."""
@@ -190,31 +208,37 @@ class _Reader(Reader):
             raise KafkaException(error)
 
     def _on_gap(self, partition: int) -> None:
-        """Raise Gap, or go on with the first record that is there."""
+        """Raise Gap, or go on with the next record that is there, or is to come."""
         low, high = self._watermarks(partition)
         offset = self._offset(partition)
-        told = f"partition {partition} ends at {high}, before {offset}, which is next"
+        next, told = high, f"partition {partition} ends at {high}, before {offset}, which is next"
         if offset < low:
-            told = f"{low - offset} records of partition {partition} were removed unread"
+            next, told = low, f"{low - offset} records of partition {partition} were removed unread"
         if self._source.on_gap == FAIL:
             raise Gap(f"{self._source}: {told}.")
         self._notes.append(told)
-        self._next[partition] = low
+        self._next[partition] = next
+        self._jumps[self._shard(partition)] = str(next)
         self._assign()
 
+    def _record(self, message: Any) -> Record:
+        _, milliseconds = message.timestamp()
+        headers = {
+            name: (value or b"").decode(errors="backslashreplace")
+            for name, value in message.headers() or ()
+        }
+        return Record(
+            shard=self._shard(message.partition()),
+            position=str(message.offset() + 1),
+            data=message.value() or b"",
+            key=message.key(),
+            headers=headers,
+            time=instant(milliseconds / 1000) if milliseconds > 0 else None,
+        )
 
-def _record(message: Any) -> Record:
-    _, milliseconds = message.timestamp()
-    headers = {
-        name: (value or b"").decode(errors="backslashreplace")
-        for name, value in message.headers() or ()
-    }
-    at = None if milliseconds <= 0 else datetime.fromtimestamp(milliseconds / 1000, UTC)
-    return Record(
-        shard=str(message.partition()),
-        position=str(message.offset() + 1),
-        data=message.value() or b"",
-        key=message.key(),
-        headers=headers,
-        time=at,
-    )
+
+def _parsed(position: str) -> int:
+    """Return a position as an offset. Raises Fatal."""
+    if not (position.isascii() and position.isdigit()):
+        raise Fatal(f"{position!r} is no offset: a position of Kafka is that of the next record.")
+    return int(position)

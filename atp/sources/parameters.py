@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from importlib.util import find_spec
 
 from ..exceptions import InvalidType
@@ -25,6 +26,14 @@ def check_name(source: str, name: str, value: object) -> None:
     """Check that a name is text. Raises InvalidType."""
     if not isinstance(value, str) or not value or not value.isprintable():
         raise InvalidType(f"{source}({name}={value!r}): must be printable text.")
+
+
+def instant(seconds: float) -> datetime | None:
+    """Return a time in seconds since 1970 as a datetime; None if it is none."""
+    try:
+        return datetime.fromtimestamp(seconds, UTC)
+    except (ValueError, OverflowError, OSError):
+        return None
 
 
 def missing(library: str, extra: str) -> Iterator[str]:

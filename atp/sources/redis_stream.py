@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import urlsplit
 
+from ..exceptions import Fatal
 from ..store.values import CursorMove
 from .base import Gap, Reader, Record, Source
-from .parameters import EARLIEST, FAIL, LATEST, check_name, check_words, missing
+from .parameters import EARLIEST, FAIL, LATEST, check_name, check_words, instant, missing
 
 # How long the server may take to answer, in seconds.
 TIMEOUT = 10.0
@@ -30,8 +30,9 @@ class RedisStream(Source):
 
     ``url`` is the address of the server. A tailer that has not read yet begins at ``start``:
     "earliest" or "latest". With ``trim`` the entries that are settled are removed from the stream,
-    so nobody else may read it. ``on_gap`` decides what happens if entries were removed that had not
-    been read: "fail" raises Gap, "skip" goes on with what is there. Raises InvalidType.
+    but the last of them; so nobody else may read it. ``on_gap`` decides what happens if entries
+    were removed that had not been read: "fail" raises Gap, "skip" goes on with what is there.
+    Raises InvalidType.
     """
 
     def __init__(
@@ -48,6 +49,7 @@ class RedisStream(Source):
         check_words("RedisStream", start=start, on_gap=on_gap)
         self.key, self._url = key, url
         self.start, self.trim, self.on_gap = start, trim, on_gap
+        self.removes = trim
 
     def __str__(self) -> str:
         parts = urlsplit(self._url)
@@ -83,30 +85,46 @@ class RedisStream(Source):
 
 
 class _Reader(Reader):
-    """A position is the id of an entry, and the number of entries up to it, if that is known."""
+    """A position is the id of an entry, and the number of entries up to it.
+
+    As long as that entry is in the stream, nothing behind it was trimmed.
+    """
 
     def __init__(self, source: RedisStream, client: Any, position: str | None) -> None:
         self._source, self._client = source, client
         self._begin = position
         self._notes: list[str] = []
-        self._last, self._count = self._first(position)
+        self._last, self._count = FIRST, 0
+        # The position to which the cursor is set without a record.
+        self._jump: str | None = None
+        if position is not None:
+            self._last, self._count = _parsed(position)
+        else:
+            state, _ = self._look(0)
+            if source.start == LATEST:
+                self._last, self._count = state.last, state.added
+                self._jump = self._position()
+            else:
+                self._count = state.added - state.length
 
-    def begins(self) -> Sequence[CursorMove]:
-        if self._begin is not None or self._source.start != LATEST:
+    def jumps(self) -> Sequence[CursorMove]:
+        if self._jump is None:
             return ()
-        return [CursorMove(shard=self._source.key, before=None, after=self._position())]
+        return [CursorMove(shard=self._source.key, before=self._begin, after=self._jump)]
 
-    def begun(self) -> None:
-        self._begin = self._position()
+    def jumped(self) -> None:
+        self._begin, self._jump = self._jump, None
 
     def read(self, limit: int) -> Sequence[Record]:
-        found = self._client.xread({self._source.key: self._last}, count=limit)
-        entries = found[0][1] if found else []
+        state, entries = self._look(limit)
+        if self._has_gap(state):
+            state, entries = self._look(limit)
         records = []
         for id, fields in entries:
             self._last = id.decode()
-            if self._count is not None:
-                self._count += 1
+            self._count += 1
+            if self._last == state.last:
+                self._count = state.added
             records.append(self._record(fields))
         return records
 
@@ -117,28 +135,21 @@ class _Reader(Reader):
     def settled(self, records: Sequence[Record]) -> None:
         self._begin = records[-1].position
         if self._source.trim:
-            time, _, number = self._begin.partition(" ")[0].partition("-")
-            self._client.xtrim(
-                self._source.key, minid=f"{time}-{int(number) + 1}", approximate=False
-            )
+            last, _ = _parsed(self._begin)
+            self._client.xtrim(self._source.key, minid=last, approximate=False)
 
-    def behind(self) -> int | None:
-        state = self._state()
-        if self._settled_id() == state.last:
+    def behind(self) -> int:
+        state, _ = self._look(0)
+        last, count = (FIRST, 0) if self._begin is None else _parsed(self._begin)
+        if last == state.last:
             return 0
-        _, _, count = (self._begin or "").partition(" ")
-        if self._begin is None:
-            count = "" if self._count is None else str(self._count)
-        return max(0, state.added - int(count)) if count else None
+        return min(state.length, max(0, state.added - count))
 
     def notes(self) -> Sequence[str]:
         return self._notes
 
     def _position(self) -> str:
-        return self._last if self._count is None else f"{self._last} {self._count}"
-
-    def _settled_id(self) -> str:
-        return self._last if self._begin is None else self._begin.partition(" ")[0]
+        return f"{self._last} {self._count}"
 
     def _record(self, fields: Mapping[bytes, bytes]) -> StreamRecord:
         named = {name.decode(errors="backslashreplace"): value for name, value in fields.items()}
@@ -147,68 +158,80 @@ class _Reader(Reader):
             shard=self._source.key,
             position=self._position(),
             data=named.get("data", b""),
-            time=datetime.fromtimestamp(milliseconds / 1000, UTC),
+            time=instant(milliseconds / 1000),
             fields=named,
         )
 
-    def _first(self, position: str | None) -> tuple[str, int | None]:
-        """Return the id behind which to read, and the number of entries up to it. Raises Gap."""
-        state = self._state()
-        if position is None:
-            if self._source.start == LATEST:
-                return state.last, state.added
-            return FIRST, state.added - state.length
-        last, _, count = position.partition(" ")
-        read = int(count) if count else None
-        if last == state.last:
-            return last, state.added
-        if _order(last) > _order(state.last) and state.added:
-            self._on_gap(f"the stream ends at {state.last}, before {last}, which was read")
-            return FIRST, state.added - state.length
-        if read is not None and state.added < read:
-            read = None  # the stream was made anew: its entries are counted from the beginning
+    def _has_gap(self, state: _State) -> bool:
+        """Whether entries are missing behind the last one that was read. Raises Gap.
+
+        If they are to be passed over, the next look goes on behind them.
+        """
+        if self._last in (FIRST, state.last) or state.has_last or not state.added:
+            return False
+        if _order(self._last) > _order(state.last):
+            self._on_gap(f"the stream ends at {state.last}, before {self._last}, which was read")
+            self._last, self._count = state.last, state.added
+            self._jump = self._position()
+            return True
         removed = state.added - state.length
-        is_known = read is not None and _order(state.deleted) <= _order(last)
-        if is_known and read is not None and removed > read and _order(state.first) > _order(last):
-            self._on_gap(f"{removed - read} entries behind {last} were removed unread")
-            return last, removed
-        return last, read
+        if state.added < self._count or removed <= self._count:
+            return False  # it was made anew, or all that is missing had been read
+        self._on_gap(f"up to {removed - self._count} entries behind {self._last} are missing")
+        self._count = removed
+        return True
 
     def _on_gap(self, what: str) -> None:
         if self._source.on_gap == FAIL:
             raise Gap(f"{self._source}: {what}.")
         self._notes.append(what)
 
-    def _state(self) -> _State:
+    def _look(self, limit: int) -> tuple[_State, Sequence[tuple[bytes, dict[bytes, bytes]]]]:
+        """Return the state of the stream, and at the same moment the entries that are next."""
         from redis import ResponseError
 
-        try:
-            found = self._client.xinfo_stream(self._source.key)
-        except ResponseError as error:
-            if "no such key" not in str(error):
-                raise
-            return _State(0, 0, FIRST, FIRST, FIRST)
-        return _State(
+        key = self._source.key
+        with self._client.pipeline(transaction=True) as together:
+            together.xinfo_stream(key)
+            together.xrange(key, self._last, self._last)
+            if limit:
+                together.xread({key: self._last}, count=limit)
+            found, last, *read = together.execute(raise_on_error=False)
+        if isinstance(found, ResponseError) and "no such key" in str(found):
+            return _State(0, 0, FIRST, False), ()
+        for answer in (found, last, *read):
+            if isinstance(answer, Exception):
+                raise answer
+        state = _State(
             found["entries-added"],
             found["length"],
             found["last-generated-id"].decode(),
-            found["first-entry"][0].decode() if found["first-entry"] else FIRST,
-            found["max-deleted-entry-id"].decode(),
+            bool(last),
         )
+        return state, (read[0][0][1] if read and read[0] else ())
 
 
 @dataclass(frozen=True)
 class _State:
-    """A stream: the number of entries ever added and still there; ids, also of removed ones.
+    """A stream: the number of entries ever added and still there, and the last id ever given.
 
-    ``first`` is 0-0 if the stream is empty, ``deleted`` the highest id that was removed by XDEL.
+    ``has_last`` tells whether the entry that was read last is still there.
     """
 
     added: int
     length: int
     last: str
-    first: str
-    deleted: str
+    has_last: bool
+
+
+def _parsed(position: str) -> tuple[str, int]:
+    """Return the id in a position, and the number of entries up to it. Raises Fatal."""
+    last, _, count = position.partition(" ")
+    try:
+        _order(last)
+        return last, int(count or 0)
+    except ValueError:
+        raise Fatal(f"{position!r} is no position of a stream, as 1700000000000-0.") from None
 
 
 def _order(id: str) -> tuple[int, int]:

@@ -8,7 +8,7 @@ from django.db import InterfaceError, OperationalError
 
 from ..authoring.log_text import words
 from ..authoring.raised import facts
-from ..exceptions import Defer, Interrupted, NotSerializable, Retry, TooLarge
+from ..exceptions import Defer, Interrupted, Retry
 from ..sources import Record
 from ..verbs.enqueueing import Prepared, prepare
 from .tailer import Tailer
@@ -22,11 +22,15 @@ KEPT = 1000
 
 @dataclass(frozen=True)
 class Mapped:
-    """A record with its prepared calls; ``is_rejected`` if they put it aside."""
+    """A record with its prepared calls; ``is_rejected`` if they put it aside.
+
+    ``is_left`` tells that it can neither be mapped nor put aside: it stays in the source.
+    """
 
     record: Record
-    calls: tuple[Prepared, ...]
+    calls: tuple[Prepared, ...] = ()
     is_rejected: bool = False
+    is_left: bool = False
 
 
 def mapped(tailer: Tailer, record: Record) -> Mapped:
@@ -40,17 +44,16 @@ def mapped(tailer: Tailer, record: Record) -> Mapped:
 
 
 def rejected(tailer: Tailer, record: Record, error: str) -> Mapped:
-    """Put a record aside: an Instance of its own maps it again."""
+    """Put a record aside: an Instance of its own maps it again.
+
+    If the source keeps the record, its position is enough. Otherwise all of it has to be kept.
+    """
     error = error if len(error) <= MAX_ERROR else error[: MAX_ERROR - 1] + "…"
     try:
         call = prepare(tailer.rejected.call(record=tailer.source.pack(record), error=error))
-    except (NotSerializable, TooLarge):
-        # Its position tells where the source has the whole of it.
-        kept: dict[str, object] = {
-            "shard": record.shard,
-            "position": record.position,
-            "is_cut": True,
-        }
-        kept["data"] = record.data[:KEPT]
-        call = prepare(tailer.rejected.call(record=kept, error=error))
+    except Exception:  # its values are the project's own, and so is their serialization
+        if tailer.source.removes:
+            return Mapped(record, is_left=True)
+        kept = {"shard": record.shard, "position": record.position, "data": record.data[:KEPT]}
+        call = prepare(tailer.rejected.call(record={**kept, "is_cut": True}, error=error))
     return Mapped(record, (call,), is_rejected=True)

@@ -46,7 +46,8 @@ class Reading:
         self._context, self._tailer = context, tailer
         self._until = time.monotonic() + LONGEST
         self._counts = {"records": 0, "enqueued": 0, "rejected": 0}
-        self._rejected_in_a_row = 0
+        # Those rejected since one was mapped, also by earlier attempts.
+        self._in_a_row = 0
 
     def run(self) -> dict[str, Any]:
         """Read and settle; return how many records, Instances and rejected records there were.
@@ -61,16 +62,18 @@ class Reading:
             raise
 
     def _pause(self, error: Fatal) -> None:
-        reason = wording.shorten(" ".join(str(error).split()), MAX_IDENTIFIER)
+        told = "".join(each if each.isprintable() else " " for each in str(error))
+        reason = wording.shorten(" ".join(told.split()), MAX_IDENTIFIER)
         with suppress(UnknownSchedule, IllegalSchedule):
             pause_schedule(self._tailer.identifier, reason=reason, by=self._context.worker)
 
     def _run(self) -> dict[str, Any]:
         store, name = get_store().tailers, self._tailer.identifier
         source = self._tailer.source
+        self._in_a_row = store.begin(name, source=str(source))
         with source.open(store.positions(name)) as reader:
             try:
-                self._begin(reader)
+                self._jump(reader)
                 self._read(reader)
             except QueueFull as full:
                 self._context.log(f"the source waits: {full}", logging.WARNING)
@@ -84,12 +87,18 @@ class Reading:
             store.miss(name, *missing, for_=MEMORY)
         return {**self._counts, "behind": behind}
 
-    def _begin(self, reader: Reader) -> None:
-        moves = reader.begins()
+    def _next(self, reader: Reader, limit: int) -> Sequence[Record]:
+        records = reader.read(limit)
+        self._jump(reader)
+        return records
+
+    def _jump(self, reader: Reader) -> None:
+        """Commit the moves that no record makes."""
+        moves = reader.jumps()
         if moves:
             with self._context.transaction():
                 self._advance(moves, Settled(records=0))
-            reader.begun()
+            reader.jumped()
 
     def _advance(self, moves: Sequence[CursorMove], settled: Settled) -> None:
         """Move cursors, in the caller's transaction. Raises CursorMoved."""
@@ -97,23 +106,23 @@ class Reading:
             raise CursorMoved
 
     def _read(self, reader: Reader) -> None:
-        if self._context.attempt > 1:
+        if self._context.restarts:
             self._read_carefully(reader)
             return
         while self._goes_on():
-            records = reader.read(self._tailer.batch)
+            records = self._next(reader, self._tailer.batch)
             if not records:
                 return
             self._settle(reader, [mapped(self._tailer, record) for record in records])
 
     def _read_carefully(self, reader: Reader) -> None:
-        """Read some records one at a time, as an earlier attempt may have died of one of them.
+        """Read some records one at a time: an attempt that was lost may have died of one of them.
 
         A record to which an earlier attempt came, and which was not settled, is put aside
         unmapped. The next Instance reads in batches again.
         """
-        for _ in range(1 + CAREFUL // self._context.attempt):
-            records = reader.read(1)
+        for _ in range(1 + CAREFUL // self._context.restarts):
+            records = self._next(reader, 1)
             if not records or not self._goes_on():
                 return
             [record] = records
@@ -124,8 +133,11 @@ class Reading:
             self._settle(reader, [found])
 
     def _came_before(self, record: Record) -> bool:
+        """Whether the attempt before has died of this record, and not just ended at it."""
         begun: list[bool] = []
-        key = hashlib.sha256(f"{record.shard}\n{record.position}".encode()).hexdigest()[:32]
+        ended = self._context.attempt - self._context.restarts
+        named = f"{ended}\n{record.shard}\n{record.position}"
+        key = hashlib.sha256(named.encode()).hexdigest()[:32]
         self._context.step("map", begun.append, True, key=key)
         return not begun
 
@@ -135,7 +147,12 @@ class Reading:
 
     def _settle(self, reader: Reader, found: Sequence[Mapped]) -> None:
         """Settle records in one transaction; put aside a record whose calls are refused."""
-        self._see_that_not_all_are_rejected(found)
+        for each in found:
+            if each.is_left:
+                reader.leave(each.record)
+        found = [each for each in found if not each.is_left]
+        if not found:
+            return
         try:
             self._commit(reader, found)
         except QueueFull:
@@ -152,16 +169,18 @@ class Reading:
             self._settle(reader, found[:half])
             self._settle(reader, found[half:])
 
-    def _see_that_not_all_are_rejected(self, found: Sequence[Mapped]) -> None:
-        """Raise Fatal if more records in a row are put aside than single bad records explain."""
+    def _row_of_rejected(self, found: Sequence[Mapped]) -> int:
+        """Return how many in a row are rejected with these. Raises Fatal beyond MOST_REJECTED."""
+        in_a_row = self._in_a_row
         for each in found:
-            self._rejected_in_a_row = self._rejected_in_a_row + 1 if each.is_rejected else 0
-            if self._rejected_in_a_row > MOST_REJECTED:
+            in_a_row = in_a_row + 1 if each.is_rejected else 0
+            if in_a_row > MOST_REJECTED:
                 raise Fatal(
-                    f"More than {MOST_REJECTED} records in a row cannot be mapped: they stay in "
-                    f"the source. The last is {each.record}.",
+                    f"More than {MOST_REJECTED} records in a row cannot be mapped. The others stay "
+                    f"in the source, from {each.record} on.",
                     fingerprint="all rejected",
                 )
+        return in_a_row
 
     def _commit(self, reader: Reader, found: Sequence[Mapped]) -> None:
         by_record = {id(each.record): each for each in found}
@@ -171,8 +190,15 @@ class Reading:
             made = enqueue_prepared([call for each in taken for call in each.calls])
             rejected = sum(each.is_rejected for each in taken)
             enqueued = sum(instance.is_new for instance in made) - rejected
-            settled = Settled(records=len(taken), enqueued=enqueued, rejected=rejected)
+            in_a_row = self._row_of_rejected(taken)
+            settled = Settled(
+                records=len(taken),
+                enqueued=enqueued,
+                rejected=rejected,
+                rejected_in_a_row=in_a_row if taken else None,
+            )
             self._advance(reader.moves(records), settled)
         reader.settled(records)
+        self._in_a_row = in_a_row
         for count, value in zip(self._counts, (len(taken), enqueued, rejected), strict=True):
             self._counts[count] += value

@@ -14,8 +14,8 @@ def map_again(tailer: Tailer, packed: Mapping[str, Any]) -> int:
     """Map a packed record and enqueue its calls; return their number. Raises Fatal."""
     if packed.get("is_cut"):
         raise Fatal(
-            f"The record at {packed['position']!r} of shard {packed['shard']!r} cannot be kept "
-            "as inputs, so only its beginning is here: seek the tailer to read it again.",
+            f"The record of shard {packed['shard']!r} whose position is {packed['position']!r} "
+            "cannot be kept as inputs, so only its beginning is here. The source has the whole.",
             fingerprint="cut",
         )
     return len(enqueue_calls(tailer(tailer.source.unpack(packed))))

@@ -292,6 +292,8 @@ def test_a_slot_that_is_late(world):
 
 def test_what_came_out_of_a_source(world):
     tailers = world.store.tailers
+    for name in ("dem.scenes", "dem.other"):
+        tailers.begin(name, source="")
     tailers.advance("dem.scenes", [], Settled(records=5, enqueued=3, rejected=1))
     tailers.look("dem.scenes", source="/srv", behind=7)
     tailers.look("dem.other", source="a stream", behind=None)

@@ -5,7 +5,7 @@ from datetime import timedelta
 import pytest
 from django.db import transaction
 
-from atp.exceptions import TaskGone
+from atp.exceptions import InvalidOption, TaskGone
 from atp.models import Cursor, LogRecord, Tailer
 from atp.rows.log import Kind
 from atp.states import Event, State
@@ -56,7 +56,7 @@ def test_one_that_does_not_exist_is_not_moved(tailers):
 
 
 def test_counts_are_added(tailers):
-    tailers.look(NAME, source="numbers", behind=None)
+    assert tailers.begin(NAME, source="numbers") == 0
     advance(tailers, move(None, "1"), records=3, enqueued=2, rejected=1)
     advance(tailers, move("1", "2"), records=5, enqueued=5)
     tailers.look(NAME, source="other numbers", behind=7)
@@ -66,7 +66,7 @@ def test_counts_are_added(tailers):
 
 
 def test_a_long_source_is_cut(tailers):
-    tailers.look(NAME, source="x" * 600, behind=0)
+    tailers.begin(NAME, source="x" * 600)
     assert Tailer.objects.get().source == "x" * 500
 
 
@@ -82,6 +82,7 @@ def test_a_cursor_is_removed_when_its_shard_is_missing_for_long(tailers):
 
 def test_it_is_removed_with_its_type(world, tailers):
     world.store.register([registration(NAME)])
+    tailers.begin(NAME, source="numbers")
     advance(tailers, move(None, "1"))
     world.store.unregister(NAME)
     assert not Tailer.objects.exists()
@@ -91,16 +92,31 @@ def test_it_is_removed_with_its_type(world, tailers):
 def test_an_operator_sets_a_position_and_the_log_tells(tailers):
     advance(tailers, move(None, "1"))
     tailers.seek(NAME, "a", "0", who="ann")
-    tailers.seek(NAME, "b", "5", who="ann")
-    assert tailers.positions(NAME) == {"a": "0", "b": "5"}
-    tailers.seek(NAME, "b", None, who="ann")
     assert tailers.positions(NAME) == {"a": "0"}
+    tailers.seek(NAME, "a", None, who="ann")
+    assert tailers.positions(NAME) == {}
     found = LogRecord.objects.filter(kind=Kind.CURSOR).order_by("pk")
     assert list(found.values_list("subject", "detail", "who")) == [
         (f"type:{NAME}", "a", "ann"),
-        (f"type:{NAME}", "b", "ann"),
-        (f"type:{NAME}", "b", "ann"),
+        (f"type:{NAME}", "a", "ann"),
     ]
+
+
+@pytest.mark.parametrize("position", ["5", None])
+def test_a_shard_that_is_not_there_is_an_error(tailers, position):
+    """G13: it is mistyped."""
+    advance(tailers, move(None, "1", "scenes/0"))
+    with pytest.raises(InvalidOption, match=r"no cursor of shard 'scene/0'. Did you mean"):
+        tailers.seek(NAME, "scene/0", position)
+    assert tailers.positions(NAME) == {"scenes/0": "1"}
+
+
+def test_rejected_ones_in_a_row_are_remembered(tailers):
+    tailers.begin(NAME, source="numbers")
+    advance(tailers, rejected=1, rejected_in_a_row=7)
+    assert tailers.begin(NAME, source="numbers") == 7
+    advance(tailers, records=0)
+    assert tailers.begin(NAME, source="numbers") == 7
 
 
 def test_an_attempt_holds_its_task(world):

@@ -91,8 +91,9 @@ def declare(work):
 def read(db, atp):
     """Read a tailer's source once, as an attempt does; return its counts."""
 
-    def make(tailer, **given):
+    def make(tailer, restarts=0, **given):
         context = atp.context(tailer.type, **given)
+        context._claimed = context._claimed._replace(restarts=restarts)
         make.context = context
         return Reading(context, tailer).run()
 

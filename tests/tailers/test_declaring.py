@@ -128,12 +128,18 @@ def test_bad_sources_are_refused(make):
         make()
 
 
-def test_a_check_tells_of_a_source_that_is_not_there(declare, tmp_path):
-    declare(Directory(tmp_path / "gone"))
+def test_a_check_tells_what_a_source_lacks(declare, monkeypatch):
+    source = Numbers()
+    declare(source)
+    assert check_tailers(None) == []
+    monkeypatch.setattr(source, "problems", lambda: ["the package numbers is missing"])
     [found] = check_tailers(None)
     assert (found.id, found.msg) == (
         "atp.W019",
-        f"Tailer 'tests.tailer': {tmp_path / 'gone'} is no directory.",
+        "Tailer 'tests.tailer': the package numbers is missing.",
     )
-    declare(Directory(tmp_path))
-    assert check_tailers(None) == []
+
+
+def test_a_check_looks_at_no_disk(tmp_path):
+    """G9: one that hangs, as of a dead NFS, keeps no daemon from starting."""
+    assert list(Directory(tmp_path / "gone").problems()) == []

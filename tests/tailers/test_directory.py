@@ -1,11 +1,13 @@
 """The source Directory: each file once, in place (G18)."""
 
+import logging
 import os
 from datetime import timedelta
 
 import pytest
 from django.utils import timezone
 
+from atp.exceptions import QueueFull
 from atp.models import Cursor, Tailer
 from atp.rows.tailers.cursor import MAX_SHARD
 from atp.sources import Directory
@@ -174,6 +176,47 @@ def test_what_was_put_aside_has_its_path_again(drops, declare, atp, read):
 def test_it_says_where_it_reads(drops, tail, read):
     read(tail(pattern="*.tif"))
     assert Tailer.objects.get().source == f"{drops.folder}/*.tif"
+
+
+def test_what_cannot_be_read_keeps_nothing_else(drops, tail, read, monkeypatch):
+    """As lost+found below the root of a mount."""
+    drops("a.tif")
+    drops("lost+found/b.tif")
+    scan = os.scandir
+
+    def refuse(folder):
+        if str(folder).endswith("lost+found"):
+            raise PermissionError(13, "Permission denied")
+        return scan(folder)
+
+    monkeypatch.setattr(os, "scandir", refuse)
+    assert read(tail(recursive=True))["enqueued"] == 1
+    assert data() == ["a.tif"]
+    assert read.context.messages == [(logging.WARNING, "1 cannot be read: 'lost+found'")]
+
+
+def test_a_time_that_no_calendar_has_is_no_error(drops, tail, read):
+    os.utime(drops("a.tif"), (10**12, 10**12))
+    assert read(tail())["enqueued"] == 1
+
+
+def test_what_waits_in_a_full_queue_counts_as_behind(drops, tail, read, monkeypatch):
+    for name in ("a.tif", "b.tif", "c.tif"):
+        drops(name)
+    made = tail()
+
+    def refuse(calls):
+        raise QueueFull("too many wait")
+
+    monkeypatch.setattr("atp.tailers.reading.enqueue_prepared", refuse)
+    assert read(made)["behind"] == 3
+
+
+@pytest.mark.parametrize("path", ["/etc/shadow", "../a.tif", "x/../../a.tif"])
+def test_a_path_elsewhere_is_refused(tmp_path, path):
+    """G14: inputs may be made by hand."""
+    with pytest.raises(ValueError, match="is no path below"):
+        Directory(tmp_path).unpack({"path": path, "position": "1", "time": None})
 
 
 def test_an_operator_has_a_file_read_again(drops, tail, read):

@@ -5,7 +5,7 @@ import uuid
 import pytest
 from confluent_kafka import KafkaException
 
-from atp.exceptions import InvalidType
+from atp.exceptions import Fatal, InvalidType
 from atp.models import Cursor
 from atp.sources import Gap, Kafka
 
@@ -27,8 +27,7 @@ def topic(broker):
 
 @pytest.fixture
 def tail(broker, topic, declare):
-    def make(**given):
-        function = given.pop("function", None)
+    def make(function=None, **given):
         return declare(Kafka(topic, servers=broker.servers, **given), function)
 
     return make
@@ -42,7 +41,7 @@ def test_each_partition_has_a_position(broker, topic, tail, read):
     broker.put(topic, "a", "b", partition=0)
     broker.put(topic, "c", partition=3)
     read(tail())
-    assert positions() == {"0": "2", "3": "1"}
+    assert positions() == {f"{topic}/0": "2", f"{topic}/3": "1"}
     assert sorted(data()) == ["a", "b", "c"]
 
 
@@ -54,7 +53,7 @@ def test_a_record_has_its_key_its_headers_and_its_time(broker, topic, tail, read
     [record] = seen
     assert (record.key, record.headers, record.text()) == (b"x", {"mission": "S2A"}, "a")
     assert record.time.timestamp() == 1_700_000_000
-    assert str(record) == "0:1"
+    assert str(record) == f"{topic}/0:1"
 
 
 def test_it_may_begin_with_what_comes(broker, topic, tail, read):
@@ -81,8 +80,31 @@ def test_a_gap_may_be_passed_over(broker, topic, tail, read):
     made = tail(on_gap="skip")
     read(made)
     Cursor.objects.update(position="7")
-    assert read(made)["records"] == 1
+    assert read(made)["records"] == 0
     assert "partition 0 ends at 1" in read.context.messages[0][1]
+    # Nothing that was read before is read again.
+    broker.put(topic, "b")
+    assert read(made)["records"] == 1
+    assert data() == ["a", "b"]
+
+
+@pytest.mark.parametrize("position", ["yesterday", "-1"])
+def test_a_position_that_is_none_is_fatal(broker, topic, tail, read, position):
+    broker.put(topic, "a")
+    made = tail()
+    read(made)
+    Cursor.objects.update(position=position)
+    with pytest.raises(Fatal, match=f"'{position}' is no offset"):
+        read(made)
+
+
+def test_another_topic_is_read_from_its_beginning(broker, topic, declare, read):
+    broker.put(topic, "a", "b")
+    read(declare(Kafka(topic, servers=broker.servers)))
+    other = f"{topic}-2"
+    broker.make(other)
+    broker.put(other, "c")
+    assert read(declare(Kafka(other, servers=broker.servers)))["records"] == 1
 
 
 def test_a_topic_that_is_not_there_is_an_error(broker, declare, read):

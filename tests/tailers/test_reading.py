@@ -133,7 +133,7 @@ def test_one_that_was_cut_cannot_be_mapped_again(declare, atp):
     inputs = {"record": record, "error": "KeyError: 'cloud'"}
     run = atp.work(made.rejected, inputs=inputs, raises=False)
     assert (run.state, run.reason) == ("FAILED", "FATAL")
-    assert "at '7' of shard 'a'" in str(run.error)
+    assert "of shard 'a' whose position is '7'" in str(run.error)
 
 
 @pytest.mark.parametrize("error", [Retry("later"), OperationalError("the database is away")])
@@ -178,7 +178,6 @@ def test_an_error_that_another_attempt_would_meet_again_pauses_its_schedule(decl
     with pytest.raises(Fatal):
         read(made)
     row = queue.get_schedule("tests.tailer")
-    assert row.state == "paused"
     assert row.paused_reason.startswith("More than 100 records in a row cannot be mapped")
 
 
@@ -186,12 +185,17 @@ def test_a_cursor_that_somebody_moved_ends_the_attempt(declare, read, work):
     """G18: what was read from the old position is not enqueued."""
 
     def function(record):
-        get_store().tailers.seek("tests.tailer", "a", "1")
+        if record.data == b"b":
+            get_store().tailers.seek("tests.tailer", "a", "1")
         return work.call(data=record.text())
 
-    made = declare(Numbers(b"a", b"b", b"c"), function)
+    source = Numbers(b"a")
+    made = declare(source, function)
+    read(made)
+    source.records += [b"b", b"c"]
+    get_store().tailers.seek("tests.tailer", "a", "0")
     assert read(made)["records"] == 0
-    assert (data(), position()) == ([], "1")
+    assert (data(), position()) == (["a"], "1")
 
 
 def test_a_record_of_which_an_attempt_died_is_put_aside(declare, read, work):
@@ -209,9 +213,9 @@ def test_a_record_of_which_an_attempt_died_is_put_aside(declare, read, work):
         read(made)
     assert (data(), seen) == ([], ["a", "b"])
     with pytest.raises(KeyboardInterrupt):
-        read(made, attempt=2)
+        read(made, attempt=2, restarts=1)
     assert (data(), seen) == (["a"], ["a", "b", "a", "b"])
-    found = read(made, attempt=3, kept=read.context.kept)
+    found = read(made, attempt=3, restarts=2, kept=read.context.kept)
     assert (found["records"], found["rejected"]) == (2, 1)
     assert (data(), seen[4:]) == (["a", "c"], ["c"])
     [inputs] = enqueued("tests.tailer.rejected")
@@ -219,6 +223,76 @@ def test_a_record_of_which_an_attempt_died_is_put_aside(declare, read, work):
         b"b",
         "an attempt ended while it was mapped",
     )
+
+
+def test_a_record_of_which_an_attempt_was_only_ended_is_mapped_again(declare, read, work):
+    """It said itself that it is to be tried again: that is no death."""
+    is_away = [True]
+
+    def function(record):
+        if is_away:
+            raise Retry("the service is away")
+        return work.call(data=record.text())
+
+    made = declare(Numbers(b"a", b"b"), function)
+    with pytest.raises(Retry):
+        read(made, attempt=2, restarts=1)
+    with pytest.raises(Retry):
+        read(made, attempt=3, restarts=1, kept=read.context.kept)
+    is_away.clear()
+    assert read(made, attempt=4, restarts=1, kept=read.context.kept)["rejected"] == 0
+    assert data() == ["a", "b"]
+
+
+def test_bad_records_in_a_row_are_counted_over_attempts(declare, read, work):
+    """Also where each look finds one record."""
+    source = Numbers()
+    made = declare(source, failing)
+    for _ in range(MOST_REJECTED):
+        source.records.append(b"a")
+        read(made)
+    source.records.append(b"a")
+    with pytest.raises(Fatal, match="More than 100 records in a row"):
+        read(made)
+    assert position() == str(MOST_REJECTED)
+    mended = replace(made, function=lambda record: work.call(data=record.text()))
+    assert read(mended)["enqueued"] == 1
+    source.records.append(b"a")
+    assert read(made)["rejected"] == 1
+
+
+def test_a_record_that_cannot_be_kept_is_not_removed(declare, read, settings):
+    """G1: a source that forgets what is settled must not forget what nobody else has."""
+    settings.ATP = settings.ATP | {"MAX_INPUTS_SIZE": 2000}
+    source = Numbers(b"x" * 5000)
+    source.removes = True
+    with pytest.raises(Fatal, match="can neither be mapped nor be kept as inputs"):
+        read(declare(source, failing))
+    assert not Cursor.objects.exists()
+
+
+def test_what_is_told_of_a_pause_is_one_printable_line(declare, read):
+    def fail(positions):
+        raise Fatal("a name\u200b\nof two lines")
+
+    source = Numbers()
+    source.open = fail
+    made = declare(source)
+    queue.register_all()
+    with pytest.raises(Fatal):
+        read(made)
+    assert queue.get_schedule("tests.tailer").paused_reason == "a name of two lines"
+
+
+def test_a_tailer_whose_source_is_away_is_listed(declare, read):
+    def fail(positions):
+        raise ConnectionRefusedError
+
+    source = Numbers()
+    source.open = fail
+    with pytest.raises(ConnectionRefusedError):
+        read(declare(source))
+    assert [row.source for row in queue.tailers()] == ["numbers"]
 
 
 def test_an_attempt_ends_when_it_is_asked_to(declare, read, work):

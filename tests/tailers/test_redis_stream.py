@@ -4,7 +4,7 @@ import uuid
 
 import pytest
 
-from atp.exceptions import InvalidType
+from atp.exceptions import Fatal, InvalidType
 from atp.models import Cursor
 from atp.sources import Gap, RedisStream, StreamRecord
 
@@ -25,9 +25,8 @@ def key():
 
 @pytest.fixture
 def tail(redis, key, declare):
-    def make(**given):
-        function = given.pop("function", None)
-        return declare(RedisStream(key, url=redis.url, **given), function)
+    def make(function=None, batch=500, **given):
+        return declare(RedisStream(key, url=redis.url, **given), function, batch=batch)
 
     return make
 
@@ -65,7 +64,7 @@ def test_settled_entries_may_be_removed(redis, key, tail, put, read):
     put("a", "b")
     made = tail(trim=True)
     read(made)
-    assert redis.xlen(key) == 0
+    assert redis.xlen(key) == 1
     put("c")
     assert read(made)["records"] == 1
     assert data() == ["a", "b", "c"]
@@ -77,7 +76,7 @@ def test_entries_that_were_removed_unread_are_a_gap(redis, key, tail, put, read)
     read(made)
     ids = put("b", "c", "d")
     redis.xtrim(key, minid=ids[2], approximate=False)
-    with pytest.raises(Gap, match=r"2 entries behind .* were removed unread"):
+    with pytest.raises(Gap, match=r"up to 2 entries behind .* are missing"):
         read(made)
     assert data() == ["a"]
 
@@ -89,7 +88,7 @@ def test_a_gap_may_be_passed_over(redis, key, tail, put, read):
     ids = put("b", "c")
     redis.xtrim(key, minid=ids[1], approximate=False)
     assert read(made) == {"records": 1, "enqueued": 1, "rejected": 0, "behind": 0}
-    assert "1 entries behind" in read.context.messages[0][1]
+    assert "up to 1 entries behind" in read.context.messages[0][1]
     assert data() == ["a", "c"]
 
 
@@ -109,7 +108,21 @@ def test_a_single_entry_that_somebody_deletes_is_no_gap(redis, key, tail, put, r
     ids = put("b", "c")
     redis.xdel(key, ids[0])
     assert read(made)["records"] == 1
-    assert data() == ["a", "c"]
+    put("d")
+    assert read(made)["records"] == 1
+    assert data() == ["a", "c", "d"]
+
+
+def test_entries_that_are_trimmed_while_it_reads_are_a_gap(redis, key, tail, put, read, work):
+    """A producer with a bound is quicker than the tailer."""
+    put("a", "b", "c", "d")
+
+    def function(record):
+        redis.xtrim(key, maxlen=1, approximate=False)
+        return work.call(data=record.text())
+
+    with pytest.raises(Gap, match=r"up to 2 entries behind .* are missing"):
+        read(tail(function=function, batch=1))
 
 
 def test_a_stream_that_ends_before_the_position_is_a_gap(redis, key, tail, put, read):
@@ -120,6 +133,27 @@ def test_a_stream_that_ends_before_the_position_is_a_gap(redis, key, tail, put, 
     redis.delete(key)
     put("b")
     with pytest.raises(Gap, match="before 9999999999999-0, which was read"):
+        read(made)
+
+
+def test_after_entries_were_lost_it_may_go_on_with_what_comes(redis, key, tail, put, read):
+    """G18: nothing that was read before is read again."""
+    put("a")
+    made = tail(on_gap="skip")
+    read(made)
+    Cursor.objects.update(position="9999999999999-0 5")
+    assert read(made)["records"] == 0
+    put("b")
+    assert read(made)["records"] == 1
+    assert data() == ["a", "b"]
+
+
+def test_a_position_that_is_none_is_fatal(tail, put, read):
+    put("a")
+    made = tail()
+    read(made)
+    Cursor.objects.update(position="yesterday")
+    with pytest.raises(Fatal, match="'yesterday' is no position of a stream"):
         read(made)
 
 

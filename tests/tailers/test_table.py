@@ -2,10 +2,12 @@
 
 import pytest
 from django.contrib.auth.models import Group, Permission
-from django.db import connection
+from django.db import connection, models
 from django.db.models import Q
+from django.test.utils import isolate_apps
 
-from atp.sources import Table
+from atp.exceptions import InvalidType
+from atp.sources import RowRecord, Table
 
 from ..helpers import open_transaction
 from .test_reading import data, enqueued
@@ -15,9 +17,9 @@ from .test_reading import data, enqueued
 def tail(declare, work):
     """Declare a tailer of groups, whose calls have their names."""
 
-    def make(function=None, **given):
+    def make(function=None, batch=500, **given):
         function = function or (lambda record: work.call(data=record.row.name))
-        return declare(Table(Group, **given), function)
+        return declare(Table(Group, **given), function, batch=batch)
 
     return make
 
@@ -94,6 +96,63 @@ def test_nobodys_open_transaction_stops_it(tail, read):
     assert (data(), names()) == (["b"], ["a"])
     read(made)
     assert (data(), names()) == (["b", "a"], [])
+
+
+@pytest.mark.django_db
+def test_what_the_function_does_to_its_row_changes_nothing(tail, read, work, atp):
+    """The row that was read is compared, and kept."""
+    groups("a ", "b ")
+
+    def function(record):
+        record.row.name = record.row.name.strip()
+        if record.row.name == "b":
+            raise KeyError(record.row.name)
+        return work.call(data=record.row.name)
+
+    assert read(tail(function)) == {"records": 2, "enqueued": 1, "rejected": 1, "behind": 0}
+    assert (data(), names()) == (["a"], [])
+    assert enqueued("tests.tailer.rejected")[0]["record"]["fields"]["name"] == "b "
+
+
+@pytest.mark.django_db
+def test_a_row_that_cannot_be_kept_stays_and_keeps_no_other(tail, read, work, settings):
+    """G1: it is in no other place; the others go on, and the log tells."""
+    settings.ATP = settings.ATP | {"MAX_INPUTS_SIZE": 200}
+    groups("x" * 150, "b")
+
+    def function(record):
+        if record.row.name != "b":
+            raise KeyError("too large for inputs")
+        return work.call(data=record.row.name)
+
+    found = read(tail(function, batch=1))
+    assert found == {"records": 1, "enqueued": 1, "rejected": 0, "behind": 1}
+    assert (data(), names()) == (["b"], ["x" * 150])
+    assert "1 rows are left" in read.context.messages[0][1]
+
+
+@isolate_apps("tests.app")
+def test_a_model_with_columns_elsewhere_is_refused():
+    """G13: the other table's columns would be lost."""
+
+    class Outbox(models.Model):  # noqa: DJ008
+        class Meta:
+            app_label = "tests"
+
+    class Order(Outbox):  # noqa: DJ008
+        class Meta:
+            app_label = "tests"
+
+    with pytest.raises(InvalidType, match="has columns in the table of another model"):
+        Table(Order)
+
+
+@pytest.mark.django_db
+def test_a_row_of_another_model_is_refused():
+    """G14: inputs may be made by hand."""
+    packed = Table(Permission).pack(RowRecord(row=Permission.objects.first()))
+    with pytest.raises(ValueError, match=r"a row of 'auth.permission' is none of auth.Group"):
+        Table(Group).unpack(packed)
 
 
 @pytest.mark.django_db

@@ -19,6 +19,7 @@ class Tailer(models.Model):
     records = models.BigIntegerField(default=0, help_text="Records that were settled.")
     enqueued = models.BigIntegerField(default=0, help_text="Instances that they made.")
     rejected = models.BigIntegerField(default=0, help_text="Records that were put aside.")
+    rejected_in_a_row = models.IntegerField(default=0, help_text="Since one was mapped last.")
     behind = models.BigIntegerField(null=True)
 
     class Meta:

@@ -63,6 +63,10 @@ class Tailers(ABC):
     """The positions of the sources outside of the queue, which move with what was read."""
 
     @abstractmethod
+    def begin(self, tailer: str, *, source: str) -> int:
+        """Have a row of the tailer; returns how many records in a row were rejected last."""
+
+    @abstractmethod
     def positions(self, tailer: str) -> dict[str, str]:
         """Return the position of each shard that has been read."""
 
@@ -92,4 +96,7 @@ class Tailers(ABC):
 
     @abstractmethod
     def seek(self, tailer: str, shard: str, position: str | None, *, who: str = "") -> None:
-        """Set the position of a shard; None removes its cursor. The Type's log tells who did it."""
+        """Set the position of a shard; None removes its cursor. The Type's log tells who did it.
+
+        Raises InvalidOption if there is no cursor of this shard.
+        """

@@ -34,8 +34,13 @@ class CursorMove:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Settled:
-    """The number of records that a tailer has settled, of Instances, and of rejected records."""
+    """The number of records that a tailer has settled, of Instances, and of rejected records.
+
+    ``rejected_in_a_row`` is the new number of those rejected since one was mapped, None if it
+    stays.
+    """
 
     records: int
     enqueued: int = 0
     rejected: int = 0
+    rejected_in_a_row: int | None = None

@@ -38,9 +38,11 @@ def cursors(identifier: str, *, limit: int = 1000) -> list[Cursor]:
 
 
 def seek(identifier: str, *, shard: str, position: str, by: str = "") -> Tailer:
-    """Have a tailer go on behind another position of a shard; return its row.
+    """Have a tailer go on from another position of a shard; return its row.
 
-    An attempt that reads now does not settle what it has read. Raises UnknownType or InvalidOption.
+    The position is the source's: of Kafka the offset that is next, of Redis the id of the entry
+    that was read last. An attempt that reads now does not settle what it has read. Raises
+    UnknownType, or InvalidOption if there is no such cursor.
     """
     check_lines("position", position, MAX_POSITION)
     if not position:

@@ -67,7 +67,7 @@ VERBS = (
         name="seek",
         label="Seek",
         phrase="Have {} go on elsewhere",
-        explanation="Have a tailer go on behind another position of a shard.",
+        explanation="Have a tailer go on from another position of a shard.",
         call=_seek,
         told=lambda _, row: "The cursor is set.",
         parameters=(
@@ -75,7 +75,7 @@ VERBS = (
             Parameter(
                 name="position",
                 kind=Position(),
-                help="Go on behind this position.",
+                help="As the list of cursors shows it; a number that follows may be left out.",
                 is_required=True,
             ),
         ),

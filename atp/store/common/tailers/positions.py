@@ -5,13 +5,17 @@ from dataclasses import asdict
 from django.db import IntegrityError
 from django.db.models import F
 
+from ....exceptions import InvalidOption
 from ....models import Cursor, Tailer
 from ....rows.log import MAX_DETAIL, Kind
 from ....words import log_messages
+from ....words.hints import did_you_mean
 from ...contract.keeping import Tailers as Contract
 
 # The number of shards that one statement names.
 PORTION = 500
+# The number of cursors among which a mistyped one is looked for.
+LOOKED_AT = 1000
 
 
 class Tailers(Contract):
@@ -40,21 +44,23 @@ class Tailers(Contract):
         except IntegrityError:
             return False
         counts = asdict(settled)
-        if not self._rows(tailer).update(
-            read_at=now, **{name: F(name) + count for name, count in counts.items()}
-        ):
-            self._store.rows(Tailer).create(identifier=tailer, read_at=now, **counts)
+        in_a_row = counts.pop("rejected_in_a_row")
+        changes = {name: F(name) + count for name, count in counts.items()}
+        if in_a_row is not None:
+            changes["rejected_in_a_row"] = in_a_row
+        self._rows(tailer).update(read_at=now, **changes)
         return True
 
-    def look(self, tailer, *, source, behind):
-        facts = {
-            "source": source[: Tailer._meta.get_field("source").max_length],
-            "read_at": self._store.now(),
-            "behind": behind,
-        }
-        if not self._rows(tailer).update(**facts):
-            row = Tailer(identifier=tailer, **facts)
+    def begin(self, tailer, *, source):
+        row = self._rows(tailer).first()
+        if row is None:
+            row = Tailer(identifier=tailer, source=_shortened(source), read_at=self._store.now())
             self._store.rows(Tailer).bulk_create([row], ignore_conflicts=True)
+        return row.rejected_in_a_row
+
+    def look(self, tailer, *, source, behind):
+        facts = {"source": _shortened(source), "read_at": self._store.now(), "behind": behind}
+        self._rows(tailer).update(**facts)
 
     def miss(self, tailer, missing, present, *, for_):
         now, cursors = self._store.now(), self._cursors(tailer)
@@ -74,17 +80,20 @@ class Tailers(Contract):
     def seek(self, tailer, shard, position, *, who=""):
         with self._store.atomic():
             now = self._store.now()
-            found = self._cursors(tailer).filter(shard=shard).first()
-            before = None if found is None else found.position
+            found = self._cursors(tailer).select_for_update().filter(shard=shard).first()
+            if found is None:
+                shards = self._cursors(tailer).values_list("shard", flat=True)[:LOOKED_AT]
+                raise InvalidOption(
+                    f"Tailer {tailer!r} has no cursor of shard {shard!r}."
+                    f"{did_you_mean(shard, shards)}"
+                )
             if position is None:
                 self._cursors(tailer).filter(shard=shard).delete()
             else:
-                self._store.rows(Cursor).update_or_create(
-                    defaults={"position": position, "moved": now, "missing_since": None},
-                    tailer=tailer,
-                    shard=shard,
+                self._cursors(tailer).filter(shard=shard).update(
+                    position=position, moved=now, missing_since=None
                 )
-            message = log_messages.cursor_set(shard, before, position)
+            message = log_messages.cursor_set(shard, found.position, position)
             facts = {"subject": f"type:{tailer}", "time": now, "who": who}
             self._store.log(Kind.CURSOR, message, detail=shard[:MAX_DETAIL], **facts)
 
@@ -93,6 +102,10 @@ class Tailers(Contract):
 
     def _rows(self, tailer):
         return self._store.rows(Tailer).filter(identifier=tailer)
+
+
+def _shortened(source):
+    return source[: Tailer._meta.get_field("source").max_length]
 
 
 def _portions(shards):
