@@ -273,7 +273,8 @@ def test_each_surface_refuses_a_parameter_that_there_is_not(kind, name, full, su
     """G13."""
     verb = next(iter(VERBS[kind].values()))
     subject, before = subject_of(kind, verb, full), full.world.snapshot()
-    answer = surface(name).use(kind, verb, subject, {"colour": "red"})
+    needed = {each.name: GOOD[each.name] for each in verb.parameters if each.is_required}
+    answer = surface(name).use(kind, verb, subject, {**needed, "colour": "red"})
     assert not answer.is_done
     assert "colour" in answer.words
     assert full.world.snapshot() == before
