@@ -44,6 +44,7 @@ IF_NAMED = (
     "peers",
     "explain",
     "metrics",
+    "tailers",
 )
 ROOT = Path(__file__).resolve().parents[1]
 # What cannot be asked for, and what should have gone well but did not.

@@ -221,6 +221,17 @@ def test_slots(tmp_path):
 
 
 @long
+def test_tailers(tmp_path):
+    file = tmp_path / "figures.json"
+    small = options(runs=1, records=30)
+    done = benchmarks("tailers", f"--database={KIND}", f"--json={file}", *small)
+    assert done.returncode in (0, 1), done.stderr
+    assert "Traceback" not in done.stderr
+    [document] = json.loads(file.read_text())
+    assert document["ratio"]["table / enqueue_many"] > 0
+
+
+@long
 def test_graphs(tmp_path):
     file = tmp_path / "figures.json"
     small = options(runs=1, nodes=60, processes=1, warm_up=4)

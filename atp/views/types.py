@@ -6,6 +6,7 @@ from ..models import Type
 from ..reports import documents, schedules
 from ..reports.explaining.explain import explain
 from ..reports.explaining.when import starts
+from ..reports.tailing.documents import of_type
 from ..verbs.control.limits import fullness
 from ..verbs.registry import is_enqueueable, registry
 from ..verbs.table import SCOPE, VERBS
@@ -67,6 +68,7 @@ class TypePage(Page):
             contract=contract,
             parameters=contract and contracts.described(contract, declared.signature),
             returned=contract and contracts.words_of(contract.outputs, contract.defs),
+            tailer=of_type(identifier) if self.may(permissions.VIEW_TAILER) else None,
             verbs=self._verbs(),
             schedules=schedules.documents(row) if self.may(permissions.VIEW_SCHEDULE) else None,
             log=queue.scope_log(identifier, limit=SHOWN) if may_see_log else None,

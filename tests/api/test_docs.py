@@ -16,6 +16,8 @@ from django.contrib.auth.models import User
 from django.core.servers.basehttp import WSGIRequestHandler
 
 from atp import Graph
+from atp.store import get_store
+from atp.store.values import CursorMove, Settled
 from demo_project.tasks import statistics, survey
 
 from .. import environment
@@ -155,6 +157,14 @@ def session(live_server, tmp_path, media, atpd, monkeypatch):
     with Graph("relief", by="the demo") as graph:  # it waits: its numbers stay
         first = graph.add(survey.using(run_after=timedelta(hours=1)))
         graph.map(survey, [{}] * 9, after=first)
+    tailers, cursor = get_store().tailers, "5242880-1795814036146000000"
+    tailers.begin("dem.scenes", source="/srv/scenes/*.tif")
+    tailers.advance(
+        "dem.scenes",
+        [CursorMove(shard="S2A.tif", before=None, after=cursor)],
+        Settled(records=412, enqueued=397, rejected=2),
+    )
+    tailers.look("dem.scenes", source="/srv/scenes/*.tif", behind=0)
     return Session(tmp_path, live_server.url)
 
 

@@ -1,12 +1,13 @@
-"""A tailer that the daemon's tests run: its records are groups, whose names say what to do."""
+"""Tailers: that of the daemon's tests, whose records are groups; and those of the chaos suite."""
 
+import json
 import os
 import signal
 
 from django.contrib.auth.models import Group
 
 from atp import tailer, task_type
-from atp.sources import Table
+from atp.sources import Directory, FileRecord, Kafka, RedisStream, RowRecord, Table
 
 from .tasks_daemon import record as note
 from .tasks_daemon import wait_for_file
@@ -43,3 +44,40 @@ def nested(context):
     """Begin a transaction in another."""
     with context.transaction(), context.transaction():
         pass
+
+
+# The sources of a run of the chaos suite, by its environment: a folder, and addresses.
+CHAOS = json.loads(os.environ.get("ATP_CHAOS_SOURCES", "{}"))
+# A record with such a number raises, or kills the worker.
+RAISES, KILLS = 97, 211
+
+
+@task_type("chaos.tailed")
+def tailed(context, *, source, number):
+    return number
+
+
+def number_of(record):
+    """Return the number that a record carries."""
+    if isinstance(record, FileRecord):
+        return int(record.path.name)
+    return int(record.row.name if isinstance(record, RowRecord) else record.text())
+
+
+def _declare(name, source):
+    def chaos(record):
+        number = number_of(record)
+        if number % KILLS == 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+        if number % RAISES == 0:
+            raise KeyError(number)
+        return tailed.call(source=name, number=number)
+
+    tailer(f"chaos.{name}", source, every=1, batch=20, timeout=30)(chaos)
+
+
+if CHAOS:
+    _declare("table", Table(Group))
+    _declare("directory", Directory(CHAOS["folder"], quiet=0))
+    _declare("redis", RedisStream("chaos", url=CHAOS["redis"], trim=True))
+    _declare("kafka", Kafka("chaos", servers=CHAOS["kafka"]))

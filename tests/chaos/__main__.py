@@ -20,6 +20,7 @@ from pathlib import Path
 from tests.receiver import receiver
 
 from . import schedule, server
+from .sources import sources_of
 
 # Short, so that leases run out often. Between the kill limit and the end of the lease
 # a supervisor may be stopped; no schedule stops one for longer than half of that.
@@ -55,6 +56,9 @@ def main(argv=None):
             if options.hooks:
                 given["receiver"] = stack.enter_context(receiver(SECRET))
                 more = {"WEBHOOKS": targets(given["receiver"].url)}
+            if options.tailers:
+                given["sources"], known = stack.enter_context(sources_of(folder))
+                os.environ["ATP_CHAOS_SOURCES"] = json.dumps(known)
             _set_up(options.database, url, folder, more)
             is_kept = _run(options, given, actions)
         finally:
@@ -81,6 +85,7 @@ def _run(options, given, actions):
     from .run import Run
     from .slots import Slots
     from .steps import Steps
+    from .tailers import Tailers
 
     given["tell"] = _tell
     if options.schedules:
@@ -88,6 +93,9 @@ def _run(options, given, actions):
     if options.steps:
         del given["minutes"]
         return Steps(**given, kills=options.steps).run()
+    if options.tailers:
+        del given["minutes"]
+        return Tailers(**given, kills=options.tailers).run()
     if options.graphs:
         return Graphs(**given, actions=actions).run()
     if options.hooks:
@@ -112,6 +120,7 @@ def _parser():
     add("--short", action="store_true", help="a fixed schedule of some seconds")
     add("--schedules", action="store_true", help="periodic jobs, by daemons whose clocks differ")
     add("--steps", type=int, metavar="KILLS", help="steps of handlers, under so many kills")
+    add("--tailers", type=int, metavar="KILLS", help="sources of tailers, under so many kills")
     add("--graphs", action="store_true", help="graphs of 50 nodes, 100 each minute")
     add("--hooks", action="store_true", help="hooks, and webhooks whose receiver is away at times")
     add("--folder", type=Path, help="where the files of the run are made")
