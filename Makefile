@@ -12,7 +12,10 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed-
 PYENV := $(or $(PYENV_ROOT),$(HOME)/.pyenv)
-INTERPRETERS := $(foreach minor,11 12 13,$(wildcard $(PYENV)/versions/3.$(minor).*/bin))
+# The newest Python may be neither on PATH nor of pyenv: then it comes from a Debian in a folder.
+NEWEST := 3.14
+PYTHONS := .pythons
+INTERPRETERS := $(abspath $(PYTHONS)/bin) $(foreach minor,11 12 13 14,$(wildcard $(PYENV)/versions/3.$(minor).*/bin))
 
 # Every version that is installed, so that no release of others turns a check red; tox takes the
 # newest. `make upgrade` renews it.
@@ -76,6 +79,8 @@ docs: $(STAMP)docs ## build the site of the docs, into build/site; ARGS: those o
 	@echo "build/site/index.html"
 
 tox: $(STAMP)tox ## run the tests on every supported Python and Django; ARGS: -e py312-django60
+	@PATH="$(subst $(space),:,$(INTERPRETERS)):$$PATH" command -v python$(NEWEST) >/dev/null || \
+	    .ci/python-of-debian $(NEWEST) $(PYTHONS)
 	@PATH="$(subst $(space),:,$(INTERPRETERS)):$$PATH" $(BIN)/tox run $(ARGS)
 
 # The wheel is built from the sdist, so nothing that an earlier build has left gets into it.
@@ -87,7 +92,7 @@ dist: $(BIN)/python ## build the wheel and the sdist, into dist/
 	@ls dist/*
 
 clean: ## remove all that the other targets made
-	rm -rf $(VENV) .tox .conformance .demo .peers build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage
+	rm -rf $(VENV) .tox $(PYTHONS) .conformance .demo .peers build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 upgrade: ## take the newest version of everything that the checks install, into .ci/constraints.txt

@@ -8,6 +8,7 @@ from django.apps import apps as all_apps
 from django.apps.registry import Apps
 from django.conf import settings
 from django.db import connections
+from django.db.models import Model
 from django.db.models.signals import post_migrate
 from django.utils.module_loading import autodiscover_modules
 
@@ -53,8 +54,21 @@ def _register_types(using: str, apps: Apps = all_apps, **kwargs: Any) -> None:
     from .conf import settings as own
     from .store.sequences import keep_ahead
 
-    # A migration back may have removed the model of schedules: then nothing is written.
-    if using == own.DATABASE and "schedule" in apps.all_models["atp"]:
+    # A migration back may have removed tables and columns: then nothing is written.
+    if using == own.DATABASE and _is_whole(apps):
         queue.register_all()
         queue.retire_schedules()
         keep_ahead(connections[using])
+
+
+def _is_whole(apps: Apps) -> bool:
+    """Whether the models of ATP, as migrations have made them, have all tables and columns."""
+    made = apps.all_models["atp"]
+    return all(
+        model._meta.model_name in made and _columns(model) == _columns(made[model._meta.model_name])
+        for model in all_apps.get_app_config("atp").get_models()
+    )
+
+
+def _columns(model: type[Model]) -> set[str | None]:
+    return {field.column for field in model._meta.local_fields}

@@ -210,8 +210,32 @@ def verbs():
             lines.append(
                 f"| **{verb.label}**: {verb.explanation} | {_subject(kind, verb)} | {parameters} "
                 f"| `atp {subcommand(kind, verb)}` | `{address(kind, verb)}` "
-                f"| `{verb.permission}` |"
+                f"| {' and '.join(f'`{name}`' for name in verb.needs)} |"
             )
+    return "\n".join(lines)
+
+
+def permissions():
+    """Each permission to act, with the operations that it is for."""
+    from atp.verbs.table import VERBS
+    from atp.verbs.table.verb import CONTROL, DELETE, ENQUEUE, OPERATE
+
+    lines = ["| permission | allows |", "|---|---|"]
+    for permission in (ENQUEUE, OPERATE, CONTROL, DELETE):
+        told = ["enqueue Instances"] if permission == ENQUEUE else []
+        for kind, entries in VERBS.items():
+            found = {}
+            for verb in entries.values():
+                if verb.permission == permission:
+                    of = (getattr(verb, "of", "") or "Type") if kind == "scope" else kind
+                    more = f" (with `{verb.permission_too}`)" if verb.permission_too else ""
+                    found.setdefault(of, []).append(f"*{verb.label}*{more}")
+            nouns = {"instance": "Instance", "error": "error group", "matching": "all that match"}
+            for of, names in found.items():
+                noun = nouns.get(of, of)
+                plural = noun if of == "matching" else f"{noun}s"
+                told.append(f"{plural}: {', '.join(names)}")
+        lines.append(f"| `{permission}` | {'; '.join(told)} |")
     return "\n".join(lines)
 
 
@@ -263,7 +287,7 @@ PARTS = {
     "api.md": [operations, problems],
     "guarantees.md": [promises],
     "check.md": [troubles],
-    "control.md": [verbs],
+    "control.md": [verbs, permissions],
 }
 
 

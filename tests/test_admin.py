@@ -354,7 +354,7 @@ def test_a_graph_is_redriven_and_cancelled(full, client):
 
 def test_a_schedule_is_resumed_and_run(full, client):
     """G6: by the verbs of the table, logged with the user."""
-    client.force_login(user("view_schedule", "operate"))
+    client.force_login(user("view_schedule", "operate", "control"))
     row = queue.get_schedule(SCHEDULE)
     told_of = told(act(client, "resume", row, model=Schedule))
     assert told_of[0].startswith("Resume (1): It goes on.")

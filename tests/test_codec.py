@@ -3,7 +3,9 @@
 import enum
 import json
 import math
-from datetime import UTC, datetime, time, timedelta, timezone
+from array import array
+from collections import Counter, OrderedDict, defaultdict, namedtuple
+from datetime import UTC, date, datetime, time, timedelta, timezone, tzinfo
 from decimal import Decimal
 from zoneinfo import ZoneInfo
 
@@ -98,8 +100,169 @@ def test_subclasses_come_back_as_what_they_are_in_json():
 
 
 def test_tuples_come_back_as_lists():
-    assert decode(encode((1, (2, 3)))) == [1, [2, 3]]
-    assert decode(encode([bytearray(b"a"), memoryview(b"b")])) == [b"a", b"b"]
+    Point = namedtuple("Point", "x y")
+    assert kinds(decode(encode((1, (2, 3), Point(4, 5))))) == kinds([1, [2, 3], [4, 5]])
+    assert kinds(decode(encode([bytearray(b"a"), memoryview(b"b")]))) == kinds([b"a", b"b"])
+
+
+class Stamp(datetime):
+    """As pandas.Timestamp: a datetime with nanoseconds, which equals none without."""
+
+    nanosecond = 0
+
+    def __eq__(self, other):
+        return self.nanosecond == getattr(other, "nanosecond", 0) and super().__eq__(other)
+
+    def replace(self, *args, **kwargs):
+        made = super().replace(*args, **kwargs)
+        made.nanosecond = self.nanosecond
+        return made
+
+    __hash__ = datetime.__hash__
+
+
+class NotATime(datetime):
+    """As pandas.NaT: a datetime that equals nothing, not even itself."""
+
+    def __eq__(self, other):
+        return False
+
+    def __ne__(self, other):
+        return True
+
+    def replace(self, *args, **kwargs):
+        return self
+
+    __hash__ = datetime.__hash__
+
+
+class Longer(timedelta):
+    """As pandas.Timedelta: it is longer than its microseconds tell."""
+
+    def __eq__(self, other):
+        return False
+
+    __hash__ = timedelta.__hash__
+
+
+class Listed(dict):
+    """As QueryDict: it shows only the last of the values that it has."""
+
+    def items(self):
+        return [(key, values[-1]) for key, values in super().items()]
+
+
+class Backwards(list):
+    def __iter__(self):
+        return reversed(self)
+
+
+class Hashed(str):
+    __slots__ = ()
+
+    def __hash__(self):
+        return 7
+
+    def __eq__(self, other):
+        return self is other
+
+
+class Zone(tzinfo):
+    """A zone that has no offset, as one that a test has half made."""
+
+    def utcoffset(self, time):
+        return None
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        *(Stamp(2030, 1, 1), OrderedDict(a=1), defaultdict(list, a=[1]), Counter("aab")),
+        *(
+            enum.IntFlag("Flag", "A B").A,
+            enum.Enum("Day", {"ONE": (2030, 1, 1)}, type=date).ONE,
+        ),
+    ],
+)
+def test_a_subclass_comes_back_as_the_plain_value_that_it_equals(value):
+    found = decode(encode([value]))[0]
+    assert found == value
+    assert type(found) in type(value).__mro__[1:]
+
+
+def finer():
+    made = Stamp(2030, 1, 1)
+    made.nanosecond = 7
+    return made
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        *(finer(), NotATime(1, 1, 1), Longer(1), Listed(a=[1, 2]), Backwards([1, 2]), Hashed("x")),
+        datetime(2030, 1, 1, tzinfo=Zone()),
+        *(memoryview(b"abcd")[::2], memoryview(array("i", [1])), memoryview(b"ab").cast("b")),
+    ],
+)
+def test_a_value_with_more_than_would_come_back_is_refused(value):
+    """G13: it would come back as another value."""
+    with pytest.raises(NotSerializable, match=r"^The value at \['a'\]\[1\] "):
+        encode({"a": [1, value]})
+    with pytest.raises(NotSerializable):
+        encode({Hashed("x"): 1, Hashed("x"): 2})
+
+
+class Odd(dict):
+    def items(self):
+        raise RuntimeError("no items here")
+
+
+class Unsaid(Exception):
+    def __str__(self):
+        raise ValueError("nor words")
+
+
+class OddList(list):
+    def __iter__(self):
+        raise Unsaid
+
+
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [
+        (datetime(2030, 1, 1, tzinfo=tzinfo()), "NotImplementedError"),
+        (Odd(), "RuntimeError: no items here"),
+        (OddList(), "Unsaid"),
+    ],
+)
+def test_what_the_conversion_raises_is_not_serializable(value, said):
+    """G13: the error names the value and its place."""
+    with pytest.raises(NotSerializable, match=rf"at \['a'\] is a .*{said}"):
+        encode({"a": value})
+
+
+@pytest.mark.parametrize("value", ["\ud800", 10**5000], ids=["text", "number"])
+def test_an_unwritable_part_is_named_by_its_place(value):
+    with pytest.raises(NotSerializable, match=r"at \['a'\]\[1\]\['b'\] "):
+        encode({"a": [0.5, {"b": value}]})
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *('{"$float": "1e400"}', '{"$float": "1.5"}', '{"$timedelta": [0, 0, 0.5]}'),
+        *('{"$timedelta": [1]}', '{"$datetime": "2030-01-01T00:00:00.123456789"}'),
+        *('{"$time": "00:00:00.1234567"}', '{"$decimal": "1e99999999999999999999"}'),
+    ],
+)
+def test_a_tagged_value_that_would_be_rounded_is_corrupt(text):
+    """G13: nothing is cut off in silence."""
+    with pytest.raises(CorruptData):
+        from_json(text)
+
+
+def test_zeros_after_the_microseconds_are_taken():
+    assert from_json('{"$time": "00:00:00.123456000"}') == time(0, 0, 0, 123456)
 
 
 CYCLE = []
@@ -219,6 +382,11 @@ def test_an_unknown_serializer_is_refused():
         ("-Infinity", "no JSON value"),
         ("[" * 100_000, "not JSON"),
         ("1" * 10_000, "not JSON"),
+        ('{"a": [1.5, {"b": 1e400}]}', r"1e400 is too large for a float at \['a'\]\[1\]\['b'\]"),
+        ("-1e400", "too large"),
+        ("1" * 400 + ".5", "too large"),
+        ("[0.0, -0e5, 1e-400]", r"1e-400 is too close to 0 for a float at \[2\]"),
+        ('{"a": [NaN]}', r"NaN is no JSON value at \['a'\]\[0\]"),
     ],
 )
 def test_json_from_outside_is_read_strictly(text, told):

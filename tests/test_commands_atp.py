@@ -21,7 +21,7 @@ from atp.management.commands.atp import Command
 from atp.models import Gate, Instance, LogRecord, Schedule, Type
 from atp.reports import overview
 from atp.shell import arguments, enqueueing, present, selections, subcommands
-from atp.shell.base import actor
+from atp.shell.base import Subcommand, actor
 from atp.states import Event, Reason, State
 from atp.store.values import Move, ResponseData
 from atp.verbs.registry import registry
@@ -1357,3 +1357,28 @@ def test_cancel_without_a_collection_leaves_collections_alone(full):
     found = document("cancel", "--collection", "", "--yes")
     assert found["cancelled"] >= 1
     assert queue.get(other.uuid).state == State.ACCEPTED
+
+
+def test_no_outcome_speaks_to_the_terminal(world, monkeypatch):
+    """Whatever a subcommand makes of stored text: its outcome, its remarks, its errors."""
+
+    class Careless(Subcommand):
+        name = "status"
+
+        def run(self, options):
+            self.say(f"said {ESCAPE}")
+            return {}
+
+        def text(self, document):
+            return f"one {ESCAPE}\u202e\ntwo\x85"
+
+        def check(self, document, options):
+            raise CommandError(f"wrong {ESCAPE}", returncode=3)
+
+    monkeypatch.setattr("atp.management.commands.atp.subcommands", lambda: [Careless])
+    out, err = io.StringIO(), io.StringIO()
+    with pytest.raises(CommandError) as raised:
+        call_command("atp", "status", stdout=out, stderr=err)
+    assert out.getvalue() == "one \\x1b]0;title\\x07\\u202e\ntwo\\x85\n"
+    assert err.getvalue() == "said \\x1b]0;title\\x07\n"
+    assert (str(raised.value), raised.value.returncode) == ("wrong \\x1b]0;title\\x07", 3)

@@ -118,7 +118,7 @@ def test_without_write_nothing_is_written_and_the_same_is_told():
         ({"one_off": True, "interval_id": 1}, "one_off"),
         ({"args": "[5]", "interval_id": 1}, "move them to kwargs"),
         ({"kwargs": "[5]", "interval_id": 1}, "is no object"),
-        ({"kwargs": "{", "interval_id": 1}, "kwargs={ is no JSON"),
+        ({"kwargs": "{", "interval_id": 1}, "kwargs={ is not JSON"),
         ({"start_time": datetime(2031, 1, 1), "interval_id": 1}, "start_time=2031"),
         ({"expires": datetime(2020, 1, 1), "interval_id": 1}, "expires=2020-01-01 00:00:00 has p"),
         ({"crontab_id": 1, "interval_id": 1}, "more than one"),
@@ -127,7 +127,8 @@ def test_without_write_nothing_is_written_and_the_same_is_told():
         ({"crontab_id": 3}, "Mars/Base"),
         ({"interval_id": 2}, "period='moons' is unknown"),
         ({"interval_id": 3}, "days=2147483647"),
-        ({"kwargs": "[" * 100_000, "interval_id": 1}, "recursion"),
+        ({"kwargs": "[" * 100_000, "interval_id": 1}, "nested too deeply"),
+        ({"kwargs": '{"n": 1e400}', "interval_id": 1}, "1e400 is too large"),
     ],
 )
 def test_what_has_no_equivalent_is_named_and_stops_no_other_row(values, words):

@@ -13,6 +13,8 @@ from atp.authoring.output import Output
 from atp.authoring.storage import size_of, storage_path
 from atp.exceptions import TooLarge
 
+from .helpers import NOBODY
+
 
 class TestScratch:
     def test_it_is_a_directory_of_the_attempts_own(self, context, tmp_path):
@@ -26,6 +28,67 @@ class TestScratch:
     def test_none_is_made_where_none_is_used(self, context, tmp_path):
         context.remove_scratch()
         assert list(tmp_path.iterdir()) == []
+
+
+class TestScratchThatWasTidiedUp:
+    """A program that tidies temporary files removes a folder, and another user makes it anew."""
+
+    @pytest.fixture
+    def top(self, tmp_path, settings):
+        settings.ATP = {"SCRATCH_DIR": str(tmp_path / "top")}
+        (tmp_path / "top").mkdir(mode=0o700)
+        return tmp_path / "top"
+
+    @pytest.fixture
+    def own(self, context, top):
+        """The context of an attempt of worker 0 of a daemon, and the daemon's folder."""
+        context._scratch_root = top / "atp-scratch-abc" / "worker-0"
+        return context
+
+    def test_it_is_made_anew(self, own, top):
+        top.rmdir()
+        scratch = own.scratch
+        assert scratch.parent == top / "atp-scratch-abc" / "worker-0"
+        assert {each.stat().st_mode & 0o777 for each in (scratch, *scratch.parents[:2])} == {0o700}
+
+    @pytest.mark.parametrize("level", ["atp-scratch-abc", "atp-scratch-abc/worker-0"])
+    @pytest.mark.parametrize("how", ["link", "of all", "of the group", "of another", "file"])
+    def test_what_a_stranger_has_made_is_not_used(self, own, said, top, tmp_path, level, how):
+        folder = top / level
+        folder.parent.mkdir(mode=0o700, exist_ok=True)
+        if how == "link":
+            (tmp_path / "elsewhere").mkdir(mode=0o700)
+            folder.symlink_to(tmp_path / "elsewhere")
+        elif how == "file":
+            folder.touch()
+        else:
+            folder.mkdir()
+            folder.chmod({"of all": 0o707, "of the group": 0o770, "of another": 0o755}[how])
+        if how == "of another":
+            if os.geteuid() != 0:
+                pytest.skip("only root can give a folder to somebody else")
+            os.chown(folder, NOBODY, NOBODY)
+        before = {each for each in tmp_path.rglob("*") if folder in each.parents}
+        scratch = own.scratch
+        (scratch / "file").write_text("mine")
+        assert folder not in scratch.resolve().parents
+        assert tmp_path / "elsewhere" not in scratch.resolve().parents
+        assert scratch.parent.parent == top
+        assert scratch.parent.stat().st_mode & 0o777 == 0o700
+        assert {each for each in tmp_path.rglob("*") if folder in each.parents} == before
+        own.say_all()
+        assert "is not this user's alone" in str(said)
+        own.remove_scratch()
+        assert not scratch.parent.exists()
+
+    @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder to somebody else")
+    def test_nor_the_whole_folder_of_scratch_directories(self, own, top, tmp_path):
+        tmp_path.chmod(0o1777)
+        os.chown(top, NOBODY, NOBODY)
+        assert top not in own.scratch.parents
+        assert list(top.iterdir()) == []
+        own.remove_scratch()
+        assert list(tmp_path.iterdir()) == [top]
 
 
 class TestPublish:

@@ -1,6 +1,7 @@
 """From coroutines: enqueueing, reading, and the end of an Instance; and coroutines as handlers."""
 
 import asyncio
+import threading
 
 import pytest
 from asgiref.sync import async_to_sync, sync_to_async
@@ -8,13 +9,14 @@ from django.db import transaction
 
 from atp import queue
 from atp.daemon.shared.outcome import Kind
-from atp.daemon.worker import execution
-from atp.daemon.worker.coroutines import CoroutineCall
+from atp.daemon.worker import coroutines, execution
+from atp.daemon.worker.coroutines import CoroutineCall, is_any_abandoned
 from atp.exceptions import Interrupted, UnknownInstance, WaitInTransaction, WaitTimeout
 from atp.models import Instance
 from tests.samples import claimed
 
 from .app.tasks import echo
+from .helpers import wait_for
 
 
 @pytest.mark.django_db
@@ -113,3 +115,73 @@ class TestCall:
         call = CoroutineCall(handler)
         assert call() == "done"
         call.cancel()
+
+    def test_a_thread_that_it_has_left_is_not_waited_for(self):
+        leave = threading.Event()
+
+        async def handler():
+            try:
+                await asyncio.wait_for(asyncio.to_thread(leave.wait, 600), 0.01)
+            except TimeoutError:
+                return "gave up"
+
+        try:
+            assert CoroutineCall(handler)() == "gave up"
+            assert not leave.is_set()
+            assert not is_any_abandoned()
+        finally:
+            leave.set()
+
+    def test_a_task_that_it_has_left_may_clean_up(self):
+        """It may use the database for that."""
+        cleaned = []
+
+        async def behind():
+            try:
+                await asyncio.sleep(600)
+            finally:
+                await sync_to_async(cleaned.append)(1)
+
+        async def handler():
+            handler.task = asyncio.ensure_future(behind())
+            await asyncio.sleep(0)
+            return "done"
+
+        assert CoroutineCall(handler)() == "done"
+        assert cleaned == [1]
+
+    @pytest.mark.parametrize("how", ["ignores its cancel", "blocks the loop", "generator"])
+    def test_what_never_ends_is_abandoned(self, monkeypatch, how):
+        monkeypatch.setattr(coroutines, "GRACE", 0.05)
+        leave = threading.Event()
+
+        async def behind():
+            while not leave.is_set():
+                try:
+                    await asyncio.sleep(0.01)
+                except asyncio.CancelledError:
+                    if how == "blocks the loop":
+                        leave.wait(600)
+
+        async def numbers():
+            try:
+                yield 1
+            finally:
+                while not leave.is_set():
+                    await asyncio.sleep(0.01)
+
+        async def handler():
+            if how == "generator":
+                handler.left = numbers()
+                await anext(handler.left)
+            else:
+                handler.left = asyncio.ensure_future(behind())
+                await asyncio.sleep(0)
+            return "done"
+
+        try:
+            assert CoroutineCall(handler)() == "done"
+            assert is_any_abandoned()
+        finally:
+            leave.set()
+        wait_for(lambda: not is_any_abandoned(), what="the end of the loop")

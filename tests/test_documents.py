@@ -6,7 +6,7 @@ from uuid import UUID
 
 import pytest
 
-from atp.models import Inputs, Type
+from atp.models import Inputs, Instance, Type
 from atp.payload import codec
 from atp.reports import documents
 from atp.states import State
@@ -44,11 +44,17 @@ def test_a_task_of_the_queue(world):
     assert (found["type"], found["daemon"]) == ("tests.echo", "host:1")
 
 
+def of_inputs(text):
+    """Return the Inputs of an Instance, as they are stored."""
+    instance = Instance(type=Type(identifier="tests.echo"))
+    return Inputs(instance=instance, format=codec.JSON, data=text)
+
+
 @pytest.mark.parametrize("text", ["{", "NaN", "[Infinity]", "1e999", "[" * 100_000])
 def test_what_is_no_json_has_no_value(text):
-    assert documents.inputs(Inputs(format=codec.JSON, data=text))["value"] is None
+    assert documents.inputs(of_inputs(text))["value"] is None
 
 
 def test_what_is_json_has_its_value():
-    row = Inputs(format=codec.JSON, data='{"a": [1, 2.5, -1e3]}')
+    row = of_inputs('{"a": [1, 2.5, -1e3]}')
     assert documents.inputs(row)["value"] == {"a": [1, 2.5, -1000.0]}

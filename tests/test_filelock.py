@@ -1,13 +1,15 @@
 """Tests of :mod:`atp.store.filelock`."""
 
+import fcntl
 import os
 import signal
+import stat
 
 import pytest
 
 from atp.store import filelock
 
-from .helpers import wait_for
+from .helpers import as_nobody, wait_for
 
 
 @pytest.fixture
@@ -51,6 +53,44 @@ def test_remove(path):
 def test_the_lock_is_the_owners_alone(path):
     os.close(filelock.acquire(path))
     assert os.stat(path).st_mode & 0o777 == 0o600
+
+
+@pytest.mark.parametrize(
+    ("folder", "expected"),
+    [(0o755, 0o600), (0o777, 0o660), (0o750, 0o600), (0o770, 0o660), (0o707, 0o600)],
+)
+def test_only_a_group_that_may_write_in_the_folder_may_open_a_lock(tmp_path, folder, expected):
+    """Who may read a file may also lock it."""
+    tmp_path.chmod(folder)
+    path = tmp_path / "lock"
+    path.touch()
+    path.chmod(0o644)  # as another release has left it
+    os.close(filelock.acquire(path))
+    assert stat.S_IMODE(path.stat().st_mode) == expected
+
+
+def test_a_link_is_no_lock(tmp_path):
+    (tmp_path / "lock").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(OSError, match="symbolic link"):
+        filelock.acquire(tmp_path / "lock")
+    assert not (tmp_path / "elsewhere").exists()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody else")
+@pytest.mark.parametrize("mode", [0o755, 0o750, 0o770])
+def test_a_stranger_cannot_keep_a_lock(common, mode):
+    """Neither while its holder lives, nor afterwards."""
+    common.chmod(mode)
+    path = common / "lock"
+    descriptor = filelock.acquire(path)
+    os.close(descriptor)
+
+    def lock():
+        fcntl.flock(os.open(path, os.O_RDONLY), fcntl.LOCK_EX)
+        return "locked"
+
+    assert "PermissionError" in as_nobody(lock)
+    assert filelock.is_free(path)
 
 
 def test_a_forked_child_keeps_the_lock_until_it_is_dead(path):

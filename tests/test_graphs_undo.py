@@ -12,7 +12,6 @@ from atp.payload import own
 from atp.reports import graphs as reports
 from atp.states import Reason, State
 from atp.store import get_store
-from atp.verbs import graphs
 from atp.verbs.table import GRAPH, VERBS
 
 from .app.tasks import echo
@@ -192,11 +191,11 @@ def test_whoever_waits_waits_for_the_undo():
 def test_an_undo_that_is_written_between_two_looks_is_waited_for(monkeypatch):
     g = failed()
 
-    def looked(graph, look=graphs._is_to_be_undone):
+    def looked(graph, look=GraphRow._is_to_be_undone):
         get_store().graphs.end()
         return look(graph)
 
-    monkeypatch.setattr(graphs, "_is_to_be_undone", looked)
+    monkeypatch.setattr(GraphRow, "_is_to_be_undone", looked)
     with pytest.raises(WaitTimeout):
         g.wait(timeout=0.1)
 

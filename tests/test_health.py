@@ -7,10 +7,12 @@ from django.db import OperationalError, ProgrammingError, connection
 from django.db.migrations.recorder import MigrationRecorder
 
 from atp import queue
-from atp.models import Daemon, Schedule
+from atp.models import Daemon, Downstream, Instance, Schedule
 from atp.reports import health, migrated, overview
 
+from .app import tasks_downstream
 from .app.tasks import add, echo
+from .helpers import Thread, open_transaction, wait_for
 from .store.broken import LONG, age, execute, settle
 
 
@@ -155,9 +157,19 @@ def test_a_million_waiting_tasks_cost_nothing(world, host, django_assert_max_num
     """It asks for one Task of each Type that nobody serves, or that is served by who is idle."""
     settle(host)
     echo.enqueue()
-    with django_assert_max_num_queries(14) as queries:
+    with django_assert_max_num_queries(16) as queries:
         health.health()
-    assert not any("count(" in query["sql"].lower() for query in queries)
+    counting = [each["sql"] for each in queries if "count(" in each["sql"].lower()]
+    assert all("pg_stat_activity" in sql for sql in counting)
+
+
+@pytest.mark.parametrize(
+    ("alias", "command"),
+    [("default", "manage.py migrate"), ("queue", "manage.py migrate --database queue")],
+)
+def test_the_remedy_names_the_database(alias, command):
+    """Without its name Django migrates the default one alone."""
+    assert migrated.command(alias) == command
 
 
 @pytest.mark.parametrize("module", [None])
@@ -247,3 +259,30 @@ class TestWhatShouldNeverBe:
         assert problem.startswith(f"Daemon removed-{key}:0 has no row any more, but holds Tasks.")
         queue.scan()
         assert health.health().status == "ok"
+
+
+def test_downstream_that_fails_is_a_problem_while_work_waits_for_it(world):
+    world.host("downstream.call")
+    queue.register(tasks_downstream.call, by="tests")
+    Downstream.objects.filter(name="relay").update(state="open")
+    assert health.health().problems == ()
+    tasks_downstream.call.enqueue(path="", answers="")
+    [words] = health.health().problems
+    assert words.startswith("Downstream 'relay' has failed for ")
+    assert health.health("tests.echo").problems == ()
+    Downstream.objects.filter(name="relay").update(state="throttled")
+    assert health.health().problems == ()
+
+
+@pytest.mark.skipif(connection.vendor != "postgresql", reason="SQLite tells nothing of them")
+@pytest.mark.django_db(transaction=True)
+def test_transaction_that_others_wait_for_is_a_problem(monkeypatch, transactional_db):
+    monkeypatch.setattr(health, "BLOCKING", 0.0)
+    queue.register(echo, by="tests")
+    queue.hold("tests.echo")
+    own = Instance.objects.filter(pk=echo.enqueue().pk)
+    with open_transaction(lambda: list(own.select_for_update())):
+        waiting = Thread(lambda: own.update(priority=1))
+        wait_for(lambda: any("wait for its locks" in each for each in health.health().problems))
+    waiting.result()
+    assert health.health().problems == ()

@@ -4,6 +4,7 @@ import pytest
 
 from atp import Graph, on_failed, on_finished, queue, task_type
 from atp.checks import check_hooks
+from atp.deadletters.task import redrive
 from atp.exceptions import InvalidGraph, InvalidOption, InvalidType, TypeInUse
 from atp.models import Instance, Type
 from atp.rows.log import Kind
@@ -82,6 +83,16 @@ class TestDeclaring:
         declare("dem.one", on_finished=index)
         on_failed("*")(alert)
         assert names(alert) == names(index) == []
+
+    @pytest.mark.parametrize("pattern", ["*", "atp.*", "atp.redriv?"])
+    def test_a_pattern_leaves_out_the_types_of_atp(self, alert, pattern):
+        """An operator has started them, and looks at what becomes of them."""
+        on_failed(pattern)(alert)
+        assert names(redrive) == []
+
+    def test_a_type_of_atp_is_named_exactly(self, alert):
+        on_failed("atp.redrive")(alert)
+        assert names(redrive) == [("on_failed", "hooked.alert")]
 
     def test_one_named_twice_is_one(self, alert):
         on_failed("dem.*", "*.one")(alert)

@@ -34,6 +34,13 @@ OF_ATP = ["atp.middleware.Language", "atp.middleware.TimeZone"]
 TENANT = "tests.app.middleware.Tenant"
 
 
+class Unequal(dict):
+    def __eq__(self, other):
+        raise RuntimeError("not comparable")
+
+    __hash__ = None
+
+
 @pytest.fixture
 def configured(settings):
     """Set ``MIDDLEWARE`` of the tests by their names, and ``CARRIERS`` by their paths."""
@@ -185,7 +192,11 @@ class TestCarrying:
         assert [queue.get(each.uuid).carried for each in made] == [{"tenant": {"id": 7}}] * 2
 
     @pytest.mark.parametrize(
-        "value", [object(), (1, 2), {1: 2}, float("nan"), "a\x00b", "a\ud800b", b"x"]
+        "value",
+        [
+            *(object(), (1, 2), {1: 2}, float("nan"), "a\x00b", "a\ud800b", b"x"),
+            *({"a": [1e300]}, -0.0, Unequal()),
+        ],
     )
     def test_what_would_not_come_back_is_refused(self, configured, db, value):
         configured()

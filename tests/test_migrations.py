@@ -4,6 +4,7 @@ from importlib import import_module
 from uuid import uuid4
 
 import pytest
+from django.contrib.auth.models import Group, Permission, User
 from django.core.management import call_command
 from django.db import IntegrityError, connection
 
@@ -63,6 +64,27 @@ def test_storage_parameters_are_set_and_taken_back():
     finally:
         call_command("migrate", verbosity=0)
     assert storage_parameters() == wanted
+
+
+@pytest.mark.django_db(transaction=True)
+def test_who_could_operate_can_enqueue_and_control_as_before():
+    """The permissions to enqueue and to control were part of ``operate``."""
+    own = Permission.objects.filter(content_type__app_label="atp")
+    call_command("migrate", "atp", "0019", verbosity=0)
+    try:
+        own.filter(codename__in=["enqueue", "control"]).delete()
+        group = Group.objects.create(name="operators")
+        group.permissions.add(own.get(codename="operate"))
+        olga = User.objects.create_user("olga")
+        olga.user_permissions.add(own.get(codename="operate"))
+        other = User.objects.create_user("other")
+        other.user_permissions.add(own.get(codename="view_instance"))
+    finally:
+        call_command("migrate", verbosity=0)
+    for holder in (group.permissions, olga.user_permissions):
+        assert {each.codename for each in holder.all()} == {"enqueue", "operate", "control"}
+    assert {each.codename for each in other.user_permissions.all()} == {"view_instance"}
+    assert own.filter(codename__in=["enqueue", "control"]).count() == 2
 
 
 def storage_parameters():

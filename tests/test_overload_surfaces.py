@@ -6,6 +6,8 @@ from datetime import timedelta
 import pytest
 from django.contrib.auth.models import User
 from django.core.management import CommandError, call_command
+from django.urls import path
+from rest_framework.decorators import api_view, permission_classes
 
 from atp import queue
 from atp.models import Instance, Schedule, Slot
@@ -89,3 +91,34 @@ def test_a_slot_that_finds_it_full_is_skipped(full):
     get_store().schedules.plan(now=row.due_at, only="often")
     slot = Slot.objects.get(schedule=row)
     assert (slot.outcome, slot.message) == (Outcome.SKIPPED, "tests.echo was full: 1 waited")
+
+
+def _plain(request):
+    registry.get(NAME).enqueue()
+
+
+async def _asynchronous(request):
+    await registry.get(NAME).aenqueue()
+
+
+@api_view(["POST"])
+@permission_classes([])
+def _of_rest_framework(request):
+    registry.get(NAME).enqueue()
+
+
+urlpatterns = [
+    path("plain", _plain),
+    path("asynchronous", _asynchronous),
+    path("rest", _of_rest_framework),
+]
+
+
+@pytest.mark.parametrize("view", ["plain", "asynchronous", "rest"])
+def test_a_view_of_a_project_answers_429_and_when_to_try_again(full, settings, client, view):
+    settings.ROOT_URLCONF = __name__
+    settings.MIDDLEWARE = ["atp.web.overload.OverloadMiddleware"]
+    answer = client.post(f"/{view}")
+    assert answer.status_code == 429
+    assert 1 <= int(answer["Retry-After"]) <= 600
+    assert NAME not in answer.content.decode()

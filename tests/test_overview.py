@@ -66,7 +66,7 @@ def test_history_counts_all_that_has_ended():
     assert of_type(found, "tests.echo") == overview.TypeCounts(
         type="tests.echo", finished=2, failed=2, reasons={"ERROR": 1, "MISSED": 1}
     )
-    assert (found.since, found.failed_more) == (None, False)
+    assert found.since is None
 
 
 def test_without_history_only_the_last_hour_and_the_newest_failures_are_counted():
@@ -89,19 +89,16 @@ def test_without_history_only_the_last_hour_and_the_newest_failures_are_counted(
             reasons={"ERROR": 1, "MISSED": 1},
         ),
     )
-    assert not found.failed_more
+    assert not found.has("failed_more")
 
 
-def test_what_is_counted_without_history_is_bounded(monkeypatch):
+def test_counts_of_failures_are_bounded_for_each_type_and_reason(monkeypatch):
     monkeypatch.setattr(overview, "MOST_ENDED", 2)
-    monkeypatch.setattr(overview, "MOST_FAILED", 3)
-    for reason in (Reason.FATAL, Reason.ERROR, Reason.ERROR):
+    monkeypatch.setattr(overview, "MOST_FAILED", 2)
+    failed(Reason.STALE, type="tests.add")
+    for reason in (Reason.FATAL, Reason.DROPPED, Reason.DROPPED, Reason.DROPPED):
         failed(reason)
     found = overview.overview(history=False)
-    assert not found.failed_more
-    failed(Reason.STALE, type="tests.add")
-    found = overview.overview(history=False)
-    assert found.failed_more
     assert found.types == (
         overview.RecentCounts(
             type="tests.add", ended=1, failed=1, failed_lately=1, reasons={"STALE": 1}
@@ -110,11 +107,21 @@ def test_what_is_counted_without_history_is_bounded(monkeypatch):
             type="tests.echo",
             ended=2,
             ended_more=True,
-            failed=2,
-            failed_lately=2,
-            reasons={"ERROR": 2},
+            failed=3,
+            failed_lately=1,
+            reasons={"FATAL": 1, "DROPPED": 2},
+            more_of=frozenset({"DROPPED"}),
         ),
     )
+    assert found.has("failed_more")
+    assert not found.has("failed_lately_more")
+
+
+def test_what_an_operator_drops_is_no_recent_failure():
+    failed(Reason.DROPPED)
+    failed(Reason.CANCELLED)
+    [counts] = overview.overview(history=False).types
+    assert (counts.failed, counts.failed_lately) == (2, 0)
 
 
 def test_a_type_that_is_idle_is_there_and_one_without_instances_is_not():
@@ -124,11 +131,11 @@ def test_a_type_that_is_idle_is_there_and_one_without_instances_is_not():
 
 
 @pytest.mark.parametrize("history", [True, False])
-def test_five_queries_however_many_types(history, django_assert_max_num_queries):
+def test_six_queries_however_many_types(history, django_assert_max_num_queries):
     echo.enqueue()
     add.enqueue(1)
     failed(type="tests.keyword")
-    with django_assert_max_num_queries(5):
+    with django_assert_max_num_queries(6):
         found = overview.overview(history=history)
     assert len(found.types) == 3
 

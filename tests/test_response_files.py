@@ -2,12 +2,16 @@
 
 import contextlib
 import resource
+from array import array
+from datetime import datetime, tzinfo
 
 import pytest
 from django.core.files.storage import storages
 
+from atp import Output
 from atp.authoring.storage import storage_path
 from atp.daemon.worker.response import respond
+from atp.exceptions import NotSerializable
 from atp.models import Response, Task
 from atp.verbs.registry import registry
 
@@ -97,3 +101,16 @@ def test_a_large_response_that_nobody_would_read_is_not_stored(media, db):
 def test_text_of_another_charset(content_type, value):
     body = "Zürich".encode("latin-1")
     assert Response(content_type=content_type, data=body, size=len(body)).value == value
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        *(Output("\ud800"), memoryview(array("i", [1, 2])), Output(memoryview(b"abcd")[::2])),
+        datetime(2030, 1, 1, tzinfo=tzinfo()),
+    ],
+)
+def test_a_value_that_cannot_be_written_is_not_serializable(value):
+    """G13: each retry would do the work again, so the attempt ends as FATAL."""
+    with pytest.raises(NotSerializable):
+        respond(value, registry.get("tests.echo"), claimed(1, "tests.echo"))

@@ -44,8 +44,10 @@ def test_replace_and_debounce():
     assert SEVEN.using(existing="replace").enqueue(a=2) == made
     assert queue.inputs(made).value == {"a": 2}
     later = SEVEN.using(existing="debounce", run_after=timedelta(hours=1))
-    assert later.enqueue() == made
-    assert queue.task(made).due_at > get_store().now() + timedelta(minutes=50)
+    found = later.enqueue()
+    assert found == made
+    assert found.task.due_at > get_store().now() + timedelta(minutes=50)
+    assert queue.task(made).due_at == found.task.due_at
 
 
 def test_a_redrive_is_refused_while_another_has_the_key():

@@ -207,7 +207,7 @@ def done(kind, verb, full):
 
 
 # Who it was, and when; the last Instance has another key where a transaction was undone.
-_VOLATILE = {"who", "since", "paused_since", "paused_by", "last_id"}
+_VOLATILE = {"who", "since", "paused_since", "paused_by", "last_id", "planned_until"}
 
 
 def _timeless(value):

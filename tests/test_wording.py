@@ -1,6 +1,6 @@
 """Tests of :mod:`atp.words.wording`: times and errors in words."""
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from zoneinfo import ZoneInfo
 
 import pytest
@@ -12,6 +12,8 @@ from atp.daemon.worker import execution
 from atp.middleware import onion
 from atp.rows import querysets
 from atp.words import wording
+
+NOW = datetime(2026, 10, 25, tzinfo=UTC)
 
 
 def raised(error):
@@ -79,3 +81,13 @@ def test_frames_of_atp_are_left_out(file):
         '  File "/project/tasks.py", line 3, in f\n    g()\n'
         "KeyError: 7"
     )
+
+
+def test_ago_never_names_the_future():
+    assert wording.ago(NOW - timedelta(seconds=5), NOW) == "5 s ago"
+    assert wording.ago(NOW + timedelta(milliseconds=68), NOW) == "just now"
+
+
+def test_due_says_whether_the_moment_has_passed():
+    assert wording.due(NOW + timedelta(seconds=5), NOW) == "in 5 s"
+    assert wording.due(NOW - timedelta(milliseconds=38), NOW) == "due for 38 ms"

@@ -9,6 +9,7 @@ from django.utils.html import format_html
 from django.utils.http import urlencode
 
 from ..conf import settings
+from ..web import authorization
 from .filters import matching
 
 # The lookups of the links between the pages.
@@ -49,7 +50,11 @@ class ReadOnlyAdmin(admin.ModelAdmin):
     list_per_page = 50
 
     def get_queryset(self, request):
-        return super().get_queryset(request).using(settings.DATABASE)
+        rows = super().get_queryset(request).using(settings.DATABASE)
+        if authorization.rule() is None:
+            return rows
+        name = f"{self.opts.app_label}.view_{self.opts.model_name}"
+        return authorization.narrowed(request.user, name, rows)
 
     def lookup_allowed(self, lookup, value, request=None):
         """Allow filters by no columns but those of the lists' own filters and links.

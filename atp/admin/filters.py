@@ -10,6 +10,7 @@ from ..conf import settings
 from ..models import Instance, Type
 from ..rows.log import Kind
 from ..states import Event, Reason, State
+from ..web.authorization import scope_of
 
 _PREFIX = re.compile(r"[0-9a-f]{8,32}")
 
@@ -37,7 +38,9 @@ class TypeFilter(_ChoiceFilter):
 
     def lookups(self, request, model_admin):
         names = Type.objects.using(settings.DATABASE).values_list("identifier", flat=True)
-        return [(name, name) for name in names]
+        opts = model_admin.opts
+        scope = scope_of(request.user, f"{opts.app_label}.view_{opts.model_name}")
+        return [(name, name) for name in names if scope.touches(name)]
 
     def select(self, queryset, value):
         # Filter by primary key: a join on the identifier would not use the index in its order.

@@ -91,7 +91,7 @@ class UndoAdmin(ReadOnlyAdmin):
     readonly_fields = ("node_link", "inputs_value")
 
     def get_fields(self, request, obj=None):
-        may_see = request.user.has_perm(permissions.VIEW_INPUTS)
+        may_see = permissions.holds(request.user, permissions.VIEW_INPUTS, obj)
         return [*self._facts, "inputs_value"] if may_see else self._facts
 
     @admin.display(description="inputs")

@@ -9,8 +9,10 @@ from django.utils.html import format_html
 from .. import queue
 from ..exceptions import ATPError
 from ..models import Inputs, Instance, LogRecord, Response, Task
+from ..payload.own import HOOKS
+from ..reports import hooks
 from ..verbs.table import INSTANCE
-from ..web import permissions
+from ..web import authorization, permissions
 from ..web.actor import ADMIN, actor
 from . import shown
 from .base import ReadOnlyAdmin, link_to
@@ -46,7 +48,7 @@ class InstanceAdmin(VerbActions, ReadOnlyAdmin):
         ("task", permissions.VIEW_TASK),
         ("inputs_value", permissions.VIEW_INPUTS),
         # What its enqueue has saved, and its hooks with their inputs.
-        ("own", permissions.VIEW_INPUTS),
+        ("own_shown", permissions.VIEW_INPUTS),
         ("output", permissions.VIEW_RESPONSE),
         ("files", permissions.VIEW_RESPONSE),
         ("steps", permissions.VIEW_STEP),
@@ -55,7 +57,10 @@ class InstanceAdmin(VerbActions, ReadOnlyAdmin):
     readonly_fields = ("type_link", "percent", *(name for name, _ in _parts))
 
     def get_fields(self, request, obj=None):
-        return [*self._facts, *(n for n, needed in self._parts if request.user.has_perm(needed))]
+        return [
+            *self._facts,
+            *(n for n, needed in self._parts if permissions.holds(request.user, needed, obj)),
+        ]
 
     def get_search_results(self, request, queryset, search_term):
         if not search_term:
@@ -75,6 +80,13 @@ class InstanceAdmin(VerbActions, ReadOnlyAdmin):
     @admin.display(description="inputs")
     def inputs_value(self, row):
         return shown.inputs(self._of(Inputs, row))
+
+    @admin.display(description="own")
+    def own_shown(self, row):
+        own = row.own
+        if isinstance(own, dict) and HOOKS in own:
+            own = own | {HOOKS: hooks.entries_shown(own[HOOKS])}
+        return None if own is None else shown.plain(own)
 
     @admin.display(description="response")
     def output(self, row):
@@ -109,6 +121,7 @@ class InstanceAdmin(VerbActions, ReadOnlyAdmin):
     # It replaces Django's action of this name, and shows that action's confirmation page.
     @admin.action(description="Delete selected Instances that have ended", permissions=["remove"])
     def delete_selected(self, request, queryset):
+        queryset = authorization.narrowed(request.user, permissions.DELETE, queryset)
         chosen = self.chosen(request, queryset, lambda row: row.is_terminal)
         if not chosen:
             return None

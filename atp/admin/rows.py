@@ -16,7 +16,7 @@ from ..models import (
     Task,
     Type,
 )
-from ..reports import overview
+from ..reports import hooks, overview
 from ..verbs.table import DAEMON, SCOPE
 from ..verbs.table.scopes import Level
 from ..web import permissions
@@ -48,15 +48,19 @@ class TypeAdmin(VerbActions, ReadOnlyAdmin):
     fields = (
         *("identifier", "handler", "timeout", "max_restarts", "max_retries", "backoff"),
         *("backoff_max", "retention", "max_memory", "serializer", REGISTERED, "late_writes"),
-        *("downstream", "owner", "runbook", "hooks", "instances", "log"),
+        *("downstream", "owner", "runbook", "sensitive", "hooks_shown", "instances", "log"),
     )
-    readonly_fields = ("instances", "log")
+    readonly_fields = ("hooks_shown", "instances", "log")
 
     def verbs(self):
         return [verb for verb in super().verbs() if Level.TYPE in verb.levels]
 
     def subject_of(self, row):
         return row.identifier, None
+
+    @admin.display(description="hooks")
+    def hooks_shown(self, row):
+        return shown.plain(hooks.entries_shown(row.hooks)) if row.hooks else None
 
     @admin.display(description="instances")
     def instances(self, row):
@@ -115,7 +119,7 @@ class StepAdmin(OfInstanceAdmin):
 
     @admin.display(description="result")
     def value(self, row):
-        return None if row.data is None else shown.inputs(row)
+        return None if row.data is None else shown.result(row)
 
 
 @admin.register(LogRecord)
@@ -153,6 +157,13 @@ class DaemonAdmin(VerbActions, ReadOnlyAdmin):
         *(shown.time_of("lease_until"), "idle", "mode", "request", STARTED, SEEN, "held", "log"),
     )
     readonly_fields = ("condition", "held", "log")
+
+    def get_fields(self, request, obj=None):
+        """Leave out the Instances that it runs for who may not see Instances."""
+        fields = super().get_fields(request, obj)
+        if request.user.has_perm(permissions.VIEW_INSTANCE):
+            return fields
+        return [name for name in fields if name not in ("workers", "held")]
 
     def get_changelist_instance(self, request):
         """Read the database's clock once, for the conditions of all rows."""
@@ -205,7 +216,7 @@ class TaskAdmin(OfInstanceAdmin):
 
 def _without_daemons(request, names):
     """Leave out the daemon for users who may not see daemons."""
-    if request.user.has_perm(permissions.VIEW_DAEMON):
+    if permissions.holds(request.user, permissions.VIEW_DAEMON):
         return names
     return [name for name in names if name != "daemon_link"]
 

@@ -31,7 +31,7 @@ class ScheduleAdmin(VerbActions, ReadOnlyAdmin):
     readonly_fields = ("type_link", "state", "when", "slots", "log", "inputs_value")
 
     def get_fields(self, request, obj=None):
-        may_see = request.user.has_perm(permissions.VIEW_INPUTS)
+        may_see = permissions.holds(request.user, permissions.VIEW_INPUTS, obj)
         return [*self._facts, "inputs_value"] if may_see else self._facts
 
     def get_changelist_instance(self, request):

@@ -1,5 +1,6 @@
 """Stored values as text for the admin's pages, always escaped, so never as HTML (G14)."""
 
+import json
 import logging
 
 from django.contrib import admin
@@ -7,6 +8,7 @@ from django.utils import timezone
 from django.utils.html import format_html, format_html_join
 
 from ..payload import codec
+from ..reports import documents
 from ..words import wording
 
 # The most characters of inputs, a response or a message on a page.
@@ -34,11 +36,22 @@ def preformatted(text):
 
 
 def inputs(row):
+    """Return the inputs in a row as text, with masks for what is sensitive."""
     if row is None:
         return None
+    return result(row, documents.shown_data(row) if row.format == codec.JSON else None)
+
+
+def result(row, data=None):
+    """Return a stored value as text."""
     if row.format != codec.JSON:
         return f"a signed {row.format}, not opened here"
-    return preformatted(wording.indented(row.data))
+    return preformatted(wording.indented(row.data if data is None else data))
+
+
+def plain(value):
+    """Return a JSON value as text."""
+    return preformatted(wording.indented(json.dumps(value, ensure_ascii=False)))
 
 
 def output(row):

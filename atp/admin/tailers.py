@@ -12,10 +12,10 @@ class TailerAdmin(ReadOnlyAdmin):
     ordering = ("identifier",)
     list_display = (
         *("identifier", "source", shown.time_of("read_at")),
-        *("records", "enqueued", "rejected", "behind"),
+        *("records", "enqueued", "rejected", "behind", "gaps", "lost", "passed_over", "skipped"),
     )
     search_fields = ("identifier",)
-    fields = list_display
+    fields = (*list_display, shown.time_of("lost_at"), "notes", "error")
 
 
 @admin.register(Cursor)

@@ -3,10 +3,11 @@
 from collections import Counter
 
 from django.contrib import messages
+from django.core.exceptions import PermissionDenied
 
 from ..exceptions import ATPError
 from ..verbs.table import VERBS
-from ..web import permissions
+from ..web import authorization, permissions
 from ..web.actor import ADMIN, actor
 
 # The most rows of one action. A confirmation has a form field for each row, and Django accepts
@@ -19,11 +20,16 @@ class VerbActions:
 
     kind = None
 
-    def get_actions(self, request):
-        found = super().get_actions(request)
+    def get_actions(self, request, action_location=None):
+        # Django before 6.1 knows no location.
+        where = {} if action_location is None else {"action_location": action_location}
+        found = super().get_actions(request, **where)
         for verb in self.verbs() if "_popup" not in request.GET else ():
-            if request.user.has_perm(verb.permission):
-                found[verb.id] = (_action(verb), verb.id, f"{verb.label}: {verb.explanation}")
+            if not permissions.lacking(request.user, verb.needs):
+                action = self.get_action(_action(verb), **where)
+                # None: Django offers it at another location alone.
+                if action is not None:
+                    found[verb.id] = action
         return found
 
     def verbs(self):
@@ -60,6 +66,11 @@ def _action(verb):
                 self.message_user(request, told, messages.WARNING)
                 continue
             try:
+                authorization.require_operation(request.user, verb, subject, {})
+            except PermissionDenied as error:
+                self.message_user(request, f"{row}: {error}", messages.WARNING)
+                continue
+            try:
                 outcome = verb.perform(subject, actor(request, ADMIN))
             except ATPError as error:  # another user has changed this row meanwhile
                 self.message_user(request, str(error), messages.WARNING)
@@ -68,4 +79,6 @@ def _action(verb):
         for told, count in outcomes.items():
             self.message_user(request, f"{verb.label} ({count}): {told}", messages.SUCCESS)
 
+    act.__name__ = verb.id
+    act.short_description = f"{verb.label}: {verb.explanation}"
     return act

@@ -17,7 +17,7 @@ from rest_framework.views import APIView
 from rest_framework.viewsets import GenericViewSet
 
 from ..verbs.table import INSTANCE, VERBS
-from ..web import permissions
+from ..web import authorization, permissions
 from ..web.actor import API, actor
 from ..words.hints import did_you_mean
 from .fields import Strict, Value
@@ -120,6 +120,27 @@ class View(APIView):
 class ViewSet(View, GenericViewSet):
     pagination_class = Whole
     filter_backends = ()
+    # The model of the rows that the URLs name.
+    model = None
+
+    def find(self):
+        """Return the row that the URL names, or a scope of verbs. Raises ATPError."""
+        raise NotImplementedError
+
+    def get_object(self):
+        """Return what the URL names, if all permissions of the operation hold on it."""
+        name = self.kwargs[self.lookup_field]
+        user, needs = self.request.user, self.operation.needs
+        return authorization.look_up(user, self.find, self.model, name, *needs)
+
+    def narrowed(self, rows):
+        """Return those rows of a QuerySet on which the permission to see them holds."""
+        return authorization.narrowed(self.request.user, self.operation.needs[0], rows)
+
+    def seen(self, rows):
+        """Return those of a list of rows on which the permission to see them holds."""
+        user, name = self.request.user, self.operation.needs[0]
+        return [row for row in rows if authorization.allows(user, name, row)]
 
     def listed(self, rows, **more):
         """Answer with a page of rows; ``more`` are further keys of the document."""
@@ -129,6 +150,7 @@ class ViewSet(View, GenericViewSet):
     def perform(self, verb, subject, **values):
         """Check the permissions of a verb, perform it, and return the Outcome."""
         self.require(*verb.permissions(subject))
+        authorization.require_operation(self.request.user, verb, subject, values)
         return verb.perform(subject, actor(self.request, API), **values)
 
     def values(self, purpose="", **more):
@@ -228,7 +250,7 @@ def with_verbs(kind, view_permission, declared, *, fits=_has_address, **more):
                     id,
                     summary,
                     view_permission,
-                    verb.permission,
+                    *verb.needs,
                     description=description,
                     body=body_of(verb, "" if kind == INSTANCE else kind.title()),
                     problems=(409,),

@@ -16,14 +16,17 @@ from ..exceptions import (
     InvalidInputs,
     InvalidOption,
     QueueFull,
+    TooLarge,
     UniqueTaken,
 )
 from ..models import Inputs
 from ..payload import codec
+from ..payload.sensitive import masked_json
 from ..reports import overview
 from ..verbs.submissions.identifiers import check_existing
 from ..verbs.submissions.submission import payload_of
 from ..verbs.table.inputs import Arguments
+from ..web import enqueueing
 from ..web.problems import problem_of
 from ..words.kinds import PRIORITY, RETRIES, TIMEOUT, Choice, Kind, Moment, Text
 from ..words.options import EXISTING, OF_UNIQUE, Options, check_text
@@ -155,11 +158,12 @@ class EnqueueSerializer(Strict):
 _NAMES = {DuplicateIdentifier: "identifier", UniqueTaken: "unique"}
 
 
-def enqueue(calls, *, many):
+def enqueue(calls, user, *, many):
     """Enqueue calls, all or none, and return the Instances. Raises ProblemError."""
-    _check_contracts(calls, many=many)
+    enqueueing.require_enqueue(user, [call.task_type for call in calls])
     try:
-        return queue.enqueue_calls(calls)
+        _check_contracts(calls, many=many)
+        return enqueueing.enqueue(user, calls)
     except ATPError as error:
         problem = problem_of(error)
         if problem is None:
@@ -187,6 +191,9 @@ def _check_contracts(calls, *, many):
             place = f"[{number}]" if many else ""
             errors += [(joined(place, field), text) for field, text in problem.errors]
             details.append(problem.detail)
+        except TooLarge as error:
+            error.call = number
+            raise
         if len(errors) >= MOST:
             break
     if errors:
@@ -213,12 +220,17 @@ def _taken(calls, error):
     return None
 
 
-def arrivals(calls, instances):
-    """Return the keys ``is_new`` and ``inputs_differ`` of each call's document."""
+def arrivals(calls, instances, *, sees_inputs):
+    """Return the keys ``is_new`` and ``inputs_differ`` of each call's document.
+
+    The second is left out for who may not see inputs: it would confirm those that are guessed.
+    """
     seen, arrived = set(), []
     for instance in instances:
         arrived.append(instance.is_new and instance.pk not in seen)
         seen.add(instance.pk)
+    if not sees_inputs:
+        return [{"is_new": is_new} for is_new in arrived]
     old = [instance.pk for instance, is_new in zip(instances, arrived, strict=True) if not is_new]
     stored = Inputs.objects.using(settings.DATABASE).in_bulk(old) if old else {}
     return [
@@ -231,16 +243,20 @@ def arrivals(calls, instances):
 
 
 def _differ(call, stored):
-    """Return whether a call's inputs differ from the stored ones; None for a pickle (G14)."""
+    """Return whether inputs differ from the stored ones; None for a pickle (G14)."""
     sent = payload_of(call.task_type, call.args, call.kwargs)
     if stored is None or {sent.format, stored.format} != {codec.JSON}:
         return None
     try:
-        return _canonical(sent.data) != _canonical(stored.data)
+        names = call.task_type.sensitive
+        return _canonical(sent.data, names) != _canonical(stored.data, names)
     except (ValueError, RecursionError):
         return None
 
 
-def _canonical(text):
-    """Return JSON text with sorted names, so that equal values have equal texts."""
-    return json.dumps(json.loads(text), sort_keys=True)
+def _canonical(text, names):
+    """Return JSON text with sorted names, so that equal values have equal texts.
+
+    What is sensitive is not compared: an enqueue could guess at it.
+    """
+    return json.dumps(json.loads(masked_json(text, names)), sort_keys=True)

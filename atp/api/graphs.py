@@ -9,6 +9,7 @@ from rest_framework.response import Response
 from .. import queue
 from ..exceptions import UnknownGraph
 from ..graphs.mermaid import mermaid
+from ..models import Graph
 from ..reports import graphs as reports
 from ..states import Reason, State
 from ..verbs.table import GRAPH, VERBS
@@ -105,13 +106,14 @@ class NodeSerializer(Document):
 class GraphViewSet(ViewSet):
     tag = "graphs"
     lookup_field = "uuid"
+    model = Graph
     serializer_class = GraphSerializer
     pagination_class = Pages
     filter_backends = (Filters,)
     filterset_class = GraphFilter
     named = (named("uuid", "The graph's uuid.", type="string", format="uuid"),)
 
-    def get_object(self):
+    def find(self):
         """Return the graph whose uuid is in the URL. Raises UnknownGraph."""
         uuid = self.kwargs["uuid"]
         if not is_uuid(uuid):
@@ -123,7 +125,7 @@ class GraphViewSet(ViewSet):
 
     @operation("list_graphs", "Graphs, newest first", VIEW_GRAPH, query=query_of(GraphFilter))
     def list(self, request):
-        return self.listed(self.filter_queryset(reports.graphs()))
+        return self.listed(self.filter_queryset(self.narrowed(reports.graphs())))
 
     @operation("get_graph", "One graph, with its nodes counted by state", VIEW_GRAPH)
     def retrieve(self, request, uuid):

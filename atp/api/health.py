@@ -8,11 +8,13 @@ from rest_framework.permissions import AllowAny
 from rest_framework.response import Response
 
 from .. import queue
+from ..models import Type
 from ..reports import health
 from ..reports.deploys import pending
 from ..reports.deploys.findings import Kind
 from ..reports.explaining import notes
 from ..web import permissions
+from ..web.authorization import EVERYTHING, look_up, require
 from . import fields
 from .base import View
 from .queries import TypeQuery
@@ -132,7 +134,11 @@ class HealthView(View):
             if not self.is_known:
                 return Response({"status": health.FAILING}, status=503)
             self.require(permissions.VIEW_TYPE)
-            queue.get_type(type)
+            look_up(
+                request.user,
+                lambda: queue.get_type(type),
+                *(Type, type, permissions.VIEW_TYPE),
+            )
         found = health.health(type)
         told = {"status": found.status}
         if _may_know(request.user):
@@ -169,12 +175,13 @@ class PendingView(View):
         },
     )
     def get(self, request):
+        require(request.user, EVERYTHING, permissions.VIEW_DAEMON, permissions.OPERATE)
         document = pending.document(pending.pending())
         return Response(document, status=200 if document["fits"] else 503)
 
 
 def _may_know(user):
     try:
-        return user is not None and not permissions.lacking(user, [permissions.VIEW_DAEMON])
+        return user is not None and permissions.holds(user, permissions.VIEW_DAEMON)
     except Error:
         return False

@@ -16,7 +16,7 @@ from ..reports import overview
 from ..verbs import changing
 from ..verbs.table import INSTANCE, VERBS
 from ..web.filters import InstanceFilter
-from ..web.permissions import OPERATE, VIEW_INSTANCE
+from ..web.permissions import ENQUEUE, VIEW_INPUTS, VIEW_INSTANCE
 from . import enqueueing
 from .base import ViewSet, body_of, is_uuid, with_verbs
 from .parts import Parts
@@ -36,6 +36,7 @@ ENQUEUED = one_or_many({"$ref": "#/components/schemas/Instance"})
 class InstanceViewSet(Parts, ViewSet):
     tag = "instances"
     lookup_field = "uuid"
+    model = Instance
     serializer_class = InstanceSerializer
     pagination_class = Pages
     filter_backends = (Filters,)
@@ -54,10 +55,10 @@ class InstanceViewSet(Parts, ViewSet):
     is_admitted = True
 
     def get_queryset(self):
-        rows = Instance.objects.using(settings.DATABASE)
+        rows = self.narrowed(Instance.objects.using(settings.DATABASE))
         return rows.select_related("type").order_by("-id")
 
-    def get_object(self):
+    def find(self):
         """Return the Instance whose uuid is in the URL. Raises UnknownInstance."""
         uuid = self.kwargs["uuid"]
         if not is_uuid(uuid):
@@ -81,10 +82,11 @@ class InstanceViewSet(Parts, ViewSet):
     @operation(
         "enqueue",
         "Enqueue one Instance, or many",
-        VIEW_INSTANCE,
-        OPERATE,
+        ENQUEUE,
         description="An object enqueues one Instance. An array enqueues one for each item, all or "
-        "none. The answer is an Instance or an array accordingly.",
+        "none. The answer is an Instance or an array accordingly. With `existing`, it may show an "
+        "Instance that was there, which takes `atp.view_instance`, or change it, which takes "
+        "`atp.operate` too.",
         body=enqueueing.EnqueueSerializer,
         answer={
             201: OpenApiResponse(ENQUEUED, "Enqueued; for an array, at least one."),
@@ -97,12 +99,13 @@ class InstanceViewSet(Parts, ViewSet):
         many = isinstance(request.data, list)
         calls = self.values("enqueued", many=many)
         calls = calls if many else [calls]
-        enqueued = enqueueing.enqueue(calls, many=many)
+        enqueued = enqueueing.enqueue(calls, request.user, many=many)
         types = Type.objects.using(settings.DATABASE).in_bulk({each.type_id for each in enqueued})
         for instance in enqueued:
             instance.type = types[instance.type_id]
         made = self.get_serializer(enqueued, many=True).data
-        arrivals = enqueueing.arrivals(calls, enqueued)
+        sees_inputs = request.user.has_perm(VIEW_INPUTS)
+        arrivals = enqueueing.arrivals(calls, enqueued, sees_inputs=sees_inputs)
         made = [document | more for document, more in zip(made, arrivals, strict=True)]
         status = 201 if any(instance.is_new for instance in enqueued) else 200
         if many:
@@ -157,7 +160,7 @@ class InstanceViewSet(Parts, ViewSet):
         "change",
         "Change a waiting Instance",
         VIEW_INSTANCE,
-        _CHANGE.permission,
+        *_CHANGE.needs,
         description="Change the priority, due time or collection. An Instance that a daemon holds "
         "or that has ended cannot be changed. The body may also be `application/merge-patch+json`.",
         body=body_of(_CHANGE),
@@ -173,7 +176,7 @@ class InstanceViewSet(Parts, ViewSet):
         "delete",
         "Remove an Instance, cancelling it first",
         VIEW_INSTANCE,
-        _DELETE.permission,
+        *_DELETE.needs,
         description="An Instance that has ended or waits is removed at once, with its inputs, "
         "response, files and log. If a daemon holds it, it is only cancelled: delete it again "
         "when it has ended. An Instance that has not ended needs `atp.operate` too.",

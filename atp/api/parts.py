@@ -85,7 +85,7 @@ class ExplanationSerializer(Document):
         many=True, help_text="All causes; the first has to be resolved first."
     )
     ahead = fields.count(
-        "Instances of its lane that start before it, up to 1,000; null if it does not wait.",
+        "Instances of its lane that start before it, up to 50,000; null if it does not wait.",
         null=True,
     )
     starts = StartSerializer(
@@ -99,7 +99,7 @@ class ExplanationSerializer(Document):
 
 def explained(view, subject):
     """Answer with the explanation of an Instance, a Type or a lane, as far as the user may see."""
-    found = explain(subject, **told_to(view.request.user))
+    found = explain(subject, **told_to(view.request.user, subject))
     return Response(view.get_serializer(found).data)
 
 

@@ -5,7 +5,6 @@ those of REST framework, and makes the responses.
 """
 
 import logging
-import math
 from dataclasses import replace
 
 from django.core.signals import got_request_exception
@@ -16,6 +15,7 @@ from rest_framework import exceptions as rest
 from rest_framework.response import Response
 from rest_framework.views import set_rollback
 
+from ..web.overload import retry_after
 from ..web.problems import Problem, problem_of
 from .media import PROBLEM
 
@@ -110,7 +110,7 @@ def handler(error, context):
     if getattr(error, "wait", None):
         headers["Retry-After"] = f"{error.wait:.0f}"
     if problem.retry_after is not None:
-        headers["Retry-After"] = f"{math.ceil(problem.retry_after)}"
+        headers["Retry-After"] = retry_after(problem.retry_after)
     document = {
         "type": f"{URN}{problem.name}",
         "title": problem.title,
@@ -161,4 +161,4 @@ def _fault(error, context):
     request = context["request"]._request
     _log.error("Fault of the API at %s", request.path, exc_info=error, extra={"request": request})
     got_request_exception.send(sender=type(context["view"]), request=request)
-    return replace(FAULT, detail="It has been logged.")
+    return replace(FAULT, detail="The server's log says more, if the project logs django.request.")

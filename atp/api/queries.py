@@ -115,7 +115,8 @@ class Filters(DjangoFilterBackend):
 
     def filter_queryset(self, request, queryset, view):
         query = request.query_params
-        rows = selected(view.filterset_class, query, queryset, others=("page", "limit")).qs
+        filters, others = view.filterset_class, ("page", "limit")
+        rows = selected(filters, query, queryset, others=others, user=request.user).qs
         return rows.filter(collection="") if query.get(COLLECTION) == "" else rows
 
 

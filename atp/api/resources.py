@@ -7,12 +7,13 @@ from rest_framework.response import Response
 from .. import contracts, queue
 from ..conf import settings
 from ..exceptions import UnknownDaemon, UnknownType
-from ..models import Task
+from ..models import Daemon, Task, Type
 from ..reports import documents, overview
 from ..rows.querysets import LANES_ORDER
 from ..verbs.registry import registry
 from ..verbs.table import DAEMON, SCOPE
 from ..verbs.table.scopes import Level
+from ..web.authorization import EVERYTHING, look_up, require
 from ..web.filters import TaskFilter
 from ..web.permissions import VIEW_DAEMON, VIEW_TASK, VIEW_TYPE
 from ..words.hints import did_you_mean
@@ -41,6 +42,7 @@ class TypeSerializer(Document):
     downstream = fields.text("The downstream that its handler calls, empty if none.")
     owner = fields.text("Who looks after it, empty if nobody is named.")
     runbook = fields.text("The address of a page about its failures, empty if there is none.")
+    sensitive = fields.texts("Arguments that are masked wherever inputs are shown.")
     on_finished = fields.texts("Types enqueued when an Instance is FINISHED, some with inputs.")
     on_failed = fields.texts("Types enqueued when an Instance is FAILED, some with inputs.")
     late_writes = fields.count("Results refused so far, because their Task had been taken away.")
@@ -70,23 +72,30 @@ class TypeViewSet(ViewSet):
 
     tag = "types"
     lookup_field = "identifier"
+    model = Type
     serializer_class = TypeSerializer
     named = (named("identifier", "The Type's identifier.", **TypeIdentifier.schema),)
 
     @operation("list_types", "All Types, by identifier", VIEW_TYPE)
     def list(self, request):
-        return self.listed(documents.types())
+        return self.listed(self._types().values())
 
     @operation("get_type", "One Type", VIEW_TYPE)
     def retrieve(self, request, identifier):
-        types = {document["identifier"]: document for document in documents.types()}
+        types = self._types()
         if identifier not in types:
             hint = did_you_mean(identifier, types)
             raise UnknownType(f"There is no Type {identifier!r}.{hint}")
         declared = registry.get(identifier) if identifier in registry else None
         return Response(types[identifier] | contracts.document_of(declared))
 
-    def get_object(self):
+    def _types(self):
+        """Return the documents of the Types that the user may see, by identifier."""
+        found = {document["identifier"]: document for document in documents.types()}
+        seen = self.seen((identifier, None) for identifier in found)
+        return {identifier: found[identifier] for identifier, _ in seen}
+
+    def find(self):
         """Return the scope of the whole Type: ``(identifier, None)``. Raises UnknownType."""
         return queue.get_type(self.kwargs["identifier"]).identifier, None
 
@@ -101,8 +110,13 @@ class TypeViewSet(ViewSet):
     )
     @action(detail=True, serializer_class=ExplanationSerializer)
     def explanation(self, request, identifier):
-        type, collection = queue.get_type(identifier), self.query.get("collection")
-        return explained(self, type if collection is None else (type, collection))
+        collection = self.query.get("collection")
+        lane = look_up(
+            request.user,
+            lambda: (queue.get_type(identifier).identifier, collection),
+            *(Type, identifier, VIEW_TYPE),
+        )
+        return explained(self, queue.get_type(identifier) if collection is None else lane)
 
 
 class TaskViewSet(ViewSet):
@@ -123,7 +137,7 @@ class TaskViewSet(ViewSet):
     )
     def list(self, request):
         rows = Task.objects.using(settings.DATABASE).select_related("instance", "type", "daemon")
-        return self.listed(self.filter_queryset(rows.order_by(*LANES_ORDER)))
+        return self.listed(self.filter_queryset(self.narrowed(rows).order_by(*LANES_ORDER)))
 
 
 @with_verbs(
@@ -140,6 +154,7 @@ class DaemonViewSet(ViewSet):
 
     tag = "daemons"
     lookup_field = "uuid"
+    model = Daemon
     serializer_class = DaemonSerializer
     named = (named("uuid", "The daemon's uuid.", type="string", format="uuid"),)
 
@@ -150,7 +165,7 @@ class DaemonViewSet(ViewSet):
             context["now"] = overview.now()
         return context
 
-    def get_object(self):
+    def find(self):
         """Return the daemon whose uuid is in the URL. Raises UnknownDaemon."""
         uuid = self.kwargs["uuid"]
         if not is_uuid(uuid):
@@ -159,6 +174,7 @@ class DaemonViewSet(ViewSet):
 
     @operation("list_daemons", "All daemons, those longest running first", VIEW_DAEMON)
     def list(self, request):
+        require(request.user, EVERYTHING, VIEW_DAEMON)
         return self.listed(overview.daemons())
 
     @operation("get_daemon", "One daemon", VIEW_DAEMON)

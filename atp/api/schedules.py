@@ -1,18 +1,21 @@
 """Schedules in the API: a list, a single one with its next runs and slots, and the verbs."""
 
+from django.db import transaction
 from drf_spectacular.utils import OpenApiResponse
 from rest_framework import serializers as rest
 from rest_framework.decorators import action
 from rest_framework.response import Response
 
 from .. import queue
-from ..models import Instance
+from ..conf import settings
+from ..models import Instance, Schedule
 from ..reports import schedules as reports
 from ..rows.schedule import Missed, Outcome, Overlap
 from ..verbs.table import SCHEDULE, VERBS
 from ..verbs.table.schedules import PARAMETERS
+from ..web import authorization, permissions
 from ..web.actor import API, actor
-from ..web.permissions import OPERATE, VIEW_INPUTS, VIEW_SCHEDULE
+from ..web.permissions import CONTROL, ENQUEUE, VIEW_INPUTS, VIEW_SCHEDULE
 from ..words.kinds import Text
 from . import fields
 from .base import Body, ViewSet, body_of, with_verbs
@@ -106,12 +109,12 @@ class ScheduleSerializer(Document):
 
 
 def _documents(request, rows):
-    told = [
-        document | {"actions": _actions(row)}
+    return [
+        document
+        | {"actions": _actions(row)}
+        | ({} if permissions.holds(request.user, VIEW_INPUTS, row) else {"inputs": None})
         for document, row in zip(reports.documents_of(rows), rows, strict=True)
     ]
-    may_see = request.user.has_perm(VIEW_INPUTS)
-    return told if may_see else [document | {"inputs": None} for document in told]
 
 
 def _actions(row):
@@ -141,10 +144,11 @@ class ScheduleViewSet(ViewSet):
 
     tag = "schedules"
     lookup_field = "identifier"
+    model = Schedule
     serializer_class = ScheduleSerializer
     named = (named("identifier", "The schedule's identifier.", **TypeIdentifier.schema),)
 
-    def get_object(self):
+    def find(self):
         return queue.get_schedule(self.kwargs["identifier"])
 
     def detail_of(self, row, **more):
@@ -159,7 +163,7 @@ class ScheduleViewSet(ViewSet):
 
     @operation("list_schedules", "All schedules, by identifier", VIEW_SCHEDULE)
     def list(self, request):
-        return self.listed(queue.schedules())
+        return self.listed(self.seen(queue.schedules()))
 
     @operation("get_schedule", "One schedule, with its next runs", VIEW_SCHEDULE)
     def retrieve(self, request, identifier):
@@ -169,7 +173,8 @@ class ScheduleViewSet(ViewSet):
         "create_schedule",
         "Make a schedule",
         VIEW_SCHEDULE,
-        OPERATE,
+        CONTROL,
+        ENQUEUE,
         description="Its Type must be declared. Give either `cron` or `every`.",
         body=CreateScheduleSerializer,
         answer={201: OpenApiResponse(ScheduleSerializer, "The schedule.")},
@@ -177,16 +182,19 @@ class ScheduleViewSet(ViewSet):
     )
     def create(self, request):
         given = self.values("made")
-        row = queue.create_schedule(
-            given.pop("identifier"), given.pop("type"), by=actor(request, API), **given
-        )
+        with transaction.atomic(using=settings.DATABASE):
+            row = queue.create_schedule(
+                given.pop("identifier"), given.pop("type"), by=actor(request, API), **given
+            )
+            # Its collection may be that of the Type.
+            authorization.require(request.user, row, CONTROL, ENQUEUE)
         return self.detail_of(row, status=201)
 
     @operation(
         "change_schedule",
         "Change a schedule",
         VIEW_SCHEDULE,
-        _CHANGE.permission,
+        *_CHANGE.needs,
         description=_CHANGE.explanation,
         body=body_of(_CHANGE, "Schedule"),
         problems=(409,),
@@ -200,7 +208,7 @@ class ScheduleViewSet(ViewSet):
         "delete_schedule",
         "Remove a schedule",
         VIEW_SCHEDULE,
-        _DELETE.permission,
+        *_DELETE.needs,
         description=_DELETE.explanation,
         problems=(409,),
     )

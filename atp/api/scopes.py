@@ -4,9 +4,10 @@ from rest_framework import serializers as rest
 from rest_framework.response import Response
 
 from .. import queue
+from ..models import Downstream
 from ..reports import documents, downstreams
 from ..verbs.table import DOWNSTREAM, SCOPE, VERBS
-from ..web.permissions import OPERATE, VIEW_DOWNSTREAM, VIEW_TYPE
+from ..web.permissions import CONTROL, VIEW_DOWNSTREAM, VIEW_TYPE
 from ..words.kinds import Choice, Flag, Text
 from . import fields
 from .base import Body, ViewSet, with_verbs
@@ -118,10 +119,11 @@ class DownstreamViewSet(ViewSet):
 
     tag = "downstreams"
     lookup_field = "name"
+    model = Downstream
     serializer_class = DownstreamSerializer
     named = (named("name", "The downstream's name.", **TypeIdentifier.schema),)
 
-    def get_object(self):
+    def find(self):
         return queue.get_downstream(self.kwargs["name"])
 
     def answer(self, row, outcome):
@@ -129,7 +131,7 @@ class DownstreamViewSet(ViewSet):
 
     @operation("list_downstreams", "The services that handlers call", VIEW_DOWNSTREAM)
     def list(self, request):
-        return self.listed(queue.downstreams())
+        return self.listed(self.seen(queue.downstreams()))
 
     @operation("get_downstream", "One downstream", VIEW_DOWNSTREAM)
     def retrieve(self, request, name):
@@ -140,15 +142,22 @@ class GateViewSet(ViewSet):
     tag = "gates"
     serializer_class = GateSerializer
 
+    def _shut(self):
+        """Return the gates that are shut, as far as the user may see them."""
+        gates = queue.gates()
+        seen = self.seen(gates)
+        # One over everything holds what the user may see, too.
+        return [gate for gate in gates if gate.type_id is None or gate in seen]
+
     @operation("list_gates", "The gates that are shut", VIEW_TYPE)
     def list(self, request):
-        return self.listed(queue.gates())
+        return self.listed(self._shut())
 
     @operation(
         "set_gate",
         "Hold or drop waiting Instances, or open a gate",
         VIEW_TYPE,
-        OPERATE,
+        CONTROL,
         description="The gate is that of a Type, of a lane (with `collection`), or of everything "
         "(without `type`). The answer is all gates that are shut then, and the gate that was shut "
         "before. With `expected`, a gate that somebody else has set meanwhile stays.",
@@ -166,7 +175,7 @@ class GateViewSet(ViewSet):
         outcome = self.perform(verb, scope, **given)
         was = outcome.value if verb.name == "open" else outcome.value.was
         was = None if was is None else self.get_serializer(was).data
-        return self.listed(queue.gates(), told=outcome.told, was=was)
+        return self.listed(self._shut(), told=outcome.told, was=was)
 
 
 class LimitViewSet(ViewSet):
@@ -175,13 +184,13 @@ class LimitViewSet(ViewSet):
 
     @operation("list_limits", "All limits, and the weights of Types", VIEW_TYPE)
     def list(self, request):
-        return self.listed(queue.limits())
+        return self.listed(self.seen(queue.limits()))
 
     @operation(
         "set_limit",
         "Limit a Type or a lane, over all daemons",
         VIEW_TYPE,
-        OPERATE,
+        CONTROL,
         description="A limit that is not given stays; null removes it. With `default`, the limits "
         "that the code declares apply again. The answer is all limits that are set then.",
         body=SetLimitSerializer,
@@ -193,8 +202,8 @@ class LimitViewSet(ViewSet):
         scope = given.pop("type"), given.pop("collection", None)
         if not given.pop("default", False):
             self.perform(_LIMIT, scope, **given)
-            return self.listed(queue.limits(), told="")
+            return self.listed(self.seen(queue.limits()), told="")
         if given:
             raise wrong(BODY, [("default", "It takes no limits beside it.")])
         outcome = self.perform(_UNLIMIT, scope)
-        return self.listed(queue.limits(), told=outcome.told)
+        return self.listed(self.seen(queue.limits()), told=outcome.told)

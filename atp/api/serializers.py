@@ -3,6 +3,8 @@
 The fields only declare, for the schema, the keys of a document and the types of their values.
 """
 
+from typing import ClassVar
+
 from rest_framework import serializers as rest
 
 from .. import queue
@@ -73,7 +75,8 @@ class InstanceSerializer(Document):
     )
     inputs_differ = fields.flag(
         "Whether the existing Instance has other inputs than those sent, which are not kept; "
-        "null if unknown, for a pickle. Given only in the answer to an enqueue.",
+        "null if unknown, for a pickle. Given only in the answer to an enqueue. Needs "
+        "`atp.view_inputs`.",
         absent=True,
         null=True,
     )
@@ -117,12 +120,14 @@ class InstanceSerializer(Document):
     class Meta:
         list_serializer_class = InstancesSerializer
 
-    # Headlines of errors by primary key; None if the user may not see errors.
-    errors_of = None
+    # Headlines of errors by primary key, of the Instances whose errors the user may see.
+    errors_of: ClassVar[dict] = {}
 
     def read_errors(self, instances):
-        if permissions.may_see_errors(self.context["request"].user):
-            self.errors_of = failures.headlines(instances)
+        user = self.context["request"].user
+        seen = [each for each in instances if permissions.may_see_errors(user, each)]
+        if seen:
+            self.errors_of = dict.fromkeys(each.pk for each in seen) | failures.headlines(seen)
 
     def to_representation(self, instance, task=None):
         if self.parent is None:
@@ -131,8 +136,8 @@ class InstanceSerializer(Document):
             "actions": [verb.name for verb in allowed(instance, task) if verb.name in POSTED],
             "url": self.context["view"].url("instances-detail", instance.uuid),
         }
-        if self.errors_of is not None:
-            document["error"] = self.errors_of.get(instance.pk)
+        if instance.pk in self.errors_of:
+            document["error"] = self.errors_of[instance.pk]
         return document
 
 
@@ -148,9 +153,12 @@ class InstanceDetailSerializer(InstanceSerializer):
         user = self.context["request"].user
         if user.has_perm(permissions.VIEW_GRAPH):
             node = node_of(instance.pk)
-            document["graph"] = None if node is None else node.graph.uuid
+            is_seen = node is not None and permissions.holds(
+                user, permissions.VIEW_GRAPH, node.graph
+            )
+            document["graph"] = node.graph.uuid if is_seen else None
         return document | {
-            "waits_for": list(why(instance, task, **permissions.told_to(user))),
+            "waits_for": list(why(instance, task, **permissions.told_to(user, instance))),
             "hooks": [hook.uuid for hook in hooks.written(instance)],
             "hook_of": instance.hook_of,
         }
@@ -158,7 +166,7 @@ class InstanceDetailSerializer(InstanceSerializer):
 
 def _may_see_daemons(serializer):
     """Return whether the user may see which daemon holds a Task."""
-    return serializer.context["request"].user.has_perm(permissions.VIEW_DAEMON)
+    return permissions.holds(serializer.context["request"].user, permissions.VIEW_DAEMON)
 
 
 class InputsSerializer(Document):
@@ -222,7 +230,7 @@ class WorkerSerializer(rest.Serializer):
     worker = fields.count(null=True)
     pid = fields.count(null=True)
     type = fields.text("Type of the Instance that the worker runs.", null=True)
-    instance = rest.UUIDField(allow_null=True)
+    instance = rest.UUIDField(allow_null=True, help_text="Needs `atp.view_instance`; else null.")
     since = fields.time(null=True)
     paused = fields.flag("Whether its attempt is paused.")
 
@@ -246,4 +254,7 @@ class DaemonSerializer(Document):
     condition = fields.word((ALIVE, LATE, LOST), "Late: it has missed a renewal. Lost: no lease.")
 
     def to_representation(self, instance):
-        return documents.daemon(instance, self.context["now"])
+        document = documents.daemon(instance, self.context["now"])
+        if not self.context["request"].user.has_perm(permissions.VIEW_INSTANCE):
+            document["workers"] = [each | {"instance": None} for each in document["workers"]]
+        return document

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import math
 import mimetypes
+import os
 import posixpath
 import shutil
 import tempfile
@@ -19,6 +20,9 @@ from django.core.files.storage import storages
 
 from ..conf import settings
 from ..exceptions import Interrupted, TooLarge
+from ..payload.sensitive import hidden
+from ..store import filelock
+from ..words import ownership
 from ..words.messages import Messages
 from .growing import Grower, Growing
 from .halting import Halting
@@ -31,6 +35,10 @@ from .storage import open_file, size_of, storage_path, store_file
 if TYPE_CHECKING:
     from ..store.values import Claimed
 
+logger = logging.getLogger("atp.worker")
+
+# The beginning of the names of the folders in SCRATCH_DIR.
+SCRATCH_PREFIX = "atp-scratch-"
 # Progress is sent at most this often, in seconds.
 PROGRESS_EVERY = 0.1
 MAX_PROGRESS_MESSAGE = 200
@@ -48,10 +56,13 @@ class Context(Stepping, Growing):
 
     # Class attributes, which the first use replaces: so each attempt makes a Context cheaply.
     _scratch: Path | None = None
+    _own_root: tuple[Path, int] | None = None
     _progress_sent = 0.0
     _unsent_progress: tuple[float | None, str] | None = None
     _messages: Messages | None = None
     _results: Results | None = None
+    # The texts of sensitive inputs: they are masked in what the attempt writes.
+    secrets: tuple[str, ...] = ()
     _files = 0
     _is_over = False
 
@@ -107,6 +118,11 @@ class Context(Stepping, Growing):
         return self._claimed.attempt
 
     @property
+    def retries(self) -> int:
+        """The number of earlier attempts that failed and were followed by a retry."""
+        return self._claimed.retries
+
+    @property
     def restarts(self) -> int:
         """The number of earlier attempts that were lost: their worker died, or ran too long."""
         return self._claimed.restarts
@@ -131,6 +147,7 @@ class Context(Stepping, Growing):
         if math.isnan(fraction):
             fraction = None  # unknown
         message = clean(str(message) or (f"{done} of {total}" if total is not None else ""))
+        message = self.hidden(message)
         self._unsent_progress = (fraction, message[:MAX_PROGRESS_MESSAGE])
         if time.monotonic() - self._progress_sent >= PROGRESS_EVERY:
             self.flush()
@@ -144,6 +161,10 @@ class Context(Stepping, Growing):
             if self._halting is not None and not self._is_over:
                 self._halting.look()
 
+    def hidden(self, text: str) -> str:
+        """Return text with a mask for each value of a sensitive input."""
+        return hidden(text, self.secrets) if self.secrets else text
+
     def log(self, message: object, level: int | str = logging.INFO) -> None:
         """Write a line to the Instance's log. ``level`` is a level of ``logging``."""
         if isinstance(level, str):
@@ -154,7 +175,7 @@ class Context(Stepping, Growing):
         if self._messages is None:
             self._messages = Messages(self._report)
         level = min(max(int(level), 0), MAX_LEVEL)
-        self._messages.add(level, shorten(clean(str(message))))
+        self._messages.add(level, shorten(self.hidden(clean(str(message)))))
 
     def check(self) -> None:
         """Raise Interrupted if the attempt has to end: call it now and then in long loops.
@@ -182,7 +203,7 @@ class Context(Stepping, Growing):
         if self._halting is None:
             yield
             return
-        with self._halting.own(shorten(clean(str(message)))):
+        with self._halting.own(shorten(self.hidden(clean(str(message))))):
             yield
         self.end_if_asked()
 
@@ -190,10 +211,32 @@ class Context(Stepping, Growing):
     def scratch(self) -> Path:
         """A directory for this attempt alone, as a Path; it is removed when the attempt ends."""
         if self._scratch is None:
-            # The folder may have been removed by a program that tidies temporary files.
-            self._scratch_root.mkdir(parents=True, exist_ok=True)
-            self._scratch = Path(tempfile.mkdtemp(prefix=f"{self.uuid}-", dir=self._scratch_root))
+            root = self._private_root()
+            self._scratch = Path(tempfile.mkdtemp(prefix=f"{self.uuid}-", dir=root))
         return self._scratch
+
+    def _private_root(self) -> Path:
+        """Return the folder for scratch directories, or a new one where strangers can write in it.
+
+        A program that tidies temporary files may have removed it, and another user made it anew.
+        """
+        top, root = Path(settings.SCRATCH_DIR), self._scratch_root
+        top.mkdir(mode=0o700, parents=True, exist_ok=True)
+        levels = [each for each in (*reversed(root.parents), root) if top in each.parents]
+        if ownership.is_strange(top):
+            refused, top = top, top.parent
+        else:
+            refused = next((each for each in levels if not ownership.make_private(each)), None)
+        if refused is None:
+            return root
+        self._own_root = filelock.make_locked_folder(top, SCRATCH_PREFIX)
+        text = (
+            f"{refused}, the folder for scratch directories, is not this user's alone: "
+            f"{ownership.whose(refused)}. This attempt uses {self._own_root[0]} instead."
+        )
+        logger.warning("%s: %s", self.uuid, text)
+        self.log(text, logging.WARNING)
+        return self._own_root[0]
 
     def end(self) -> None:
         """Send all messages that are not sent yet, and pause no more: the handler has ended."""
@@ -210,6 +253,10 @@ class Context(Stepping, Growing):
         """Remove the scratch directory, if one was made."""
         if self._scratch is not None:
             shutil.rmtree(self._scratch, ignore_errors=True)
+        if self._own_root is not None:
+            shutil.rmtree(self._own_root[0], ignore_errors=True)
+            os.close(self._own_root[1])
+            self._own_root = None
 
     def publish(
         self,

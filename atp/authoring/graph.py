@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 from uuid import UUID
 
 from ..conf import settings
-from ..exceptions import InvalidGraph
+from ..exceptions import InvalidGraph, NoResult
 from ..graphs.plan import GraphPlan
 from ..models import Graph as GraphRow
 from ..models import Instance
+from ..rows.graph import NodeResult
 from ..verbs.actor import check_by
-from ..verbs.graphs import cancel_graph, redrive_graph, submit_graph, wait_for_graph
+from ..verbs.graphs import cancel_graph, redrive_graph, submit_graph
 from ..words.options import check_text
 from ..words.uuids import uuid7
 from .adding import Adding
-from .nodes import NodeLike
+from .nodes import GraphNodes, NodeLike
 
 
 class Graph(Adding):
@@ -71,9 +72,40 @@ class Graph(Adding):
         return rows.get(node__graph=self._written(), node__name=name)
 
     def wait(self, timeout: float | None = None) -> Self:
-        """Wait until all nodes have ended. Raises WaitTimeout or WaitInTransaction."""
-        wait_for_graph(self._written(), timeout)
+        """Wait until all nodes have ended, however they end, and until the undo has ended.
+
+        ``timeout`` is in seconds. Look at ``state`` afterwards: a failure raises nothing here.
+        Raises WaitTimeout or WaitInTransaction.
+        """
+        self._written().wait(timeout)
         return self
+
+    @property
+    def state(self) -> str:
+        """The state now: waiting, running, finished, failed, undoing or undone. Two queries."""
+        return self._written().state
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """The number of nodes in each state that a node has now. One query."""
+        return self._written().counts
+
+    def results(self) -> dict[str, NodeResult]:
+        """Return the results of all nodes that have ended, by name, in one query."""
+        return self._written().results()
+
+    def result(self, node: NodeLike) -> Any:
+        """Return the output of a node; of the nodes of a ``map()``, the list of their outputs.
+
+        Raises NoResult if a node has not FINISHED, or if there is no such node.
+        """
+        if not isinstance(node, GraphNodes):
+            return self._written().result(node if isinstance(node, str) else node.name)
+        found = self._written().results()
+        missing = next((name for name in node.names if name not in found), None)
+        if missing is not None:
+            raise NoResult(f"There is no result of {missing!r}: it has not ended.")
+        return [found[name].value for name in node.names]
 
     def cancel(self, by: str = "") -> int:
         """Cancel all live nodes and return their number. Raises IllegalTransition if none is."""

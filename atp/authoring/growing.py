@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Protocol, Self
 from ..exceptions import InvalidGraph
 from ..graphs.addition import GraphAddition
 from ..models import Graph, Node
-from ..verbs.graphs import NodeResult, node_of, undone_by
+from ..rows.graph import NodeResult
+from ..verbs.graphs import node_of, undone_by
 from .adding import Adding
 
 if TYPE_CHECKING:

@@ -27,7 +27,10 @@ def words(error: BaseException) -> str:
 
 
 def describe(error: BaseException) -> str:
-    """Return an exception with its traceback for the log; the last line names the exception."""
+    """Return an exception with its traceback for the log.
+
+    The exception's own line is what :func:`.wording.headline` returns.
+    """
     named = f"{facts.name(error)}: {words(error)}".removesuffix(": ")
     try:
         lines = traceback.format_exception(type(error), error, facts.trace(error))

@@ -54,6 +54,11 @@ class GraphNode:
     def names(self) -> tuple[str, ...]:
         return (self.name,)
 
+    def __format__(self, spec: str) -> str:
+        raise TypeError(
+            f"A node is no text: {self.name!r} has its .name, and result(…) stands for its output."
+        )
+
 
 @dataclass(frozen=True)
 class GraphNodes(Sequence[GraphNode]):

@@ -6,7 +6,8 @@ from typing import Any
 
 from ..exceptions import NoResult
 from ..graphs.results import resolved, results_in
-from ..verbs.graphs import NodeResult, results_of
+from ..rows.graph import NodeResult
+from ..verbs.graphs import results_of
 
 
 class Results:

@@ -13,6 +13,7 @@ from django.db import transaction
 from ..conf import settings
 from ..exceptions import (
     LONGEST_DELAY,
+    CorruptData,
     DoubledStep,
     Interrupted,
     InvalidOption,
@@ -194,10 +195,12 @@ def _kept(
             limit=settings.MAX_STEP_SIZE,
             what=f"The result of step {name!r}",
         )
-    except (NotSerializable, TooLarge) as error:
+        # A pickle may be written and not be readable.
+        found = codec.decode(payload)
+    except (NotSerializable, TooLarge, CorruptData) as error:
         raise UnusableResult(str(error)) from error
     keeper.keep(context, name, payload, took)
-    return codec.decode(payload)
+    return found
 
 
 @contextmanager

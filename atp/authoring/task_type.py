@@ -54,6 +54,7 @@ class TaskType(Generic[P, R]):
     downstream_errors: tuple[retrying.Named, ...] = ()
     owner: str = ""
     runbook: str = ""
+    sensitive: tuple[str, ...] = ()
     backoff: timedelta | float | tuple[timedelta, ...] | Setting = Setting("BACKOFF")
     backoff_max: timedelta | float | Setting = Setting("BACKOFF_MAX")
     retention: timedelta | float | Setting | None = Setting("RETENTION")
@@ -127,6 +128,11 @@ class TaskType(Generic[P, R]):
         return getattr(self.handler, "as_called", False)
 
     @property
+    def is_tailer(self) -> bool:
+        """Whether its attempts read the source of a tailer; the handler decides."""
+        return getattr(self.handler, "is_tailer", False)
+
+    @property
     def database(self) -> str | None:
         """The alias of the database that a transactional handler writes to; None for others."""
         return DEFAULT_DB_ALIAS if self.transactional is True else self.transactional or None
@@ -190,6 +196,8 @@ class TaskType(Generic[P, R]):
     def registration(self) -> Registration:
         """Return the parameters to register, with the values of the settings filled in."""
         found = registration_of(*self._said, declared_hooks.of(self))
+        if self.formerly:
+            found = replace(found, formerly=self.formerly)
         own = self.options.hooks
         if not own:
             return found
@@ -214,7 +222,8 @@ def task_type(
     ``backoff`` may be a list of delays; the last repeats. ``retry_on`` lists the only exceptions
     worth a retry, ``fatal_on`` those that are not. ``downstream`` names the service that the
     handler calls; ``downstream_errors`` are the exceptions by which it fails. ``owner`` and
-    ``runbook``, an address, are shown to whoever looks after the Type. With ``keep_processes``
+    ``runbook``, an address, are shown to whoever looks after the Type. ``sensitive`` lists the
+    arguments that are masked wherever inputs are shown. With ``keep_processes``
     processes that an attempt leaves behind live until its worker ends.
     ``cancel_grace`` is the time between asking to cancel a running attempt and killing it.
     ``priority``, ``collection`` and ``exact`` become the defaults of :class:`Options`.
@@ -236,9 +245,10 @@ def task_type(
     check_parameters(identifier, parameters)
 
     def decorate(handler: Callable[Concatenate[Context, P], R]) -> TaskType[P, R]:
-        check_handler(identifier, handler)
+        check_handler(identifier, handler, parameters.get("sensitive", ()))
         given = hooking.plain(f"task_type({identifier!r})", retrying.plain(parameters))
         given["options"] = Options(**{n: given.pop(n) for n in OPTIONS if n in given})
+        given["sensitive"] = tuple(given.get("sensitive", ()))
         declared = TaskType(handler=handler, identifier=identifier, **given)
         registry.add(declared)
         declared_hooks.forget()

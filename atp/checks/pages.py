@@ -1,4 +1,4 @@
-"""The checks of the middleware and the login page that the pages of ATP need."""
+"""The checks of the middleware, the login page and the rule that the pages of ATP need."""
 
 from urllib.parse import urlsplit
 
@@ -8,6 +8,9 @@ from django.core.checks import Tags, register
 from django.shortcuts import resolve_url
 from django.urls import NoReverseMatch, Resolver404, resolve, reverse
 from django.utils.module_loading import import_string
+
+from ..web import authorization
+from .settings import with_valid_settings
 
 _AUTHENTICATION = "django.contrib.auth.middleware.AuthenticationMiddleware"
 
@@ -73,3 +76,10 @@ def _leads_somewhere(url):
     except (NoReverseMatch, Resolver404):
         return False
     return True
+
+
+@register(Tags.security)
+@with_valid_settings
+def check_rule(app_configs, **kwargs):
+    """Check that the function that ``ATP["AUTHORIZE"]`` names can be used."""
+    return [checks.Error(problem, id="atp.E021") for problem in authorization.problems()]

@@ -128,6 +128,9 @@ class Defaults:
     WEBHOOKS: dict = {}
     """Targets of webhooks by name; each is a dictionary with url, secret and patterns of Types."""
 
+    AUTHORIZE: str = ""
+    """Dotted path of the function that narrows users' permissions to Types and lanes."""
+
     METRICS_TOKEN: str = ""
     """The token with which Prometheus may read the metrics; empty: only users may."""
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 import inspect
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from ..conf import settings
 from ..exceptions import InvalidInputs, NotSerializable
-from ..payload import binding, tagged_json
+from ..payload import binding, codec, tagged_json
 from ..words import wording
 from ..words.hints import did_you_mean
 from .contract import Contract, schema_of
@@ -51,7 +53,15 @@ def check(task_type: TaskType, inputs: Mapping[str, Any] | Sequence[Any]) -> lis
 
 
 def require(task_type: TaskType, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
-    """Raise InvalidInputs, with all ``problems``, if the arguments do not fit the contract."""
+    """Raise InvalidInputs, with all ``problems``, if the arguments do not fit the contract.
+
+    Raises TooLarge before it compares anything with the contract.
+    """
+    if schema_of(task_type) is not None:
+        bound = binding.as_called(args, kwargs)
+        what = f"Inputs of {task_type.identifier!r}"
+        with suppress(NotSerializable):  # enqueue() refuses it in its own words
+            codec.encode(bound, limit=settings.MAX_INPUTS_SIZE, what=what)
     found = check(task_type, {**kwargs, binding.POSITIONAL: list(args)})
     if not found:
         return
@@ -72,7 +82,13 @@ def _problems(
     signature = task_type.signature
     yield from _misfits(task_type.identifier, signature, args, kwargs)
     for name, path, value in _given(signature, args, kwargs):
-        yield from _of_value(contract, name, path, value)
+        found = _of_value(contract, name, path, value)
+        if name in task_type.sensitive or path[0] in task_type.sensitive:
+            # The texts, and the path below the argument, may quote its value.
+            if next(found, None) is not None:
+                yield Problem(shown(path), "It does not fit. It is sensitive: why is not shown.")
+        else:
+            yield from found
 
 
 def _misfits(
@@ -138,7 +154,7 @@ def _of_value(
     except NotSerializable:
         return  # enqueue() refuses it in its own words
     schema, is_wrong = contract.parameters[name], False
-    for below, text in problems(schema, contract.defs, plain):
+    for below, text in problems(contract.validators[name], contract.defs, plain):
         is_wrong = True
         yield Problem(shown((*path, *below)), text)
     is_default = "default" in schema and plain == schema["default"]
@@ -157,7 +173,8 @@ def _of_validators(adapter: Any, path: tuple[str | int, ...], value: Any) -> Ite
         adapter.validate_python(value)
     except ValidationError as error:
         for each in error.errors(include_url=False, include_context=False, include_input=False):
-            yield Problem(shown((*path, *each["loc"])), f"{each['msg']}.")
+            text = wording.shorten(str(each["msg"]), 200)
+            yield Problem(shown((*path, *each["loc"])), f"{text}.")
     # A validator of the project may raise anything.
     except Exception as error:
         text = wording.shorten(f"{type(error).__name__}: {error}", 200)
@@ -168,5 +185,6 @@ def shown(path: Sequence[str | int]) -> str:
     """Return a path as text: ``order.lines[2].sku``."""
     told = ""
     for part in path:
-        told += f"[{part}]" if isinstance(part, int) else f".{part}" if told else part
-    return told
+        name = wording.shorten(str(part), 100)
+        told += f"[{name}]" if isinstance(part, int) else f".{name}" if told else name
+    return wording.shorten(told, 1000)

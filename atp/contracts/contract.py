@@ -7,7 +7,7 @@ import json
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
@@ -41,6 +41,13 @@ class Contract:
     defs: dict[str, Schema]
     adapters: dict[str, Any]
     hints: dict[str, str]
+
+    @cached_property
+    def validators(self) -> dict[str, Any]:
+        """The validators of jsonschema, by name; they are made once."""
+        from .problems import validator_of
+
+        return {name: validator_of(each, self.defs) for name, each in self.parameters.items()}
 
 
 @cache

@@ -17,6 +17,7 @@ from opentelemetry.trace import Link, Span, SpanKind, Status, StatusCode
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 from .. import __version__
+from ..authoring.log_text import describe
 from ..authoring.raised import facts
 from ..authoring.steps import Asleep
 from ..exceptions import Defer, Interrupted, Retry, Throttled, Unavailable
@@ -119,7 +120,12 @@ def _note(span: Span, context: Any, error: BaseException) -> None:
     span.set_attribute("error.type", path_of(error))
     span.set_status(Status(StatusCode.ERROR, facts.name(error)))
     with suppress(Exception):  # it may have no text to give
-        span.record_exception(error)
+        if context.secrets:
+            told = context.hidden(describe(error))
+            kind = {"exception.type": path_of(error), "exception.stacktrace": told}
+            span.add_event("exception", kind)
+        else:
+            span.record_exception(error)
 
 
 def _flush() -> None:

@@ -8,6 +8,7 @@ import json
 import logging
 from datetime import UTC, datetime
 
+from ..words import wording
 from .sinks import records
 from .sinks.guard import FAILED, complaints
 from .sinks.interception import loggers
@@ -135,9 +136,12 @@ def tells(name):
 
 
 def _text(name, words, values):
-    """Return the words of a fact; its name and keys if a value cannot be formatted."""
+    """Return the words of a fact in one line; its name and keys if a value cannot be formatted.
+
+    The values may have text of a handler or a client, and the project's own handlers write this.
+    """
     try:
-        return words.format_map(values)
+        return wording.one_line(words.format_map(values))
     except Exception:
         return f"{name} {sorted(values)}"
 
@@ -149,12 +153,29 @@ class Style:
 
 
 class TextFormatter(logging.Formatter):
-    """A formatter of lines for people: local time, level, process, words."""
+    """A formatter of lines for people: local time, level, process, words.
+
+    A record is one line. A traceback follows it in lines that are marked, so that no text in it
+    looks like a line of the daemon.
+    """
 
     is_of_atp = True
 
     def __init__(self):
         super().__init__("%(asctime)s %(levelname)-7s %(process)d %(message)s")
+
+    def format(self, record: logging.LogRecord) -> str:
+        record.message = record.getMessage()
+        record.asctime = self.formatTime(record)
+        parts = [wording.one_line(self.formatMessage(record))]
+        # Not what another formatter has put into record.exc_text.
+        if record.exc_info:
+            parts.append(wording.continued(self.formatException(record.exc_info)))
+        elif record.exc_text:
+            parts.append(wording.continued(record.exc_text))
+        if record.stack_info:
+            parts.append(wording.continued(record.stack_info))
+        return "\n".join(parts)
 
 
 class JSONFormatter(logging.Formatter):
@@ -173,7 +194,17 @@ class JSONFormatter(logging.Formatter):
         }
         if record.exc_info:
             line["traceback"] = self.formatException(record.exc_info)
-        return json.dumps(line, default=str, ensure_ascii=False)
+        return json_line(line)
+
+
+def json_line(values):
+    """Return values as one line of JSON, in which harmful characters are escaped."""
+    text = json.dumps(values, default=str, ensure_ascii=False)
+    return wording.HARMFUL.sub(_escaped_in_json, text)
+
+
+def _escaped_in_json(found):
+    return json.dumps(found[0])[1:-1].replace("\x7f", "\\u007f")
 
 
 def configure(style, verbosity=1):

@@ -15,12 +15,13 @@ TAG = "$result"
 _PLAIN = frozenset({str, int, float, bool, type(None)})
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Result:
     """A placeholder for the output of a node, or for the list of outputs of all ``names``.
 
     It can be given to nodes of the same graph only. ``at`` is the path into the output: keys and
-    indexes, in order.
+    indexes, in order. Whatever would use it as the output itself, as an f-string or a comparison,
+    raises TypeError: the output is not known before the node has run. ``repr()`` works.
     """
 
     names: tuple[str, ...]
@@ -49,6 +50,29 @@ class Result:
         """Return the actual value; ``of(name)`` returns the output of a node. Raises NoResult."""
         values = [_entry(of(name), name, self.at) for name in self.names]
         return values if self.is_list else values[0]
+
+
+def _refusal(name: str) -> Callable[..., Any]:
+    def refuse(self: Result, *_: object) -> Any:
+        raise TypeError(
+            f"{self!r} stands for an output that is not known before its node has run. It cannot "
+            f"be used as a value here ({name}). Give the result itself to a node, as an argument "
+            "or in a dict, list or tuple, and compute with the output in that node's handler."
+        )
+
+    refuse.__name__ = name
+    return refuse
+
+
+_ARITHMETIC = "add sub mul matmul truediv floordiv mod divmod pow lshift rshift and or xor"
+_OTHERS = "neg pos abs invert round trunc floor ceil int float complex index"
+for _name in (
+    *("__bool__", "__str__", "__format__", "__bytes__", "__fspath__", "__contains__", "__hash__"),
+    *(f"__{name}__" for name in ("eq", "ne", "lt", "le", "gt", "ge")),
+    *(f"__{side}{name}__" for name in _ARITHMETIC.split() for side in ("", "r")),
+    *(f"__{name}__" for name in _OTHERS.split()),
+):
+    setattr(Result, _name, _refusal(_name))
 
 
 class Placeholder(Result):
@@ -101,6 +125,11 @@ def results_in(value: Any) -> list[Result]:
 def resolved(value: Any, of: Callable[[str], Any]) -> Any:
     """Return inputs with each Result replaced by its value. Raises NoResult."""
     return _replaced(value, lambda found: found.value(of), ())
+
+
+def comparable(value: Any) -> Any:
+    """Return inputs with each Result replaced by a tuple, since a Result cannot be compared."""
+    return _replaced(value, lambda found: (TAG, found.names, found.is_list, found.at), ())
 
 
 def _replaced(value: Any, change: Callable[[Result], Any], around: tuple[int, ...]) -> Any:

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from typing import Any
 
 from ..conf import settings
 from ..exceptions import NotSerializable, TooLarge
+from ..words.wording import shorten
 from .loading import carriers
 
 # The limit for all values of one Instance as JSON, in bytes: its row contains them.
 MAX_SIZE = 4096
+# The most levels of one value.
+MAX_DEPTH = 100
 _NOTHING = nullcontext()
 
 
@@ -55,11 +59,37 @@ def _check(name: str, value: Any) -> None:
     try:
         text = json.dumps(value, allow_nan=False, ensure_ascii=False)
         text.encode()
-        is_same = json.loads(text) == value and "\\u0000" not in text.replace("\\\\", "")
-    except (TypeError, ValueError, RecursionError):
+        is_same = (
+            json.loads(text) == value
+            and "\\u0000" not in text.replace("\\\\", "")
+            and _is_kept(value)
+        )
+    # The value's own code may raise anything.
+    except Exception:
         is_same = False
     if not is_same:
         raise NotSerializable(
-            f"The carrier {name!r} saved {value!r}, which does not come back from JSON as it is: "
-            "save text, numbers, true, false, lists, or dictionaries by text."
+            f"The carrier {name!r} saved {_shown(value)}, which does not come back from JSON as it "
+            "is: save text, numbers, true, false, lists, or dictionaries by text."
         )
+
+
+def _is_kept(value: Any, depth: int = 0) -> bool:
+    """Return whether both databases keep the floats of a plain value, and its depth.
+
+    PostgreSQL writes a number of 16 digits or more without an exponent, so that it is read as
+    another, an integer; and it has no -0.0.
+    """
+    if isinstance(value, float):
+        return abs(value) < 1e16 and (value != 0 or math.copysign(1, value) > 0)
+    if isinstance(value, dict | list):
+        inner = value.values() if isinstance(value, dict) else value
+        return depth < MAX_DEPTH and all(_is_kept(each, depth + 1) for each in inner)
+    return True
+
+
+def _shown(value: Any) -> str:
+    try:
+        return shorten(repr(value), 200)
+    except Exception:
+        return f"a {type(value).__qualname__}"

@@ -6,12 +6,13 @@ Nothing here writes: stored inputs stay as they were enqueued.
 import hashlib
 import inspect
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from ..exceptions import CorruptData, InvalidType
 from . import binding
 from .binding import Arguments, Signatures
+from .sensitive import hidden, texts_of
 
 Inputs = dict[str, Any]
 Adapter = Callable[[Inputs], Inputs]
@@ -35,23 +36,29 @@ def check_adapter(identifier: str, function: object) -> None:
 
 
 def fitted(
-    signatures: Signatures, adapters: Sequence[Adapter], inputs: object
+    signatures: Signatures,
+    adapters: Sequence[Adapter],
+    inputs: object,
+    sensitive: Collection[str] = (),
 ) -> tuple[Arguments, str]:
     """Return the arguments for a handler, and the result of :func:`.misfit`: why they do not fit.
 
     While the inputs do not fit, the adapters are called in order, each with the result of the
-    one before. ``inputs`` is the stored object, and an adapter may change it. Raises
-    CorruptData if ``inputs`` is no object of arguments.
+    one before. ``inputs`` is the stored object, and an adapter may change it. ``sensitive`` are
+    the arguments whose values the result does not quote. Raises CorruptData if ``inputs`` is no
+    object of arguments.
     """
     found = binding.unbind(inputs)
     why = binding.misfit(signatures, *found)
+    texts = texts_of(inputs, sensitive)
     for adapter in adapters:
         if not why:
             break
         try:
             inputs = adapter(inputs)  # type: ignore[arg-type]
         except Exception as error:
-            return found, f"{why} ({adapter.__qualname__}() raised {type(error).__name__}: {error})"
+            told = hidden(f"{type(error).__name__}: {error}", texts)
+            return found, f"{why} ({adapter.__qualname__}() raised {told})"
         if not isinstance(inputs, dict) or not all(isinstance(name, str) for name in inputs):
             return found, f"{why} ({adapter.__qualname__}() returned {type(inputs).__name__})"
         try:

@@ -14,6 +14,7 @@ from django.core import signing
 from ..conf import settings
 from ..exceptions import CorruptData, NotSerializable
 from ..graphs import results
+from ..words.wording import exception_words
 
 # Part of every signature. It must not change, even if this code moves: stored pickles need it.
 _SALT = "atp.codec"
@@ -37,7 +38,8 @@ def to_pickle(value: Any, what: str = "The value") -> str:
         raw = BytesIO()
         _Pickler(raw, protocol=5).dump(value)
     except Exception as error:
-        raise NotSerializable(f"{what} cannot be pickled: {error}") from error
+        said = str(error) if isinstance(error, NotSerializable) else exception_words(error)
+        raise NotSerializable(f"{what} cannot be pickled: {said}") from error
     return signing.Signer(salt=_SALT).sign(base64.b64encode(raw.getvalue()).decode())
 
 
@@ -65,4 +67,4 @@ def from_pickle(text: str) -> Any:
     try:
         return pickle.loads(base64.b64decode(signed))  # noqa: S301 (its signature was checked)
     except Exception as error:
-        raise CorruptData(f"A pickle cannot be loaded: {error!r}.") from error
+        raise CorruptData(f"A pickle cannot be loaded: {exception_words(error)}.") from error

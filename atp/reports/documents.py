@@ -9,10 +9,23 @@ from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from ..conf import settings
-from ..models import Daemon, Gate, Inputs, Instance, Limit, LogRecord, Response, Task, Type
-from ..payload import codec
+from ..models import (
+    Daemon,
+    Gate,
+    Inputs,
+    Instance,
+    Limit,
+    LogRecord,
+    Response,
+    Schedule,
+    Task,
+    Type,
+    Undo,
+)
+from ..payload import codec, sensitive
 from ..states import State
 from ..verbs.registry import registry
+from ..verbs.types import sensitive_names
 from . import hooks, overview
 from .blocked import due
 
@@ -117,6 +130,7 @@ def type(row: Type) -> Document:
     """Return a registered Type; ``declared`` tells whether this process has its handler."""
     document = {name: getattr(row, name) for name in TYPE_FIELDS} | hooks.words(row.hooks)
     return document | {
+        "sensitive": row.sensitive or [],
         "late_writes": row.late_writes,
         "registered": row.registered,
         "declared": row.identifier in registry,
@@ -128,6 +142,7 @@ def unregistered_type(task_type: TaskType) -> Document:
     parameters = task_type.registration()
     document = {name: getattr(parameters, name) for name in TYPE_FIELDS}
     document |= hooks.words(parameters.hooks)
+    document["sensitive"] = parameters.sensitive or []
     return document | {"late_writes": 0, "registered": None, "declared": True}
 
 
@@ -180,8 +195,14 @@ def inputs(row: Inputs | None) -> Document | None:
     """Return the stored arguments and the carried values. A pickle is never opened here."""
     if row is None:
         return None
-    value = stored(row.data) if row.format == codec.JSON else None
+    value = stored(shown_data(row)) if row.format == codec.JSON else None
     return {"format": row.format, "value": value, "carried": row.carried}
+
+
+def shown_data(row: Inputs | Schedule | Undo) -> str:
+    """Return the JSON of the inputs in a row, with masks for what is sensitive."""
+    type = row.instance.type if isinstance(row, Inputs) else row.type
+    return sensitive.masked_json(row.data, sensitive_names(type))
 
 
 def response(row: Response | None) -> Document | None:

@@ -14,7 +14,7 @@ from django.db.models import Count, OuterRef, QuerySet
 from ..conf import settings
 from ..graphs.vertex import ORDER, Link, Vertex
 from ..models import Edge, Graph, Node, Task
-from ..rows.graph import Condition
+from ..rows.graph import Condition, state_of
 from ..rows.querysets import Counted
 from ..states import LIVE, State
 
@@ -63,17 +63,12 @@ def named(prefix: str) -> QuerySet[Graph]:
 def state(graph: Graph, counts: Counts) -> str:
     """Return the state of a graph in a word.
 
-    It is "waiting" or "running" while a node is live, otherwise "failed" if a node has FAILED, or
-    "finished". Once the undoing of a graph has begun it is "undoing", then "undone", unless an
-    undoing node FAILED. A graph whose nodes are not counted by state is "running" or "ended".
+    See :attr:`atp.models.Graph.state`. A graph whose nodes are not counted by state is "running"
+    or "ended".
     """
     if counts.is_more:
         return "running" if graph.ended is None else "ended"
-    if graph.undone is not None and not counts.not_undone:
-        return "undoing" if counts.live else "undone"
-    if counts.live:
-        return "waiting" if counts.states[State.ACCEPTED] == counts.live else "running"
-    return "failed" if counts.states[State.FAILED] else "finished"
+    return state_of(graph, counts.states, counts.not_undone)
 
 
 def counts(rows: Sequence[Graph]) -> dict[int, Counts]:

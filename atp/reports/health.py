@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from django.db import Error
-from django.db.models import Min, OuterRef, Subquery
+from django.db.models import Exists, Min, OuterRef, Q, Subquery
 
 from ..conf import settings
-from ..models import Daemon, Gate, Schedule, Task, Type
+from ..models import Daemon, Downstream, Gate, Schedule, Tailer, Task, Type
+from ..protection.values import State
 from ..rows.querysets import LANES_ORDER
+from ..store import get_store
 from ..store.findings import Trouble
 from ..verbs import scanning
 from ..verbs.control.gates import gates
@@ -21,8 +23,15 @@ from ..words.orders import Mode
 from . import documents, migrated, overview
 from .deploys import misfits
 from .documents import Document
+from .explaining import sentences
 
 OK, FAILING = "ok", "failing"
+# A transaction that others wait for is a problem once it has been open for this long, in seconds.
+BLOCKING = 10.0
+# How long a loss is a problem: afterwards the log of the tailer and its counts tell of it.
+LOST_FOR = timedelta(days=1)
+# The longest error of a tailer in a problem, in characters.
+MAX_ERROR = 500
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,8 +60,11 @@ def health(type: str | None = None) -> Health:
 
     The status is failing if the database does not answer or has not been migrated; if work is due
     and no daemon with a live lease serves its Type (a quiet or stopping one does not count); if a
-    lost daemon holds work and no living one can take it over; or if indexes show an inconsistent
-    state. It takes as long with a million waiting Tasks as with one.
+    lost daemon holds work and no living one can take it over; if a tailer has paused its schedule,
+    has lost records within a day, or cannot read some of its source; if indexes show an
+    inconsistent state; if a downstream fails while work that calls it is due; or if a transaction
+    that has been open for long keeps other sessions waiting. It takes as long with a million
+    waiting Tasks as with one.
     """
     try:
         missing = migrated.missing()
@@ -101,8 +113,74 @@ def problems(
     return (
         *_unattended(daemons, time, shut, type, names),
         *misfits.problems(daemons, time, type),
+        *_tailers(time, type),
         *_suspicions(time, type, names),
+        *_failing_downstreams(time, type),
+        *_blocking_transactions(time),
     )
+
+
+def _failing_downstreams(time: datetime, type: str | None) -> tuple[str, ...]:
+    """Return a sentence about each downstream that fails while work for it is due."""
+    due = Task.objects.using(settings.DATABASE).due(time)
+    calling = Type.objects.using(settings.DATABASE).filter(downstream=OuterRef("name"))
+    calling = calling.filter(identifier=type) if type else calling
+    # One index look-up for each Type, as for work that nobody does.
+    first = due.filter(type=OuterRef("pk")).order_by(*LANES_ORDER).values("pk")[:1]
+    waiting = calling.annotate(first=Subquery(first)).filter(first__isnull=False)
+    rows = Downstream.objects.using(settings.DATABASE).exclude(state=State.CLOSED)
+    rows = rows.exclude(state=State.THROTTLED).filter(Exists(waiting))
+    return tuple(
+        f"Downstream {row.name!r} has failed for {wording.age(row.since, time)}, and work that "
+        "calls it is due."
+        for row in rows.order_by("name")
+    )
+
+
+def _blocking_transactions(time: datetime) -> tuple[str, ...]:
+    """Return a sentence about each long open transaction that keeps other sessions waiting."""
+    _, found = get_store().open_transactions(BLOCKING)
+    return tuple(sentences.transaction(each, time) for each in found if each.waits_for_it)
+
+
+def _tailers(time: datetime, type: str | None) -> Iterator[str]:
+    """Yield sentences about tailers that have stopped themselves, lost records, or skip some."""
+    rows = Tailer.objects.using(settings.DATABASE).filter(
+        ~Q(error="") | Q(skipped__gt=0) | Q(lost_at__gt=time - LOST_FOR)
+    )
+    found = list(rows.filter(identifier=type) if type else rows)
+    if not found:
+        return
+    schedules = Schedule.objects.using(settings.DATABASE).in_bulk(
+        [row.identifier for row in found], field_name="identifier"
+    )
+    for row in found:
+        schedule = schedules.get(row.identifier)
+        if schedule is None or schedule.retired is None:
+            yield from _of_tailer(row, schedule, time)
+
+
+def _of_tailer(row: Tailer, schedule: Schedule | None, time: datetime) -> Iterator[str]:
+    show = f"manage.py atp tailer show {row.identifier} says more."
+    if row.error and schedule is not None and schedule.is_paused(time):
+        yield (
+            f"Tailer {row.identifier!r} has paused its schedule: "
+            f"{wording.shorten(row.error, MAX_ERROR)} "
+            f"When that is mended: manage.py atp schedule resume {row.identifier}."
+        )
+    elif row.error and schedule is None:
+        yield (
+            f"The last attempt of tailer {row.identifier!r} has failed: "
+            f"{wording.shorten(row.error, MAX_ERROR)}"
+        )
+    if row.lost_at is not None and row.lost_at > time - LOST_FOR:
+        yield (
+            f"Tailer {row.identifier!r} has found {wording.age(row.lost_at, time)} ago that its "
+            f"source had removed records before they were read; {row.lost} are known to be lost "
+            f"since it was declared. {show}"
+        )
+    if row.skipped:
+        yield f"Tailer {row.identifier!r} cannot read {row.skipped} of its source. {show}"
 
 
 def _daemon(name: str, names: bool) -> str:

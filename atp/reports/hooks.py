@@ -6,9 +6,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..conf import settings
-from ..models import Instance, LogRecord
-from ..payload import hooks
+from ..models import Instance, LogRecord, Type
+from ..payload import hooks, sensitive
 from ..rows.log import Kind
+from ..verbs.types import sensitive_names
 
 # The maximum number of hooks of an Instance that are returned: the latest.
 SHOWN = 100
@@ -43,6 +44,21 @@ def words(entries: list[dict[str, Any]] | None) -> dict[str, list[str]]:
     found: dict[str, list[str]] = {on: [] for on in hooks.STATES}
     for hook in hooks.read(entries):
         found.setdefault(hook.on, []).append(
-            f"{hook.type} with {hook.inputs}" if hook.inputs else hook.type
+            f"{hook.type} with {_shown(hook)}" if hook.inputs else hook.type
         )
     return found
+
+
+def entries_shown(entries: list[dict[str, Any]] | None) -> list[dict[str, Any]]:
+    """Return stored hooks with masks for what is sensitive in their inputs."""
+    return [
+        entry | ({"inputs": _shown(hook)} if hook.inputs else {})
+        for entry, hook in zip(entries or (), hooks.read(entries), strict=True)
+    ]
+
+
+def _shown(hook: hooks.Hook) -> str:
+    """Return the inputs of a hook, with masks for what is sensitive."""
+    row = Type.objects.using(settings.DATABASE).filter(identifier=hook.type).first()
+    names = sensitive_names(row or Type(identifier=hook.type))
+    return sensitive.masked_json(hook.inputs, names)

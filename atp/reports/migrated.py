@@ -5,7 +5,7 @@ from functools import cache
 from importlib import import_module
 from typing import Any
 
-from django.db import Error, connections
+from django.db import DEFAULT_DB_ALIAS, Error, connections
 from django.db.migrations.loader import MigrationLoader
 from django.db.migrations.recorder import MigrationRecorder
 
@@ -42,7 +42,12 @@ def problem(connection: Any = None) -> str:
         lacks = f"Migrations of ATP are not applied ({', '.join(names)})"
     else:
         return ""
-    return f"{lacks} in database {settings.DATABASE!r}: run manage.py migrate."
+    return f"{lacks} in database {connection.alias!r}: run {command(connection.alias)}."
+
+
+def command(alias: str) -> str:
+    """Return the command that makes the tables in a database: without its name, in the default."""
+    return "manage.py migrate" + ("" if alias == DEFAULT_DB_ALIAS else f" --database {alias}")
 
 
 @cache

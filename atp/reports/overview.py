@@ -11,14 +11,14 @@ from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
-from django.db.models import Count, Exists, Min, OuterRef, Q
+from django.db.models import Count, Exists, Min, OuterRef, Q, QuerySet
 
 from ..conf import settings
 from ..models import Daemon, Instance, LogRecord, Task, Type
 from ..rows.log import DEPARTURES, Kind
 from ..rows.querysets import Counted
 from ..rows.task import BLOCKED
-from ..states import CLAIMED, Reason, State
+from ..states import CLAIMED, DEAD_LETTER, Reason, State
 from ..store import get_store
 
 ALIVE, LATE, LOST = "alive", "late", "lost"
@@ -26,7 +26,7 @@ ALIVE, LATE, LOST = "alive", "late", "lost"
 # Without the history: how far back ends are counted, and how many.
 RECENTLY = timedelta(hours=1)
 MOST_ENDED = 1000
-MOST_FAILED = 10_000
+MOST_FAILED = 1_000  # for each Type and reason, so that no failures hide those of others
 MOST_GONE = 100  # daemons that have left
 
 
@@ -60,16 +60,24 @@ class RecentCounts(LiveCounts):
     """The numbers of Instances of a Type that are live, or have recently ended.
 
     ``ended`` is the number of those that FINISHED or FAILED since ``Overview.since``;
-    ``ended_more`` says that there are more. ``failed`` is the number of those among the newest
-    MOST_FAILED failures of all Types, however old these are; ``reasons`` divides them by reason,
-    and ``failed_lately`` counts those since ``Overview.since`` that are not muted.
+    ``ended_more`` says that there are more. ``failed`` counts failures of any age, at most
+    MOST_FAILED for each reason; ``reasons`` divides them by reason, and ``more_of`` names the
+    reasons for which there are more. ``failed_lately`` counts the dead letters since
+    ``Overview.since`` that are not muted, among the newest MOST_FAILED of each reason;
+    ``failed_lately_more`` says that there may be more.
     """
 
     ended: int = 0
     ended_more: bool = False
     failed: int = 0
     failed_lately: int = 0
+    failed_lately_more: bool = False
     reasons: dict[str, int] = field(default_factory=dict)
+    more_of: frozenset[str] = frozenset()
+
+    @property
+    def failed_more(self) -> bool:
+        return bool(self.more_of)
 
     @property
     def is_idle(self) -> bool:
@@ -83,8 +91,7 @@ class Overview:
     """The queue at ``time``; ``oldest_due`` and ``next_due`` are due times, or None.
 
     ``types`` are TypeCounts, or RecentCounts without the history, sorted by identifier. With
-    RecentCounts, ``ended`` counts from ``since`` on, and ``failed_more`` says that there are older
-    failures than those counted.
+    RecentCounts, ``ended`` counts from ``since`` on, and ``failed`` is bounded.
     """
 
     time: datetime
@@ -92,7 +99,10 @@ class Overview:
     next_due: datetime | None
     types: tuple[TypeCounts | RecentCounts, ...]
     since: datetime | None = None
-    failed_more: bool = False
+
+    def has(self, name: str) -> bool:
+        """Return whether one of the Types has this mark, such as ``failed_more``."""
+        return any(getattr(counts, name, False) for counts in self.types)
 
     def total(self, name: str) -> int:
         """Return the sum of one count over all Types."""
@@ -107,26 +117,26 @@ def now() -> datetime:
 def overview(*, history: bool = True) -> Overview:
     """Return an :class:`Overview` of the queue, with the Types that have Instances.
 
-    Without ``history`` it takes five queries, and its time does not grow with the history.
+    Without ``history`` it takes six queries, and its time does not grow with the history.
     """
     time = now()
     since = None if history else time - RECENTLY
     counts: defaultdict[int, Counter[str]] = defaultdict(Counter)
     oldest_due, next_due = _count_waiting(counts, time)
     _count_claimed(counts)
-    failed_more = False
     if since is None:
         _count_terminal(counts)
-    else:
-        failed_more = _count_newest_failures(counts, since)
-    types = [_type_counts(type, counts[type.pk], history=history) for type in _types(counts, since)]
+        types = Type.objects.using(settings.DATABASE).order_by("identifier")
+        found = [_type_counts(type, counts[type.pk]) for type in types.filter(pk__in=list(counts))]
+        return Overview(time=time, oldest_due=oldest_due, next_due=next_due, types=tuple(found))
+    rows = list(_recent(since))
+    lately = _failed_lately(rows, since)
     return Overview(
         time=time,
         oldest_due=oldest_due,
         next_due=next_due,
-        types=tuple(types),
+        types=tuple(_recent_counts(row, counts[row.pk], lately.get(row.pk)) for row in rows),
         since=since,
-        failed_more=failed_more,
     )
 
 
@@ -179,26 +189,64 @@ def condition(daemon: Daemon, time: datetime) -> str:
     return LATE if time - daemon.seen > patience else ALIVE
 
 
-def _types(counts: defaultdict[int, Counter[str]], since: datetime | None) -> Iterable[Any]:
-    """Return the Types that have Instances, by identifier, with the number ended since then."""
-    types = Type.objects.using(settings.DATABASE).order_by("identifier")
-    if since is None:
-        return types.filter(pk__in=list(counts))
-    own = Instance.objects.filter(type=OuterRef("pk"))
+def _recent(since: datetime) -> QuerySet[Any]:
+    """Select the Types that have Instances, with their recent ends and their failures by reason."""
+    own = Instance.objects.using(settings.DATABASE).filter(type=OuterRef("pk"))
     ended = own.filter(finished__gte=since).order_by()
-    return types.filter(Exists(own)).annotate(ended=Counted(ended.values("pk")[: MOST_ENDED + 1]))
-
-
-def _type_counts(type: Any, counted: Counter[str], *, history: bool) -> TypeCounts | RecentCounts:
-    reasons = {reason: counted[reason] for reason in Reason.values if counted[reason]}
-    named: dict[str, Any] = {
-        name: count for name, count in counted.items() if name not in Reason.values
+    failed = {
+        f"failed_{reason.lower()}": Counted(
+            own.selected(state=State.FAILED, reason=reason).values("pk")[: MOST_FAILED + 1]
+        )
+        for reason in Reason.values
     }
-    named |= {"type": type.identifier, "reasons": reasons, "failed": sum(reasons.values())}
-    if history:
-        return TypeCounts(**named)
-    ended, more = min(type.ended, MOST_ENDED), type.ended > MOST_ENDED
-    return RecentCounts(ended=ended, ended_more=more, **named)
+    types = Type.objects.using(settings.DATABASE).filter(Exists(own)).order_by("identifier")
+    return types.annotate(ended=Counted(ended.values("pk")[: MOST_ENDED + 1]), **failed)
+
+
+def _failed_lately(rows: Iterable[Any], since: datetime) -> dict[int, Any]:
+    """Return the numbers of recent dead letters that are not muted: a row for each Type's key."""
+    dead = [row.pk for row in rows if any(_failed(row, reason) for reason in DEAD_LETTER)]
+    if not dead:
+        return {}
+    instances = Instance.objects.using(settings.DATABASE)
+    of_type = instances.filter(type=OuterRef(OuterRef("pk")))
+    lately = {}
+    for reason in DEAD_LETTER:
+        newest = of_type.selected(state=State.FAILED, reason=reason).newest_first()
+        recent = instances.filter(pk__in=newest.values("pk")[:MOST_FAILED], finished__gte=since)
+        unmuted = recent.exclude(error__muted_by__gt="")
+        lately[f"lately_{reason.lower()}"] = Counted(unmuted.order_by().values("pk"))
+    types = Type.objects.using(settings.DATABASE).filter(pk__in=dead)
+    return {row.pk: row for row in types.annotate(**lately)}
+
+
+def _failed(row: Any, reason: str) -> int:
+    return getattr(row, f"failed_{reason.lower()}")
+
+
+def _type_counts(type: Any, counted: Counter[str]) -> TypeCounts:
+    reasons = {reason: counted.pop(reason) for reason in Reason.values if counted[reason]}
+    failed = sum(reasons.values())
+    live: dict[str, Any] = {name: count for name, count in counted.items() if count}
+    return TypeCounts(type=type.identifier, reasons=reasons, failed=failed, **live)
+
+
+def _recent_counts(row: Any, live: Counter[str], lately: Any) -> RecentCounts:
+    found = {reason: _failed(row, reason) for reason in Reason.values}
+    reasons = {reason: min(count, MOST_FAILED) for reason, count in found.items() if count}
+    recent = [getattr(lately, f"lately_{reason.lower()}", 0) for reason in DEAD_LETTER]
+    named: dict[str, Any] = dict(live)
+    return RecentCounts(
+        type=row.identifier,
+        ended=min(row.ended, MOST_ENDED),
+        ended_more=row.ended > MOST_ENDED,
+        failed=sum(reasons.values()),
+        failed_lately=sum(recent),
+        failed_lately_more=any(count == MOST_FAILED for count in recent),
+        reasons=reasons,
+        more_of=frozenset(reason for reason, count in found.items() if count > MOST_FAILED),
+        **named,
+    )
 
 
 def _count_waiting(
@@ -231,16 +279,3 @@ def _count_terminal(counts: defaultdict[int, Counter[str]]) -> None:
     terminal = Instance.objects.using(settings.DATABASE).terminal()
     for row in terminal.values("type_id", "state", "reason").annotate(n=Count("pk")):
         counts[row["type_id"]][row["reason"] or "finished"] += row["n"]
-
-
-def _count_newest_failures(counts: defaultdict[int, Counter[str]], since: datetime) -> bool:
-    """Count the newest failures; return whether there are more."""
-    failed = Instance.objects.using(settings.DATABASE).selected(state=State.FAILED)
-    names = ("type_id", "reason", "finished", "error__muted_by")
-    found = list(failed.newest_first().values_list(*names)[: MOST_FAILED + 1])
-    for type, reason, finished, muted_by in found[:MOST_FAILED]:
-        counts[type][reason] += 1
-        # A failure of a muted error group counts as failed, but not as recent.
-        is_new = finished and finished >= since and not muted_by
-        counts[type]["failed_lately"] += bool(is_new)
-    return len(found) > MOST_FAILED

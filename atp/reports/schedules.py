@@ -16,6 +16,7 @@ from ..store.values.schedules import timing_of
 from ..timing.timing import Timing
 from ..verbs import schedules as verbs
 from . import overview
+from .documents import shown_data
 
 FIELDS = (
     *("identifier", "collection", "priority", "cron", "every", "timezone", "missed", "most"),
@@ -51,7 +52,7 @@ def documents_of(rows: list[Schedule]) -> list[dict[str, Any]]:
 def _document(row: Schedule, now: datetime) -> dict[str, Any]:
     told = {name: getattr(row, name) for name in FIELDS}
     told |= {"type": row.type.identifier, "state": state(row, now), "words": words(row)}
-    told["inputs"] = json.loads(row.data) if row.format == codec.JSON else None
+    told["inputs"] = json.loads(shown_data(row)) if row.format == codec.JSON else None
     return told
 
 

@@ -55,14 +55,32 @@ def quantiles(
         raise ValueError(f"figure is {figure!r}; it is one of {', '.join(HISTOGRAMS)}")
     if not all(0 <= each <= 1 for each in at):
         raise ValueError(f"at is {at!r}; a quantile is from 0 to 1")
+    return quantiles_of(histogram(type, figure, seconds=seconds, now=now), at)
+
+
+def quantiles_of(
+    counts: list[int], at: Sequence[float] = (0.5, 0.95, 0.99)
+) -> tuple[float, ...] | None:
+    """Return quantiles of times in seconds, from the numbers in each bucket."""
+    if not any(counts):
+        return None
+    return tuple(_quantile(counts, each) for each in at)
+
+
+def histogram(
+    type: str,
+    figure: Literal["run", "wait"],
+    *,
+    seconds: float = 3600,
+    now: datetime | None = None,
+) -> list[int]:
+    """Return how many run times or waiting times of a Type fall into each bucket."""
     counts = [0] * BUCKETS
     rows = _since((now or timezone.now()) - timedelta(seconds=seconds), type)
     for one in rows.values_list(figure, flat=True):
         for place, number in enumerate(one):
             counts[place] += number
-    if not any(counts):
-        return None
-    return tuple(_quantile(counts, each) for each in at)
+    return counts
 
 
 def sums(*, type: str | None = None, since: datetime | None = None) -> dict[str, Cell]:

@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
-from django.db import models
-from django.db.models import F, Q
+import time
+from collections import Counter
+from dataclasses import dataclass
+from typing import Any, Self
 
-from ..states import TERMINAL, State
+from django.db import connections, models
+from django.db.models import Count, F, Q
+
+from ..conf import settings
+from ..exceptions import NoResult, WaitInTransaction, WaitTimeout
+from ..states import LIVE, TERMINAL, State
 from ..words.options import MAX_IDENTIFIER
 from ..words.uuids import uuid7
 from .fields import InstantField
@@ -32,12 +39,17 @@ def is_satisfied(on: str, state: str | None) -> bool:
     return state == State.FINISHED or (on == Condition.ENDED and state in TERMINAL)
 
 
+# The first and the longest pause between two looks at a graph, in seconds.
+_FIRST, _LONGEST = 0.01, 0.5
+
+
 class Graph(models.Model):
     """Nodes that were submitted together, and nodes that were added to them later.
 
     ``ended`` is set some time after the last node has ended, and is null again when a node is
     redriven. ``request`` is a request to the whole graph, for example to cancel it. ``undone``
     is the time when the undo of its nodes began, after one had FAILED. A graph is undone once.
+    ``undo_pending`` says that some nodes that undo others are still to be written.
     """
 
     uuid = models.UUIDField(default=uuid7, unique=True, editable=False)
@@ -47,6 +59,7 @@ class Graph(models.Model):
     ended = InstantField(null=True)
     request = models.CharField(max_length=16, blank=True, default="")
     undone = InstantField(null=True)
+    undo_pending = models.BooleanField(default=False, db_default=False)
 
     class Meta:
         ordering = ["-id"]
@@ -57,10 +70,137 @@ class Graph(models.Model):
             models.Index(
                 fields=["ended"], condition=Q(ended__isnull=False), name="atp_graph_ended"
             ),
+            # The graphs for which nodes that undo others are still to be written.
+            models.Index(
+                fields=["id"], condition=Q(undo_pending=True), name="atp_graph_undo_pending"
+            ),
         ]
 
     def __str__(self) -> str:
         return self.name or str(self.uuid)
+
+    @property
+    def state(self) -> str:
+        """The state now: waiting, running, finished, failed, undoing or undone. Two queries.
+
+        It is "waiting" or "running" while a node is live, otherwise "failed" if a node has FAILED,
+        or "finished". Once the undo has begun it is "undoing", then "undone", unless an undo node
+        FAILED.
+        """
+        self.refresh_from_db(fields=["ended", "request", "undone", "undo_pending"])
+        nodes = self._nodes().annotate(is_undo=Q(undoes__isnull=False))
+        own = nodes.values_list("instance__state", "is_undo")
+        counts: Counter[str] = Counter()
+        not_undone = 0
+        for state, is_undo, number in own.annotate(n=Count("pk")):
+            counts[state] += number
+            if is_undo and state == State.FAILED:
+                not_undone += number
+        return state_of(self, counts, not_undone)
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """The number of nodes in each state that a node has now. One query."""
+        own = self._nodes().values_list("instance__state")
+        return {State(state): number for state, number in own.annotate(n=Count("pk"))}
+
+    def results(self) -> dict[str, NodeResult]:
+        """Return the results of all nodes that have ended, by name, in one query.
+
+        That of a FAILED node has its ``state`` and ``reason``, and no ``output``.
+        """
+        ended = self._nodes().filter(instance__state__in=TERMINAL).order_by("pk")
+        return {node.name: result_of(node) for node in ended.select_related("instance__response")}
+
+    def result(self, name: str) -> Any:
+        """Return the output of the node of this name.
+
+        Raises NoResult if the node has not FINISHED, or if there is no such node.
+        """
+        node = self._nodes().filter(name=name).select_related("instance__response").first()
+        if node is None:
+            raise NoResult(f"There is no node {name!r} in the graph {self}.")
+        return result_of(node).value
+
+    def wait(self, timeout: float | None = None) -> Self:
+        """Wait until no node is live and no node is still to be undone; however the nodes end.
+
+        ``timeout`` is in seconds; None waits for ever. Raises WaitTimeout, and WaitInTransaction
+        inside a transaction, which would never see the graph end.
+        """
+        if connections[settings.DATABASE].in_atomic_block:
+            raise WaitInTransaction("wait() inside a transaction would never return: commit first.")
+        last = self._nodes().filter(instance__task__isnull=False).values_list("pk", flat=True)
+        deadline = None if timeout is None else time.monotonic() + timeout
+        pause, known = _FIRST, None
+        while True:
+            # While the node found last is live, the graph has not ended: look at no other node.
+            if known is None or not last.filter(pk=known).exists():
+                known = last.first()
+            if known is None and not self._is_to_be_undone():
+                # The undo nodes may have been written after the first look: look once more.
+                known = last.first()
+                if known is None:
+                    return self
+            left = None if deadline is None else deadline - time.monotonic()
+            if left is not None and left <= 0:
+                raise WaitTimeout(f"The graph {self} has not ended after {timeout} s.")
+            time.sleep(pause if left is None else min(pause, left))
+            pause = min(2 * pause, _LONGEST)
+
+    def _is_to_be_undone(self) -> bool:
+        """Whether a graph without live nodes will still get nodes that undo others."""
+        nodes = self._nodes().filter(graph__undone__isnull=True)
+        finished = nodes.filter(undo__isnull=False, instance__state=State.FINISHED)
+        if finished.exists() and nodes.filter(instance__state=State.FAILED).exists():
+            return True
+        # This comes last: a daemon that begins the undo in between sets undone and undo_pending.
+        own = Graph.objects.using(settings.DATABASE).filter(pk=self.pk)
+        return own.filter(undo_pending=True).exists()
+
+    def _nodes(self) -> models.QuerySet[Node]:
+        return Node.objects.using(settings.DATABASE).filter(graph=self.pk).order_by()
+
+
+def state_of(graph: Graph, counts: Counter[str], not_undone: int) -> str:
+    """Return the state of a graph with these numbers of nodes by state: see :attr:`Graph.state`.
+
+    ``not_undone`` is the number of undo nodes that FAILED.
+    """
+    live = sum(counts[state] for state in LIVE)
+    if graph.undone is not None and not not_undone:
+        return "undoing" if live or graph.undo_pending else "undone"
+    if live:
+        return "waiting" if counts[State.ACCEPTED] == live else "running"
+    if graph.undo_pending:
+        return "running"
+    return "failed" if counts[State.FAILED] else "finished"
+
+
+@dataclass(frozen=True)
+class NodeResult:
+    """The output of a FINISHED node, as its handler returned it, or the node's state and reason."""
+
+    name: str
+    state: str
+    reason: str = ""
+    output: Any = None
+
+    @property
+    def value(self) -> Any:
+        """The output. Raises NoResult if the node has not FINISHED."""
+        if self.state != State.FINISHED:
+            why = f" ({self.reason})" if self.reason else ""
+            raise NoResult(f"There is no result of {self.name!r}: it is {self.state}{why}.")
+        return self.output
+
+
+def result_of(node: Node) -> NodeResult:
+    """Return the result of a node; this opens its response."""
+    instance = node.instance
+    response = getattr(instance, "response", None)
+    output = None if response is None else response.value
+    return NodeResult(node.name, instance.state, instance.reason, output)
 
 
 class Node(models.Model):

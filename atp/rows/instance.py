@@ -70,7 +70,11 @@ class Instance(models.Model):
     is_new = False
 
     class Meta:
-        permissions = [("operate", "Can operate: enqueue, redrive, release")]
+        permissions = [
+            ("enqueue", "Can enqueue Instances"),
+            ("operate", "Can operate: redrive, cancel, pause, change"),
+            ("control", "Can control gates, limits, downstreams, schedules, tailers, daemons"),
+        ]
         # No index holds a column that changes while the Instance is live,
         # except partial ones on terminal states: PostgreSQL can then update
         # it in place.
@@ -111,6 +115,12 @@ class Instance(models.Model):
                 fields=["type", "id"],
                 condition=Q(finished__isnull=False, reason__gt=""),
                 name="atp_instance_failed_of_type",
+            ),
+            # The number of failures of a Type for each reason.
+            models.Index(
+                fields=["type", "reason", "id"],
+                condition=Q(finished__isnull=False, reason__gt=""),
+                name="atp_instance_failed_reason",
             ),
             # The Instances of a collection, also of one Type.
             models.Index(

@@ -37,6 +37,8 @@ class Kind(TextChoices):
     UNREGISTERED = "unregistered", "the Type was unregistered"
     REMOVED = "removed", "Instances of the Type were removed: the detail is their number"
     CURSOR = "cursor", "an operator set the position of a tailer: the detail is the shard"
+    GAP = "gap", "a tailer passed over records: the detail is their number, if it is known"
+    SOURCE = "source", "what a tailer cannot read changed: the detail is how much that is"
     # Of a downstream.
     DOWNSTREAM = "downstream", "the state of the downstream changed, or an operator set it"
     # Of a schedule.

@@ -50,6 +50,9 @@ class Schedule(models.Model):
     """A periodic job: when Instances of a Type are enqueued, and with which inputs.
 
     ``next_at`` is the next slot, and ``due_at`` the time to plan it: the slot plus its jitter.
+    Slots up to ``planned_until`` are decided, and ``next_at`` is the first one after it. With
+    ``planned_offset``, the zone's offset from UTC there, planning notices that the rules of the
+    zone have changed since.
     ``declared`` has the values that the code declares; it is null if no code declares the
     schedule. ``is_set`` means that an operator has made or edited the schedule, so that
     registration leaves it alone. ``revision`` counts edits. ``trouble`` is the reason why the
@@ -80,6 +83,8 @@ class Schedule(models.Model):
     jitter = models.DurationField(help_text="A slot is planned up to this much after its time.")
     next_at = InstantField(null=True)
     due_at = InstantField(null=True)
+    planned_until = InstantField(null=True)
+    planned_offset = models.DurationField(null=True)
     last_id = models.BigIntegerField(null=True, help_text="The key of the last Instance.")
     paused_since = InstantField(null=True)
     paused_until = InstantField(null=True)

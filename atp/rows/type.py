@@ -1,5 +1,7 @@
 """The registered parameters of a kind of task."""
 
+from __future__ import annotations
+
 from django.db import models
 
 from ..payload import codec
@@ -54,8 +56,36 @@ class Type(models.Model):
         help_text="The address of a page that says what to do about its failures.",
     )
 
+    sensitive = models.JSONField(
+        null=True, help_text="Names of the arguments that are masked wherever inputs are shown."
+    )
+    family = models.CharField(
+        max_length=MAX_IDENTIFIER,
+        blank=True,
+        default="",
+        db_default="",
+        help_text="The same word on the rows of all names of a Type that was renamed.",
+    )
+
     class Meta:
         ordering = ["identifier"]
 
     def __str__(self) -> str:
         return self.identifier
+
+
+def families(types: models.QuerySet[Type]) -> dict[int, frozenset[int]]:
+    """Return, by key, the keys of the Types that are one Type under its current and former names.
+
+    They share unique keys and identifiers. Types that were never renamed are left out.
+    """
+    rows = list(types.exclude(family="").values_list("pk", "identifier", "family"))
+    groups: dict[str, frozenset[str]] = {}
+    for _, *names in rows:
+        group = frozenset().union(*(groups.get(name, {name}) for name in names))
+        groups |= dict.fromkeys(group, group)
+    keys = {name: key for key, name, _ in rows}
+    return {
+        key: frozenset(keys[name] for name in groups[own] if name in keys)
+        for own, key in keys.items()
+    }

@@ -8,6 +8,10 @@ from django.core.management.base import CommandError
 from ..conf import settings
 from ..exceptions import UnknownInstance
 from ..models import Instance
+from ..web import authorization, permissions
+from ..web.actor import SHELL, actor_of
+from . import present
+from .acting import current, require
 
 
 class Subcommand:
@@ -40,11 +44,14 @@ class Subcommand:
 
     def say(self, message):
         """Write a message for the operator to stderr, apart from the document."""
-        self.command.stderr.write(message)
+        self.command.stderr.write(present.page(message))
 
 
 def actor():
-    """Return the actor for the log: the user of the operating system."""
+    """Return the actor for the log: the user of --user, or that of the operating system."""
+    acting = current()
+    if acting is not None:
+        return actor_of(acting.user, SHELL)
     try:
         name = pwd.getpwuid(os.getuid()).pw_name
     except KeyError:  # a container may run under a number that has no name
@@ -53,8 +60,11 @@ def actor():
 
 
 def instances():
-    """Return a QuerySet of all Instances, with their Types."""
-    return Instance.objects.using(settings.DATABASE).select_related("type")
+    """Return a QuerySet of all Instances, with their Types; of those that --user may see."""
+    rows, acting = Instance.objects.using(settings.DATABASE).select_related("type"), current()
+    if acting is None:
+        return rows
+    return authorization.narrowed(acting.user, permissions.VIEW_INSTANCE, rows)
 
 
 def find(prefix):
@@ -71,6 +81,7 @@ def find(prefix):
             f"{prefix} is the beginning of more than one uuid, of {found[0]} for example: "
             "give more digits."
         )
+    require(found[0])
     return found[0]
 
 

@@ -128,5 +128,5 @@ def _row(finding, now):
         "cannot run" if finding["fails"] else "note",
         ": ".join(filter(None, (finding["what"], finding["why"]))),
         finding["instance"],
-        f"{wording.age(since, now)} ago" if since else "",
+        wording.ago(since, now),
     ]

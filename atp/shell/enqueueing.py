@@ -22,10 +22,13 @@ from ..reports import documents, failures, overview
 from ..reports.explaining.causes.table import OPEN
 from ..reports.timeline import took
 from ..states import TERMINAL, State
+from ..web import enqueueing
+from ..web.permissions import VIEW_INSTANCE, VIEW_RESPONSE, holds
 from ..words import wording
 from ..words.kinds import RETRIES, TIMEOUT
 from ..words.options import EXISTING
 from . import arguments, present
+from .acting import current
 from .base import Subcommand, actor
 from .listing import state_of
 
@@ -94,8 +97,15 @@ class Enqueue(Subcommand):
                 "--existing says what to do if the --identifier or the --unique key is taken: "
                 "give one."
             )
+        called, acting = task_type.using(created_by=actor(), **given), current()
+        if acting is not None:
+            enqueueing.require_enqueue(acting.user, [called])
         contracts.require(task_type, args, kwargs)
-        instance = task_type.using(created_by=actor(), **given).enqueue(*args, **kwargs)
+        if acting is None:
+            instance = called.enqueue(*args, **kwargs)
+        else:
+            call = queue.Call(task_type=called, args=args, kwargs=kwargs)
+            [instance] = enqueueing.enqueue(acting.user, [call])
         if options["wait"] is not None:
             self._tell_obstacle(instance)
             _wait(instance, options["wait"])
@@ -105,10 +115,15 @@ class Enqueue(Subcommand):
             # A Type with retention=0 keeps no Instance that has FINISHED.
             instance.wait(timeout=0)
         document = documents.instance(instance)
-        return document | {"response": documents.response(queue.response(instance))}
+        may_see = acting is None or holds(acting.user, VIEW_RESPONSE, instance)
+        response = queue.response(instance) if may_see else None
+        return document | {"response": documents.response(response)}
 
     def _tell_obstacle(self, instance):
         """Tell the person who waits if somebody has to do something first."""
+        acting = current()
+        if acting is not None and not holds(acting.user, VIEW_INSTANCE, instance):
+            return
         for reason in queue.explain(instance).reasons:
             if reason.code in OPEN:
                 self.say(f"{instance.uuid} waits. {present.printable(reason.sentence)}")

@@ -13,7 +13,8 @@ INDENT = "  "
 
 def as_json(document):
     """Return the document as JSON: times in ISO 8601, durations in seconds, ASCII only."""
-    return json.dumps(document, default=documents.plain, indent=2)
+    text = json.dumps(document, default=documents.plain, indent=2)
+    return text.replace("\x7f", "\\u007f")
 
 
 def printable(text):
@@ -21,6 +22,14 @@ def printable(text):
     return "".join(
         c if c.isprintable() else c.encode("unicode_escape", "replace").decode() for c in str(text)
     )
+
+
+def page(text):
+    """Return an outcome of several lines, with all characters escaped that are not printable.
+
+    What is stored has been escaped before, with its line ends, where that was thought of.
+    """
+    return "\n".join(map(printable, str(text).split("\n")))
 
 
 def lines(text):

@@ -71,7 +71,8 @@ def _instance(options):
         return find(options["uuid"])
     if not all(by_identifier):
         raise CommandError("Which one? Give a uuid, or --type and --identifier.")
-    return queue.get(type=queue.get_type(options["type"]), identifier=options["identifier"])
+    found = queue.get(type=queue.get_type(options["type"]), identifier=options["identifier"])
+    return find(str(found.uuid))
 
 
 def _document(instance):
@@ -130,8 +131,8 @@ def _facts(document):
 def _at(time, now):
     if time is None:
         return None
-    relative = wording.age(time, now)
-    return f"{wording.moment(time)} ({relative}{' ago' if time <= now else ''})"
+    relative = wording.ago(time, now) if time <= now else wording.due(time, now)
+    return f"{wording.moment(time)} ({relative})"
 
 
 def _by(document):

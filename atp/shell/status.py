@@ -114,7 +114,7 @@ def daemons_table(daemons, now):
             sum(_is_busy(worker) for worker in daemon["workers"]),
             sum(worker["paused"] for worker in daemon["workers"]),
             wording.age(daemon["started"], now),
-            f"{wording.age(daemon['seen'], now)} ago",
+            wording.ago(daemon["seen"], now),
         ]
         for daemon in daemons
     ]

@@ -12,8 +12,10 @@ from ..reports.blocked import due
 from ..verbs.table import INSTANCE, SCOPE, VERBS
 from ..verbs.table.past_moment import Past
 from ..verbs.table.scopes import Level
+from ..web import authorization
 from ..words import kinds
 from . import arguments, present
+from .acting import current
 from .base import Subcommand, actor, find_all
 
 # Verbs with a subcommand of their own, which selects Instances or waits for their end.
@@ -105,6 +107,9 @@ class OnInstances(Subcommand):
             names = ", ".join(map(arguments.option, self.verb.parameters))
             raise CommandError(f"What? Give one or more of {names}.")
         chosen = find_all(options["uuid"])
+        if (acting := current()) is not None:
+            for each in chosen:
+                authorization.require_operation(acting.user, self.verb, each, values)
         with transaction.atomic(using=settings.DATABASE):
             outcomes = [self.verb.perform(each, actor(), **values) for each in chosen]
         pairs = zip(chosen, outcomes, strict=True)

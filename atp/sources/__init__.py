@@ -1,8 +1,9 @@
 """Sources: where the records of tailers come from."""
 
-from ..store.values import CursorMove
+from ..store.values.steps import CursorMove, Note
 from .base import Gap, Reader, Record, Source
 from .directory import Directory, FileRecord
+from .files import FileRefused, open_below
 from .kafka import Kafka
 from .redis_stream import RedisStream, StreamRecord
 from .table import RowRecord, Table
@@ -11,8 +12,10 @@ __all__ = [
     "CursorMove",
     "Directory",
     "FileRecord",
+    "FileRefused",
     "Gap",
     "Kafka",
+    "Note",
     "Reader",
     "Record",
     "RedisStream",
@@ -20,4 +23,5 @@ __all__ = [
     "Source",
     "StreamRecord",
     "Table",
+    "open_below",
 ]

@@ -11,7 +11,12 @@ from typing import Any
 
 from ..exceptions import Fatal
 from ..payload import tagged_json
-from ..store.values import CursorMove
+from ..store.values.steps import CursorMove, Note
+
+# A batch ends when its records, or the inputs that are made of them, have this size, in bytes.
+BATCH_BYTES = 16 * 2**20
+# The number of names that a note lists.
+NAMED = 5
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,7 +53,11 @@ class Gap(Fatal):
     """
 
     def __init__(self, message: str) -> None:
-        super().__init__(message, fingerprint="gap")
+        super().__init__(
+            f"{message} Set the cursor with manage.py atp tailer seek, or begin anew with "
+            "manage.py atp tailer forget; then resume the schedule.",
+            fingerprint="gap",
+        )
 
 
 class Reader(ABC):
@@ -58,7 +67,7 @@ class Reader(ABC):
         """Return the moves that no record makes: to where a shard is begun, and over a gap.
 
         They are committed before the records that were read behind them: what comes afterwards is
-        not passed over.
+        not passed over. A move over a gap has a note of the kind "lost".
         """
         return ()
 
@@ -104,9 +113,16 @@ class Reader(ABC):
         """
         return None
 
-    def notes(self) -> Sequence[str]:
-        """Return what an operator should know about this look at the source, as sentences."""
+    def notes(self) -> Sequence[Note]:
+        """Return what this look has found in the source and left there: see :class:`Note`.
+
+        It is called at the end of an attempt. The notes replace those of the attempt before.
+        """
         return ()
+
+
+# The sources of the tailers that this process declares, by the identifiers of the tailers.
+declared: dict[str, Source] = {}
 
 
 class Source(ABC):
@@ -128,6 +144,13 @@ class Source(ABC):
     @abstractmethod
     def open(self, positions: Mapping[str, str]) -> AbstractContextManager[Reader]:
         """Return a Reader that goes on from these positions of shards."""
+
+    def check_position(self, position: str) -> None:
+        """Check a position that an operator sets, before it is written.
+
+        Raises ValueError, with what a position looks like.
+        """
+        return
 
     def pack(self, record: Record) -> dict[str, Any]:
         """Return a record as values that inputs can carry."""

@@ -2,23 +2,78 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import re
+import stat
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
+from fnmatch import translate
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO, NamedTuple
 
 from ..exceptions import InvalidType
 from ..rows.tailers.cursor import MAX_SHARD
-from ..store.values import CursorMove
-from .base import Reader, Record, Source
+from ..store.values.steps import CursorMove, Note
+from . import files
+from .base import NAMED, Reader, Record, Source
+from .files import UNKNOWN, FileRefused
 from .parameters import instant
 
-# The number of names that a note lists.
-NAMED = 5
+# The number of cursors that are moved without a record in one transaction.
+PORTION = 500
+
+
+class Identity(NamedTuple):
+    """What tells one file from another one of its name, and from an older state of it.
+
+    Times are in nanoseconds. ``birth`` and ``sample`` are UNKNOWN if they cannot be found out. Of a
+    folder only ``inode`` and ``birth`` count, as what changes in it later makes no new record.
+    """
+
+    size: int
+    mtime: int
+    ctime: int
+    inode: int
+    birth: str = UNKNOWN
+    sample: str = UNKNOWN
+
+    @classmethod
+    def of(cls, status: os.stat_result, birth: str = UNKNOWN, sample: str = UNKNOWN) -> Identity:
+        times = (status.st_mtime_ns, status.st_ctime_ns)
+        return cls(status.st_size, *times, status.st_ino, birth, sample)
+
+    def position(self, *, is_folder: bool) -> str:
+        """Return it as the position of a cursor."""
+        return " ".join(map(str, self[3:5] if is_folder else self))
+
+    def is_at(self, position: str, *, is_folder: bool) -> bool:
+        """Whether this is the file that was recorded, and its content is as it was then.
+
+        A position may have been written by an older version, with less in it.
+        """
+        if is_folder:
+            inode, _, birth = position.partition(" ")
+            return inode == str(self.inode) and _may_equal(birth or UNKNOWN, self.birth)
+        if position == f"{self.size}-{self.mtime}":
+            return True
+        try:
+            size, mtime, ctime, inode, birth, sample = position.split(" ")
+        except ValueError:
+            return False
+        if (size, mtime) != (str(self.size), str(self.mtime)):
+            return False
+        if ctime == str(self.ctime):
+            return True
+        # Its mode, its owner or its links may have changed, or it was replaced, or written anew
+        # with the time that it had: as by cp -p, rsync -t and tar.
+        if UNKNOWN in (birth, self.birth):
+            is_other = inode != str(self.inode)
+        else:
+            is_other = birth != self.birth
+        return not is_other and _may_equal(sample, self.sample)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,6 +82,33 @@ class FileRecord(Record):
 
     path: Path
 
+    def open(self) -> BinaryIO:
+        """Open the file to read bytes; follow no link below the directory.
+
+        Raises FileRefused if something else has taken the place of the file that was recorded;
+        FileNotFoundError and the like.
+        """
+        parts = Path(self.shard or self.path.name).parts
+        root = files.open_root(self.path.parents[len(parts) - 1])
+        try:
+            file = os.fdopen(files.open_file(root, parts), "rb")
+        finally:
+            os.close(root)
+        try:
+            if self.position:
+                self._check(file.fileno())
+        except BaseException:
+            file.close()
+            raise
+        return file
+
+    def _check(self, file: int) -> None:
+        status = os.fstat(file)
+        found = Identity.of(status, files.birth(file), files.sample(file, status.st_size))
+        if not found.is_at(self.position, is_folder=False):
+            why = "was changed or replaced since it was read from the directory"
+            raise FileRefused(errno.ESTALE, why, str(self.path))
+
 
 class Directory(Source):
     """The files below a directory that match a pattern, each of them once.
@@ -34,7 +116,8 @@ class Directory(Source):
     ``pattern`` is a pattern of names, as ``*.tif``. With ``folders`` the records are folders
     instead of files, as ``*.SAFE``. With ``recursive`` the directories below are looked through,
     too. A file is a record when nothing has changed it for ``quiet`` seconds; if it is changed
-    afterwards, it is a new record. Names that begin with a dot, and symbolic links, are none.
+    or replaced afterwards, it is a new record. Names that begin with a dot, symbolic links, pipes,
+    sockets and devices are no records.
 
     A tailer remembers each file as long as it is there, and for a week longer. It neither moves
     nor removes files. Raises InvalidType.
@@ -61,8 +144,20 @@ class Directory(Source):
     def __str__(self) -> str:
         return str(self.path / ("**" if self.recursive else "") / self.pattern)
 
-    def open(self, positions: Mapping[str, str]) -> AbstractContextManager[Reader]:
-        return nullcontext(_Reader(self, positions))
+    def check_position(self, position: str) -> None:
+        if not position[:1].isdigit() or not position.isascii():
+            raise ValueError(
+                f"{position!r} is no state of a file: copy one from the list of cursors, or forget "
+                "the cursor, so that the file is read again."
+            )
+
+    @contextmanager
+    def open(self, positions: Mapping[str, str]) -> Iterator[Reader]:
+        root = files.open_root(self.path)
+        try:
+            yield _Reader(self, root, positions)
+        finally:
+            os.close(root)
 
     def pack(self, record: Record) -> dict[str, Any]:
         return {"path": record.shard, "position": record.position, "time": record.time}
@@ -74,51 +169,207 @@ class Directory(Source):
         given = {"position": packed["position"], "time": packed["time"]}
         return FileRecord(shard=shard, path=self.path / shard, **given)
 
-    def entries(self, unreadable: list[str]) -> Iterator[os.DirEntry[str]]:
-        """Yield the files, or folders, that match the pattern. Raises OSError.
 
-        Directories below that cannot be read are added to ``unreadable``.
-        """
-        left = [self.path]
-        while left:
-            folder = left.pop()
-            try:
-                found = os.scandir(folder)
-            except FileNotFoundError:
-                if folder == self.path:
-                    raise
-                continue
-            except PermissionError:
-                if folder == self.path:
-                    raise
-                unreadable.append(str(folder.relative_to(self.path)))
-                continue
-            with found:
-                for entry in found:
-                    if entry.name.startswith(".") or entry.is_symlink():
-                        continue
-                    is_folder = entry.is_dir(follow_symlinks=False)
-                    if is_folder == self.folders and fnmatchcase(entry.name, self.pattern):
-                        yield entry
-                    elif is_folder and self.recursive:
-                        left.append(Path(entry.path))
+class _Candidate(NamedTuple):
+    """A file that may be a record: the look has found it new, or changed."""
+
+    shard: str
+    found: Identity
 
 
 class _Reader(Reader):
-    def __init__(self, source: Directory, positions: Mapping[str, str]) -> None:
-        self._source, self._positions = source, positions
+    """One look at the directory; what it has found is identified when it is read.
+
+    Each name is looked up in an open folder, so that nothing outside of the directory is found
+    while somebody replaces folders by links.
+    """
+
+    def __init__(self, source: Directory, root: int, positions: Mapping[str, str]) -> None:
+        self._source, self._root = source, root
+        self._positions = dict(positions)
+        self._matches = re.compile(translate(source.pattern)).match
         self._seen: set[str] = set()
+        # Names that are passed over: those that no cursor can keep, those that cannot be read, and
+        # those that are neither files nor folders.
         self._unusable: list[str] = []
         self._unreadable: list[str] = []
+        self._odd: list[str] = []
         # The shards of the records that are not settled, and the number of those that change.
         self._left: set[str] = set()
         self._changing = 0
-        self._found = self._look()
-        self._left = {record.shard for record in self._found}
+        # Cursors of files that are as they were, but for what their positions tell besides.
+        self._touched: dict[str, str] = {}
+        new: list[_Candidate] = []
+        old: list[_Candidate] = []
+        for shard, status, birth in self._walk(root, ""):
+            self._seen.add(shard)
+            self._sort(_Candidate(shard, Identity.of(status, birth)), new, old)
+        new.sort(key=lambda each: (each.found.mtime, each.shard))
+        self._left = {each.shard for each in new}
+        # The last one is read first.
+        self._found = [*reversed(old), *reversed(new)]
+
+    def _walk(self, folder: int, above: str) -> Iterator[tuple[str, os.stat_result, str]]:
+        """Yield the files, or folders, that match the pattern. Raises OSError."""
+        folders = []
+        with os.scandir(folder) as found:
+            for entry in found:
+                shard = above + entry.name
+                status = self._status(entry, shard)
+                if status is None:
+                    continue
+                if not stat.S_ISDIR(status.st_mode):
+                    yield shard, status, UNKNOWN
+                elif self._source.folders and self._matches(entry.name):
+                    yield shard, status, files.birth(folder, entry.name)
+                else:
+                    folders.append(entry.name)
+        for name in folders:
+            try:
+                below = files.open_folder(folder, name)
+            except (FileNotFoundError, FileRefused):
+                continue  # it is gone, or something else has taken its place
+            except PermissionError:
+                self._unreadable.append(above + name)
+                continue
+            try:
+                yield from self._walk(below, f"{above}{name}/")
+            finally:
+                os.close(below)
+
+    def _status(self, entry: os.DirEntry[str], shard: str) -> os.stat_result | None:
+        """Return the status of an entry that is a record, or is looked through; else None."""
+        if entry.name.startswith("."):
+            return None
+        is_match = self._matches(entry.name) is not None
+        is_folder = entry.is_dir(follow_symlinks=False)
+        if is_folder:
+            is_wanted = self._source.recursive or (is_match and self._source.folders)
+        else:
+            is_file = entry.is_file(follow_symlinks=False)
+            is_wanted = is_match and not (is_file and self._source.folders)
+        if not is_wanted:
+            return None
+        if len(shard) > MAX_SHARD or not _is_text(shard):
+            self._unusable.append(shard)
+            return None
+        try:
+            status = entry.stat(follow_symlinks=False)
+        except FileNotFoundError:
+            return None
+        kind = stat.S_IFMT(status.st_mode)
+        if kind == (stat.S_IFDIR if is_folder else stat.S_IFREG):
+            return status
+        if kind not in (stat.S_IFDIR, stat.S_IFREG):
+            self._odd.append(shard)
+        return None
+
+    def _sort(self, candidate: _Candidate, new: list[_Candidate], old: list[_Candidate]) -> None:
+        """Add a file to those that are new, or to those whose cursors are of an older version."""
+        shard, found = candidate
+        position = self._positions.get(shard)
+        if position is not None:
+            if self._source.folders:
+                is_known = position == found.position(is_folder=True)
+            else:
+                is_known = position.startswith(f"{found.size} {found.mtime} {found.ctime} ")
+            if is_known:
+                return
+            if " " not in position and found.is_at(position, is_folder=self._source.folders):
+                old.append(candidate)
+                return
+        if self._is_quiet(candidate):
+            new.append(candidate)
+
+    def _is_quiet(self, candidate: _Candidate) -> bool:
+        """Whether nothing changes it any more; counts it otherwise, or notes it as unreadable."""
+        try:
+            changed = candidate.found.ctime / 10**9
+            if self._source.folders:
+                changed = self._last_change(candidate.shard)
+        except (PermissionError, files.TooDeep):
+            self._unreadable.append(candidate.shard)
+            return False
+        except (FileNotFoundError, FileRefused):
+            changed = time.time()
+        if time.time() - changed < self._source.quiet:
+            self._changing += 1
+            return False
+        return True
+
+    def _last_change(self, shard: str) -> float:
+        folder = self._open_folder(shard)
+        try:
+            return files.last_change(folder)
+        finally:
+            os.close(folder)
+
+    def _open_folder(self, shard: str) -> int:
+        parts = shard.split("/")
+        with files.folder_above(self._root, parts) as above:
+            return files.open_folder(above, parts[-1])
 
     def read(self, limit: int) -> Sequence[Record]:
-        found, self._found = self._found[:limit], self._found[limit:]
-        return found
+        records: list[Record] = []
+        while self._found and len(records) < limit and len(self._touched) < PORTION:
+            candidate = self._found.pop()
+            shard = candidate.shard
+            now = self._identify(candidate)
+            if now is None:
+                self._left.discard(shard)
+                continue
+            position = now.position(is_folder=self._source.folders)
+            before = self._positions.get(shard)
+            if before is not None and now.is_at(before, is_folder=self._source.folders):
+                self._left.discard(shard)
+                if position != before:
+                    self._touched[shard] = position
+                continue
+            at, path = instant(now.mtime / 10**9), self._source.path / shard
+            records.append(FileRecord(shard=shard, position=position, time=at, path=path))
+        return records
+
+    def _identify(self, candidate: _Candidate) -> Identity | None:
+        """Return what a candidate is now; None if it is gone, or has changed since the look."""
+        shard, found = candidate
+        try:
+            if self._source.folders:
+                opened = self._open_folder(shard)
+            else:
+                opened = files.open_file(self._root, shard.split("/"))
+        except PermissionError:
+            # Its folder may be read, but the file itself may not: that is its handler's concern.
+            return found
+        except FileNotFoundError:
+            self._seen.discard(shard)
+            return None
+        except FileRefused:
+            self._changing += 1
+            return None
+        try:
+            status = os.fstat(opened)
+            if self._source.folders:
+                now = Identity.of(status, files.birth(opened))
+                is_same = now[3:5] == found[3:5]
+            else:
+                now = Identity.of(status, files.birth(opened), files.sample(opened, status.st_size))
+                is_same = now[:4] == found[:4] == Identity.of(os.fstat(opened))[:4]
+        finally:
+            os.close(opened)
+        if not is_same:
+            self._changing += 1
+            return None
+        return now
+
+    def jumps(self) -> Sequence[CursorMove]:
+        return [
+            CursorMove(shard=shard, before=self._positions[shard], after=position)
+            for shard, position in self._touched.items()
+        ]
+
+    def jumped(self) -> None:
+        self._positions |= self._touched
+        self._touched = {}
 
     def moves(self, records: Sequence[Record]) -> Sequence[CursorMove]:
         return [
@@ -138,62 +389,30 @@ class _Reader(Reader):
         known = self._positions.keys()
         return known - self._seen, known & self._seen
 
-    def notes(self) -> Sequence[str]:
+    def notes(self) -> Sequence[Note]:
         found = []
         if self._unusable:
             found.append(
-                f"{len(self._unusable)} names cannot be kept, as they are no UTF-8 or longer than "
-                f"{MAX_SHARD} characters: {_named(self._unusable)}"
+                _skipped(
+                    self._unusable,
+                    "names cannot be kept, as they are not UTF-8 or longer than "
+                    f"{MAX_SHARD} characters",
+                )
             )
         if self._unreadable:
-            found.append(f"{len(self._unreadable)} cannot be read: {_named(self._unreadable)}")
+            found.append(_skipped(self._unreadable, "cannot be read"))
+        if self._odd:
+            found.append(_skipped(self._odd, "are symbolic links, pipes, sockets or devices"))
         return found
 
-    def _look(self) -> list[FileRecord]:
-        """Return the records that are new, the oldest first. Raises OSError."""
-        found: list[tuple[float, FileRecord]] = []
-        for entry in self._source.entries(self._unreadable):
-            shard = os.path.relpath(entry.path, self._source.path)
-            if len(shard) > MAX_SHARD or not _is_text(shard):
-                self._unusable.append(shard)
-                continue
-            self._seen.add(shard)
-            try:
-                found += self._records(entry, shard)
-            except FileNotFoundError:
-                self._seen.discard(shard)
-            except PermissionError:
-                self._unreadable.append(shard)
-        return [record for _, record in sorted(found, key=lambda each: (each[0], each[1].shard))]
 
-    def _records(self, entry: os.DirEntry[str], shard: str) -> Iterator[tuple[float, FileRecord]]:
-        """Yield the record of an entry with its time, unless it is known or still changes."""
-        status = entry.stat(follow_symlinks=False)
-        if self._source.folders:
-            position = str(status.st_ino)
-        else:
-            position = f"{status.st_size}-{status.st_mtime_ns}"
-        if self._positions.get(shard) == position:
-            return
-        changed = _changed(entry.path) if self._source.folders else status.st_ctime
-        if time.time() - changed < self._source.quiet:
-            self._changing += 1
-            return
-        at, path = instant(status.st_mtime), Path(entry.path)
-        yield status.st_mtime, FileRecord(shard=shard, position=position, time=at, path=path)
+def _skipped(names: Sequence[str], why: str) -> Note:
+    named = ", ".join(ascii(name) for name in names[:NAMED])
+    return Note(kind="skipped", count=len(names), message=f"{len(names)} {why}: {named}")
 
 
-def _named(names: Sequence[str]) -> str:
-    return ", ".join(ascii(name) for name in names[:NAMED])
-
-
-def _changed(folder: str) -> float:
-    """Return when something in a folder was changed last, in seconds since 1970."""
-    last = os.lstat(folder).st_ctime
-    for above, folders, files in os.walk(folder):
-        for name in (*folders, *files):
-            last = max(last, os.lstat(os.path.join(above, name)).st_ctime)
-    return last
+def _may_equal(one: str, other: str) -> bool:
+    return one == other or UNKNOWN in (one, other)
 
 
 def _is_text(name: str) -> bool:

@@ -7,14 +7,26 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from ..exceptions import Fatal, InvalidType
-from ..store.values import CursorMove
-from .base import Gap, Reader, Record, Source
-from .parameters import EARLIEST, FAIL, LATEST, check_name, check_words, instant, missing
+from ..exceptions import InvalidType
+from ..store.values.steps import CursorMove, Note
+from .base import BATCH_BYTES, Gap, Reader, Record, Source
+from .parameters import (
+    EARLIEST,
+    FAIL,
+    LATEST,
+    OddPosition,
+    check_name,
+    check_words,
+    instant,
+    missing,
+)
 
 # In seconds: how long the servers may take to answer, how long more records of a batch are waited
 # for, and how long the first record, or the end of a partition.
 TIMEOUT, WAIT, PATIENCE = 10.0, 1.0, 30.0
+# The number of records that are taken from the library at once: their size is known afterwards.
+PORTION = 32
+MAX_OFFSET = 2**63 - 1
 # Set here, as each record is read from a position that ATP keeps.
 _OWN = {
     "enable.auto.commit": False,
@@ -59,6 +71,9 @@ class Kafka(Source):
     def problems(self) -> Iterator[str]:
         yield from missing("confluent_kafka", "kafka")
 
+    def check_position(self, position: str) -> None:
+        _parsed(position)
+
     @contextmanager
     def open(self, positions: Mapping[str, str]) -> Iterator[Reader]:
         from confluent_kafka import Consumer
@@ -78,13 +93,16 @@ class _Reader(Reader):
     def __init__(self, source: Kafka, consumer: Any, positions: Mapping[str, str]) -> None:
         self._source, self._consumer = source, consumer
         self._positions = dict(positions)
-        self._notes: list[str] = []
         self._partitions = self._find_partitions()
         # The partitions whose end has been reached, and the offsets that are next.
         self._ended: set[int] = set()
         self._next: dict[int, int] = {}
         # Positions to which cursors are set without a record.
         self._jumps: dict[str, str] = {}
+        # What these jumps pass over.
+        self._lost: dict[str, list[Note]] = {}
+        # The partitions of which records are missing behind those that were read.
+        self._gaps: set[int] = set()
         if source.start == LATEST and not positions:
             ends = {each: self._watermarks(each)[1] for each in self._partitions}
             self._jumps = {self._shard(each): str(end) for each, end in ends.items()}
@@ -92,36 +110,53 @@ class _Reader(Reader):
 
     def jumps(self) -> Sequence[CursorMove]:
         return [
-            CursorMove(shard=shard, before=self._positions.get(shard), after=after)
+            CursorMove(
+                shard=shard,
+                before=self._positions.get(shard),
+                after=after,
+                notes=tuple(self._lost.get(shard, ())),
+            )
             for shard, after in self._jumps.items()
         ]
 
     def jumped(self) -> None:
         self._positions |= self._jumps
-        self._jumps = {}
+        self._jumps, self._lost = {}, {}
 
     def read(self, limit: int) -> Sequence[Record]:
         """Read until the end of each partition, or until nothing has come for a while.
 
-        Raises TimeoutError if there is neither a record nor an end.
+        Reading also ends at BATCH_BYTES. Raises TimeoutError if there is neither a record nor an
+        end.
         """
         found: list[Record] = []
+        size = 0
         came = time.monotonic()
-        while len(found) < limit and not self._ended.issuperset(self._partitions):
+        self._pass_over()
+        while (
+            len(found) < limit
+            and size < BATCH_BYTES
+            and not self._ended.issuperset(self._partitions)
+        ):
             if time.monotonic() - came > (WAIT if found else PATIENCE):
                 break
-            messages = self._consumer.consume(limit - len(found), timeout=0.1)
-            if messages:
-                came = time.monotonic()
-            found += [
+            messages = self._consumer.consume(min(limit - len(found), PORTION), timeout=0.1)
+            size += sum(len(message.value() or b"") for message in messages)
+            records = [
                 self._record(message)
                 for message in messages
                 if message.error() is None and self._is_next(message)
             ]
+            if records:
+                came = time.monotonic()
+            found += records
             # Afterwards, as an error may have all partitions read anew from where they are.
             for message in messages:
                 if message.error() is not None:
                     self._on_error(message)
+            if found and self._gaps:
+                break  # the records before a gap are settled before the cursor moves over it
+            self._pass_over()
         if not found and not self._ended.issuperset(self._partitions):
             raise TimeoutError(
                 f"{self._source}: neither a record nor the end of the partitions came within "
@@ -154,9 +189,6 @@ class _Reader(Reader):
             position = self._positions.get(self._shard(partition))
             left += max(0, high - (low if position is None else _parsed(position)))
         return left
-
-    def notes(self) -> Sequence[str]:
-        return self._notes
 
     def _find_partitions(self) -> list[int]:
         from confluent_kafka import KafkaException
@@ -203,23 +235,35 @@ class _Reader(Reader):
         if error.code() == KafkaError._PARTITION_EOF:
             self._ended.add(partition)
         elif error.code() in (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE):
-            self._on_gap(partition)
+            self._gaps.add(partition)
         elif not error.retriable():
             raise KafkaException(error)
 
-    def _on_gap(self, partition: int) -> None:
-        """Raise Gap, or go on with the next record that is there, or is to come."""
-        low, high = self._watermarks(partition)
-        offset = self._offset(partition)
-        next, told = high, f"partition {partition} ends at {high}, before {offset}, which is next"
-        if offset < low:
-            next, told = low, f"{low - offset} records of partition {partition} were removed unread"
-        if self._source.on_gap == FAIL:
-            raise Gap(f"{self._source}: {told}.")
-        self._notes.append(told)
-        self._next[partition] = next
-        self._jumps[self._shard(partition)] = str(next)
+    def _pass_over(self) -> None:
+        """Raise Gap, or go on with the next records that are there, or are to come."""
+        if not self._gaps:
+            return
+        for partition in sorted(self._gaps):
+            low, high = self._watermarks(partition)
+            offset = self._offset(partition)
+            if offset < low:
+                lost = low - offset
+                told = f"{lost} records of partition {partition} were removed unread"
+                self._add_jump(partition, low, Note(kind="lost", count=lost, message=told))
+            elif offset > high:
+                told = f"partition {partition} ends at {high}, before {offset}, which is next"
+                self._add_jump(partition, high, Note(kind="lost", count=None, message=told))
+            # Otherwise the server has answered too early: the position is asked for again.
+        self._gaps = set()
         self._assign()
+
+    def _add_jump(self, partition: int, next: int, note: Note) -> None:
+        if self._source.on_gap == FAIL:
+            raise Gap(f"{self._source}: {note.message}.")
+        shard = self._shard(partition)
+        self._lost.setdefault(shard, []).append(note)
+        self._next[partition] = next
+        self._jumps[shard] = str(next)
 
     def _record(self, message: Any) -> Record:
         _, milliseconds = message.timestamp()
@@ -238,7 +282,9 @@ class _Reader(Reader):
 
 
 def _parsed(position: str) -> int:
-    """Return a position as an offset. Raises Fatal."""
-    if not (position.isascii() and position.isdigit()):
-        raise Fatal(f"{position!r} is no offset: a position of Kafka is that of the next record.")
+    """Return a position as an offset. Raises OddPosition."""
+    if not (position.isascii() and position.isdigit()) or int(position) > MAX_OFFSET:
+        raise OddPosition(
+            f"{position!r} is no offset: a position of Kafka is that of the next record, as 1200."
+        )
     return int(position)

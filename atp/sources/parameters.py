@@ -6,11 +6,15 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from importlib.util import find_spec
 
-from ..exceptions import InvalidType
+from ..exceptions import Fatal, InvalidType
 
 EARLIEST, LATEST = "earliest", "latest"
 FAIL, SKIP = "fail", "skip"
 _WORDS = {"start": (EARLIEST, LATEST), "on_gap": (FAIL, SKIP)}
+
+
+class OddPosition(Fatal, ValueError):
+    """A position that no source of this kind has."""
 
 
 def check_words(source: str, **given: str) -> None:

@@ -2,20 +2,34 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 from urllib.parse import urlsplit
 
-from ..exceptions import Fatal
-from ..store.values import CursorMove
-from .base import Gap, Reader, Record, Source
-from .parameters import EARLIEST, FAIL, LATEST, check_name, check_words, instant, missing
+from ..store.values.steps import CursorMove, Note
+from .base import BATCH_BYTES, Gap, Reader, Record, Source
+from .parameters import (
+    EARLIEST,
+    FAIL,
+    LATEST,
+    OddPosition,
+    check_name,
+    check_words,
+    instant,
+    missing,
+)
 
 # How long the server may take to answer, in seconds.
 TIMEOUT = 10.0
+# The number of entries that are asked for at once: their size is known afterwards.
+PORTION = 32
 FIRST = "0-0"
+# An id, and the number of entries up to it.
+_POSITION = re.compile(r"[0-9]{1,20}(-[0-9]{1,20})?( [0-9]{1,19})?")
+MAX_NUMBER = 2**64 - 1
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,6 +73,9 @@ class RedisStream(Source):
     def problems(self) -> Iterator[str]:
         yield from missing("redis", "redis")
 
+    def check_position(self, position: str) -> None:
+        _parsed(position)
+
     @contextmanager
     def open(self, positions: Mapping[str, str]) -> Iterator[Reader]:
         from redis import Redis
@@ -85,75 +102,92 @@ class RedisStream(Source):
 
 
 class _Reader(Reader):
-    """A position is the id of an entry, and the number of entries up to it.
+    """A position is the id of an entry, and the number of entries ever added up to it.
 
-    As long as that entry is in the stream, nothing behind it was trimmed.
+    The server numbers the entries that it has added, and tells how many it still has. So the number
+    of those that were removed unread is exact, unless the stream was made anew, or an operator has
+    set a position without a number.
     """
 
     def __init__(self, source: RedisStream, client: Any, position: str | None) -> None:
         self._source, self._client = source, client
         self._begin = position
-        self._notes: list[str] = []
-        self._last, self._count = FIRST, 0
+        self._last = FIRST
+        self._count: int | None = None
         # The position to which the cursor is set without a record.
         self._jump: str | None = None
+        # What the cursor passes over when it moves to a position.
+        self._lost: dict[str, list[Note]] = {}
         if position is not None:
             self._last, self._count = _parsed(position)
-        else:
-            state, _ = self._look(0)
-            if source.start == LATEST:
-                self._last, self._count = state.last, state.added
-                self._jump = self._position()
-            else:
-                self._count = state.added - state.length
+            return
+        state, _ = self._look(0)
+        self._count = state.added - state.length
+        if source.start == LATEST:
+            self._last, self._count = state.last, state.added
+            self._jump = self._position()
 
     def jumps(self) -> Sequence[CursorMove]:
         if self._jump is None:
             return ()
-        return [CursorMove(shard=self._source.key, before=self._begin, after=self._jump)]
+        return [self._move(self._jump)]
 
     def jumped(self) -> None:
+        self._lost.pop(self._jump or "", None)
         self._begin, self._jump = self._jump, None
 
     def read(self, limit: int) -> Sequence[Record]:
-        state, entries = self._look(limit)
-        if self._has_gap(state):
-            state, entries = self._look(limit)
-        records = []
-        for id, fields in entries:
-            self._last = id.decode()
-            self._count += 1
-            if self._last == state.last:
-                self._count = state.added
-            records.append(self._record(fields))
+        """Read up to ``limit`` entries, or BATCH_BYTES; what is behind a gap is read by itself."""
+        records: list[StreamRecord] = []
+        size = 0
+        while len(records) < limit and size < BATCH_BYTES:
+            portion = min(limit - len(records), PORTION)
+            state, entries = self._look(portion)
+            if records and not state.has_last:
+                break  # there may be a gap: the records before it are settled first
+            if not records and self._has_gap(state):
+                state, entries = self._look(portion)
+            for id, fields in entries:
+                records.append(self._record(id.decode(), fields))
+                size += sum(map(len, fields.values()))
+            if len(entries) < portion:
+                self._at_end(state, records)
+                break
         return records
 
     def moves(self, records: Sequence[Record]) -> Sequence[CursorMove]:
-        key = self._source.key
-        return [CursorMove(shard=key, before=self._begin, after=records[-1].position)]
+        notes = [note for record in records for note in self._lost.get(record.position, ())]
+        return [self._move(records[-1].position, notes)]
 
     def settled(self, records: Sequence[Record]) -> None:
         self._begin = records[-1].position
+        for record in records:
+            self._lost.pop(record.position, None)
         if self._source.trim:
             last, _ = _parsed(self._begin)
             self._client.xtrim(self._source.key, minid=last, approximate=False)
 
     def behind(self) -> int:
         state, _ = self._look(0)
-        last, count = (FIRST, 0) if self._begin is None else _parsed(self._begin)
+        last, count = (FIRST, None) if self._begin is None else _parsed(self._begin)
         if last == state.last:
             return 0
-        return min(state.length, max(0, state.added - count))
+        return min(state.length, max(0, state.added - (count or 0)))
 
-    def notes(self) -> Sequence[str]:
-        return self._notes
+    def _move(self, after: str, notes: Sequence[Note] | None = None) -> CursorMove:
+        notes = tuple(self._lost.get(after, ()) if notes is None else notes)
+        return CursorMove(shard=self._source.key, before=self._begin, after=after, notes=notes)
 
     def _position(self) -> str:
-        return f"{self._last} {self._count}"
+        return self._last if self._count is None else f"{self._last} {self._count}"
 
-    def _record(self, fields: Mapping[bytes, bytes]) -> StreamRecord:
+    def _record(self, id: str, fields: Mapping[bytes, bytes]) -> StreamRecord:
+        """Return the record of an entry, which is now the last one that was read."""
+        self._last = id
+        if self._count is not None:
+            self._count += 1
         named = {name.decode(errors="backslashreplace"): value for name, value in fields.items()}
-        milliseconds = int(self._last.partition("-")[0])
+        milliseconds = int(id.partition("-")[0])
         return StreamRecord(
             shard=self._source.key,
             position=self._position(),
@@ -167,24 +201,58 @@ class _Reader(Reader):
 
         If they are to be passed over, the next look goes on behind them.
         """
-        if self._last in (FIRST, state.last) or state.has_last or not state.added:
+        if not state.added or self._last == state.last:
             return False
+        if self._last == FIRST and self._count is None:
+            return False  # an operator has set it to the beginning
         if _order(self._last) > _order(state.last):
-            self._on_gap(f"the stream ends at {state.last}, before {self._last}, which was read")
-            self._last, self._count = state.last, state.added
-            self._jump = self._position()
+            told = f"the stream ends at {state.last}, before {self._last}, which was read"
+            self._pass_over(None, told, state.last, state.added)
             return True
         removed = state.added - state.length
-        if state.added < self._count or removed <= self._count:
-            return False  # it was made anew, or all that is missing had been read
-        self._on_gap(f"up to {removed - self._count} entries behind {self._last} are missing")
-        self._count = removed
-        return True
+        if state.has_last or not state.is_trimmed_to(self._last):
+            return False  # what was deleted singly is counted at the end
+        if self._count is None:
+            if not removed:
+                return False
+            told = f"entries behind {self._last} may be missing, {removed} at most"
+            self._pass_over(None, told, self._last, removed)
+            return True
+        lost = removed - self._count
+        if lost > 0:
+            told = f"{lost} entries behind {self._last} were removed unread"
+            self._pass_over(lost, told, self._last, removed)
+        elif lost < 0:
+            told = f"the stream was made anew behind {self._last}: what was lost is unknown"
+            self._add_jump(Note(kind="lost", count=None, message=told), self._last, removed)
+        return lost != 0
 
-    def _on_gap(self, what: str) -> None:
+    def _at_end(self, state: _State, records: list[StreamRecord]) -> None:
+        """Everything that was ever added is read: count what somebody has deleted singly."""
+        if not state.added:
+            return
+        lost = 0 if self._count is None else state.added - self._count
+        self._count = state.added
+        if lost <= 0:
+            return
+        told = f"{lost} entries were deleted before they were read"
+        note = Note(kind="lost", count=lost, message=told)
+        if not records:
+            self._add_jump(note, state.last, state.added)
+            return
+        records[-1] = replace(records[-1], position=self._position())
+        self._lost[records[-1].position] = [note]
+
+    def _pass_over(self, lost: int | None, told: str, last: str, count: int) -> None:
         if self._source.on_gap == FAIL:
-            raise Gap(f"{self._source}: {what}.")
-        self._notes.append(what)
+            raise Gap(f"{self._source}: {told}.")
+        self._add_jump(Note(kind="lost", count=lost, message=told), last, count)
+
+    def _add_jump(self, note: Note, last: str, count: int) -> None:
+        self._last, self._count = last, count
+        notes = [*self._lost.pop(self._jump or "", ()), note]
+        self._jump = self._position()
+        self._lost[self._jump] = notes
 
     def _look(self, limit: int) -> tuple[_State, Sequence[tuple[bytes, dict[bytes, bytes]]]]:
         """Return the state of the stream, and at the same moment the entries that are next."""
@@ -198,13 +266,14 @@ class _Reader(Reader):
                 together.xread({key: self._last}, count=limit)
             found, last, *read = together.execute(raise_on_error=False)
         if isinstance(found, ResponseError) and "no such key" in str(found):
-            return _State(0, 0, FIRST, False), ()
+            return _State(0, 0, "", FIRST, False), ()
         for answer in (found, last, *read):
             if isinstance(answer, Exception):
                 raise answer
         state = _State(
             found["entries-added"],
             found["length"],
+            _first(found),
             found["last-generated-id"].decode(),
             bool(last),
         )
@@ -213,25 +282,34 @@ class _Reader(Reader):
 
 @dataclass(frozen=True)
 class _State:
-    """A stream: the number of entries ever added and still there, and the last id ever given.
+    """A stream: the number of entries ever added and still there, the first id and the last one.
 
-    ``has_last`` tells whether the entry that was read last is still there.
+    ``first`` is that of the first entry that is there, empty if there is none. ``last`` is the last
+    id ever given. ``has_last`` tells whether the entry that was read last is still there.
     """
 
     added: int
     length: int
+    first: str
     last: str
     has_last: bool
 
+    def is_trimmed_to(self, id: str) -> bool:
+        """Whether no entry up to this id is there."""
+        return not self.first or _order(self.first) > _order(id)
 
-def _parsed(position: str) -> tuple[str, int]:
-    """Return the id in a position, and the number of entries up to it. Raises Fatal."""
+
+def _first(found: Mapping[str, Any]) -> str:
+    entry = found["first-entry"]
+    return entry[0].decode() if entry else ""
+
+
+def _parsed(position: str) -> tuple[str, int | None]:
+    """Return the id in a position, and the number of entries up to it. Raises OddPosition."""
     last, _, count = position.partition(" ")
-    try:
-        _order(last)
-        return last, int(count or 0)
-    except ValueError:
-        raise Fatal(f"{position!r} is no position of a stream, as 1700000000000-0.") from None
+    if not _POSITION.fullmatch(position) or max(_order(last)) > MAX_NUMBER:
+        raise OddPosition(f"{position!r} is no position of a stream, as 1700000000000-0.")
+    return last, int(count) if count else None
 
 
 def _order(id: str) -> tuple[int, int]:

@@ -16,9 +16,6 @@
     :meth:`.contract.Store.as_guest`.
 ``kept_type(types, identifier)``
     The rows of ``types`` with this identifier, locked so that nobody can unregister them.
-``take_turn(connection, name)``
-    Wait until no other transaction has the turn of this name, and take it until the own
-    transaction ends. Does nothing if the database has one writer at a time.
 ``open_transactions(connection, longer)``
     The database's time, and the transactions of other sessions that have been open for
     ``longer`` seconds.

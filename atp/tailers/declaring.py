@@ -79,6 +79,7 @@ def tailer(
         def map_rejected(context: Any, *, record: dict[str, Any], error: str) -> int:
             return map_again(made, record)  # type: ignore[arg-type]
 
+        read.is_tailer = True  # type: ignore[attr-defined]
         _sign(read)
         _sign(map_rejected, "record", "error")
         shared: dict[str, Any] = {"timeout": timeout} | options

@@ -18,6 +18,8 @@ OF_THE_ATTEMPT = (Interrupted, Retry, Defer, OperationalError, InterfaceError)
 MAX_ERROR = 500
 # The size up to which the data of a record is kept that is too large for inputs, in bytes.
 KEPT = 1000
+# About what a prepared call takes beside its inputs, in bytes.
+CALL = 1000
 
 
 @dataclass(frozen=True)
@@ -31,6 +33,11 @@ class Mapped:
     calls: tuple[Prepared, ...] = ()
     is_rejected: bool = False
     is_left: bool = False
+
+    @property
+    def size(self) -> int:
+        """About how many bytes of memory the calls take."""
+        return sum(CALL + len(each.submission.inputs.data) for each in self.calls)
 
 
 def mapped(tailer: Tailer, record: Record) -> Mapped:
@@ -51,6 +58,8 @@ def rejected(tailer: Tailer, record: Record, error: str) -> Mapped:
     error = error if len(error) <= MAX_ERROR else error[: MAX_ERROR - 1] + "…"
     try:
         call = prepare(tailer.rejected.call(record=tailer.source.pack(record), error=error))
+    except OF_THE_ATTEMPT:
+        raise
     except Exception:  # its values are the project's own, and so is their serialization
         if tailer.source.removes:
             return Mapped(record, is_left=True)

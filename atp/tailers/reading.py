@@ -5,13 +5,14 @@ from __future__ import annotations
 import hashlib
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from ..exceptions import ATPError, Fatal, IllegalSchedule, QueueFull, UnknownSchedule
-from ..sources import Reader, Record
+from ..sources import Note, Reader, Record
+from ..sources.base import BATCH_BYTES
 from ..store import get_store
 from ..store.values import CursorMove, Settled
 from ..verbs.enqueueing import enqueue_prepared
@@ -33,6 +34,10 @@ MOST_REJECTED = 100
 CAREFUL = 100
 # How long the cursor of a shard is kept that is missing from its source.
 MEMORY = timedelta(days=7)
+
+
+# The lines of this logger are in the daemon's log, as facts.
+logger = logging.getLogger("atp.worker")
 
 
 class CursorMoved(Exception):
@@ -63,32 +68,40 @@ class Reading:
 
     def _pause(self, error: Fatal) -> None:
         told = "".join(each if each.isprintable() else " " for each in str(error))
-        reason = wording.shorten(" ".join(told.split()), MAX_IDENTIFIER)
+        told = " ".join(told.split())
+        get_store().tailers.stop(self._tailer.identifier, told)
         with suppress(UnknownSchedule, IllegalSchedule):
-            pause_schedule(self._tailer.identifier, reason=reason, by=self._context.worker)
+            pause_schedule(
+                self._tailer.identifier,
+                reason=wording.shorten(told, MAX_IDENTIFIER),
+                by=self._context.worker,
+            )
 
     def _run(self) -> dict[str, Any]:
         store, name = get_store().tailers, self._tailer.identifier
-        source = self._tailer.source
+        source, notes = self._tailer.source, list[Note]()
         self._in_a_row = store.begin(name, source=str(source))
         with source.open(store.positions(name)) as reader:
             try:
                 self._jump(reader)
                 self._read(reader)
             except QueueFull as full:
-                self._context.log(f"the source waits: {full}", logging.WARNING)
+                notes.append(_waiting(f"the source waits: {full}"))
             except CursorMoved:
-                self._context.log("a cursor was moved meanwhile: the next attempt goes on there")
-            for note in reader.notes():
-                self._context.log(note, logging.WARNING)
+                notes.append(_waiting("a cursor was moved meanwhile: the next look goes on there"))
+            notes += reader.notes()
             behind, missing = reader.behind(), reader.missing()
-            store.look(name, source=str(source), behind=behind)
+        self._leave(notes, behind)
         if missing is not None:
             store.miss(name, *missing, for_=MEMORY)
         return {**self._counts, "behind": behind}
 
     def _next(self, reader: Reader, limit: int) -> Sequence[Record]:
         records = reader.read(limit)
+        # A source may have to move many cursors before it comes to the next record.
+        while not records and reader.jumps() and self._goes_on():
+            self._jump(reader)
+            records = reader.read(limit)
         self._jump(reader)
         return records
 
@@ -99,10 +112,40 @@ class Reading:
             with self._context.transaction():
                 self._advance(moves, Settled(records=0))
             reader.jumped()
+            self._tell_moved(moves)
+
+    def _leave(self, notes: Sequence[Note], behind: int | None) -> None:
+        """Write how the source is left. The Instance, and its log, are removed if all is well."""
+        is_news = get_store().tailers.look(
+            self._tailer.identifier,
+            source=str(self._tailer.source),
+            behind=behind,
+            notes=notes,
+            who=self._context.worker,
+        )
+        for note in notes:
+            self._context.log(note.message, logging.WARNING)
+            if is_news:
+                self._log("source_left", note)
+
+    def _tell_moved(self, moves: Sequence[CursorMove]) -> None:
+        """Log what these moves have passed over; the database has counted it."""
+        for move in moves:
+            for note in move.notes:
+                self._context.log(note.message, logging.WARNING)
+                self._log("source_passed_over", note, shard=move.shard)
+
+    def _log(self, fact: str, note: Note, **values: Any) -> None:
+        name = self._tailer.identifier
+        values |= {"tailer": name, "kind": note.kind, "count": note.count}
+        told = {"fact": fact, "values": values}
+        level = logging.INFO if note.kind == "waiting" else logging.WARNING
+        logger.log(level, "%s %s: %s", name, note.kind, note.message, extra=told)
 
     def _advance(self, moves: Sequence[CursorMove], settled: Settled) -> None:
         """Move cursors, in the caller's transaction. Raises CursorMoved."""
-        if not get_store().tailers.advance(self._tailer.identifier, moves, settled):
+        name, who = self._tailer.identifier, self._context.worker
+        if not get_store().tailers.advance(name, moves, settled, who=who):
             raise CursorMoved
 
     def _read(self, reader: Reader) -> None:
@@ -113,7 +156,21 @@ class Reading:
             records = self._next(reader, self._tailer.batch)
             if not records:
                 return
-            self._settle(reader, [mapped(self._tailer, record) for record in records])
+            for found in self._mapped(records):
+                self._settle(reader, found)
+
+    def _mapped(self, records: Sequence[Record]) -> Iterator[list[Mapped]]:
+        """Map records; yield what is settled together, which has about BATCH_BYTES at most."""
+        found: list[Mapped] = []
+        size = 0
+        for record in records:
+            found.append(mapped(self._tailer, record))
+            size += found[-1].size
+            if size >= BATCH_BYTES:
+                yield found
+                found, size = [], 0
+        if found:
+            yield found
 
     def _read_carefully(self, reader: Reader) -> None:
         """Read some records one at a time: an attempt that was lost may have died of one of them.
@@ -197,8 +254,14 @@ class Reading:
                 rejected=rejected,
                 rejected_in_a_row=in_a_row if taken else None,
             )
-            self._advance(reader.moves(records), settled)
+            moves = reader.moves(records)
+            self._advance(moves, settled)
         reader.settled(records)
+        self._tell_moved(moves)
         self._in_a_row = in_a_row
         for count, value in zip(self._counts, (len(taken), enqueued, rejected), strict=True):
             self._counts[count] += value
+
+
+def _waiting(message: str) -> Note:
+    return Note(kind="waiting", count=None, message=message)

@@ -8,6 +8,7 @@ from typing import Any, TypeAlias
 
 from ..authoring.task_type import TaskType
 from ..sources import Record, Source
+from ..sources import base as sources
 from ..verbs.enqueueing import Call
 
 Mapped: TypeAlias = Call | Iterable[Call] | None
@@ -63,10 +64,12 @@ class Tailers:
     def add(self, tailer: Tailer) -> None:
         """Add a tailer, or the same one again. Its Type has refused another of its name."""
         self._tailers[tailer.identifier] = tailer
+        sources.declared[tailer.identifier] = tailer.source
 
     def remove(self, identifier: str) -> None:
         """Remove a tailer; no error if there is none."""
         self._tailers.pop(identifier, None)
+        sources.declared.pop(identifier, None)
 
 
 declared = Tailers()

@@ -11,9 +11,13 @@ from django.utils.html import format_html
 from ..reports import documents
 from ..reports import timeline as history
 from ..rows.schedule import Outcome
+from ..views.csp import policy_in_page
 from ..words import wording
 
 register = template.Library()
+
+
+register.simple_tag(policy_in_page, name="content_policy")
 
 
 @register.filter
@@ -32,6 +36,18 @@ def precise(time):
 def age(time, now):
     """Return the duration since a past time, or until a future one."""
     return _moment(time, wording.age(time, now))
+
+
+@register.simple_tag
+def ago(time, now):
+    """Return how long ago a past time was, as "5 s ago"."""
+    return _moment(time, wording.ago(time, now))
+
+
+@register.simple_tag
+def due(time, now):
+    """Return when something comes: "in 5 s", or "due for 5 s"."""
+    return _moment(time, wording.due(time, now))
 
 
 def _moment(time, text):
@@ -83,6 +99,12 @@ def brief(text, limit):
 def total(queue, name):
     """Return a count of an Overview, summed over all Types."""
     return queue.total(name)
+
+
+@register.filter
+def has(queue, name):
+    """Return whether a Type of an Overview has a mark, such as ``failed_more``."""
+    return queue.has(name)
 
 
 @register.inclusion_tag("atp/parts/state.html")

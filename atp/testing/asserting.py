@@ -8,6 +8,7 @@ from typing import Any
 
 from ..conf import settings
 from ..models import Instance
+from ..payload.sensitive import masked
 from .expected import Expected, given_to, rows_of
 
 # A message shows this many of the nearest Instances.
@@ -41,7 +42,7 @@ def refute_enqueued(type: Any, args: Sequence[Any], given: Mapping[str, Any]) ->
     if found:
         lines = [f"{expected} is enqueued, {len(found)} times:"]
         for instance, inputs, _ in found[:NEAREST]:
-            shown = given_to(expected.type, inputs)
+            shown = masked(given_to(expected.type, inputs), expected.type.sensitive)
             lines.append(f"  {instance.uuid} {instance.state}: {shown!r}")
         raise AssertionError("\n".join(lines))
 

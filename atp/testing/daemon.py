@@ -14,6 +14,7 @@ from contextlib import suppress
 from typing import Any
 
 from django.db import connections
+from django.db.migrations.recorder import MigrationRecorder
 
 from ..conf import settings
 from ..daemon.options import hostname
@@ -22,7 +23,7 @@ from ..models import Daemon, Instance
 from ..states import TERMINAL
 from ..verbs.instances import get
 from .errors import DaemonFailed, NotPossible
-from .starting import DATABASES, MODULES
+from .starting import DATABASES, MODULES, UNMIGRATED
 
 # Longer than a loaded machine takes to start or to stop a daemon, in seconds.
 PATIENCE = 60.0
@@ -166,8 +167,19 @@ def _environment(modules: tuple[str, ...]) -> dict[str, str]:
         **os.environ,
         "PYTHONPATH": os.pathsep.join(path for path in sys.path if path),
         DATABASES: json.dumps(databases),
+        UNMIGRATED: json.dumps(_is_unmigrated()),
         MODULES: json.dumps(modules),
     }
+
+
+def _is_unmigrated() -> bool:
+    """Whether the tables of the test were made from the models, without migrations.
+
+    So do pytest's ``--nomigrations`` and ``TEST = {"MIGRATE": False}``. The migrations of ATP do
+    nothing else that a queue needs: they also set storage parameters of PostgreSQL.
+    """
+    applied = MigrationRecorder(connections[settings.DATABASE]).applied_migrations()
+    return all(app != "atp" for app, _ in applied)
 
 
 def _family(pid: int) -> list[int]:

@@ -10,8 +10,10 @@ from typing import Any
 from ..authoring.task_type import TaskType
 from ..conf import settings
 from ..exceptions import ATPError, InvalidInputs
+from ..graphs.results import comparable
 from ..models import Inputs, Instance, Task
 from ..payload import binding, codec
+from ..payload.sensitive import masked
 from ..rows.task import BLOCKED
 from ..verbs.registry import registry
 from ..words.hints import did_you_mean, seconds
@@ -118,7 +120,8 @@ class Expected:
         return cls(found, own, options)
 
     def __str__(self) -> str:
-        told = [f"{name}={value!r}" for name, value in (self.arguments | self.options).items()]  # type: ignore[operator]
+        own = masked(dict(self.arguments), self.type.sensitive)
+        told = [f"{name}={value!r}" for name, value in (own | self.options).items()]
         return f"{self.type}({', '.join(told)})"
 
     def differences(self, instance: Instance, inputs: Inputs, task: Task | None) -> list[str]:
@@ -128,10 +131,15 @@ class Expected:
         except ATPError as error:
             return [f"its inputs cannot be read: {error}"]
         lines = []
+        shown = masked(dict(self.arguments), self.type.sensitive)
         for name, wanted in self.arguments.items():
             if name not in there:
-                lines.append(f"{name} is not given, expected {wanted!r}")
-            elif not _is_same(there[name], wanted):
+                lines.append(f"{name} is not given, expected {shown[name]!r}")
+            elif _is_same(there[name], wanted):
+                continue
+            elif name in self.type.sensitive:
+                lines.append(f"{name} is another, and sensitive")
+            else:
                 lines.append(f"{name}={there[name]!r}, expected {wanted!r}")
         for name, wanted in self.options.items():
             value = _option(instance, task, name)
@@ -160,6 +168,7 @@ def _check_options(options: Mapping[str, Any]) -> None:
 
 def _is_same(there: Any, wanted: Any) -> bool:
     """Whether a stored value equals the wanted one, as that is or as the queue would carry it."""
+    wanted, there = comparable(wanted), comparable(there)
     if bool(wanted == there):
         return True
     # The values of ``*args`` are a tuple here; the queue carries a list.

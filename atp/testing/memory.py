@@ -17,9 +17,9 @@ from ..authoring.task_type import TaskType
 from ..conf import settings
 from ..exceptions import InvalidGraph, NoResult
 from ..payload import codec
+from ..rows.graph import NodeResult
 from ..states import State
 from ..store.values import Checkpoint, Claimed, Parameters
-from ..verbs.graphs import NodeResult
 
 if TYPE_CHECKING:
     from ..authoring.growing import Growth

@@ -8,19 +8,25 @@ import os
 import sys
 from importlib import import_module
 
-# Environment variables, as JSON: the names of the databases by alias; the modules to import.
+# Environment variables, as JSON: the names of the databases by alias; the modules to import; and
+# whether the tables were made without migrations.
 DATABASES, MODULES = "ATP_TESTING_DATABASES", "ATP_TESTING_MODULES"
+UNMIGRATED = "ATP_TESTING_UNMIGRATED"
 
 
 def main(arguments: list[str]) -> None:
     """Run atpd in this process; never return."""
     import django
+    from django.conf import settings
     from django.core.management import ManagementUtility
     from django.db import connections
 
     django.setup()
     for alias, name in json.loads(os.environ[DATABASES]).items():
         connections[alias].settings_dict["NAME"] = name
+    if json.loads(os.environ[UNMIGRATED]):
+        # Else atpd refuses to start, because no migration of ATP has been applied.
+        settings.MIGRATION_MODULES = {**settings.MIGRATION_MODULES, "atp": None}
     for module in json.loads(os.environ[MODULES]):
         import_module(module)
     ManagementUtility(["manage.py", "atpd", *arguments]).execute()

@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from operator import gt, lt
 from zoneinfo import ZoneInfo
 
@@ -46,6 +46,9 @@ class Cron(Timing):
                 "forward then and leaves it out.",
                 parameter="cron",
             )
+
+    def utc_offset(self, time: datetime) -> timedelta:
+        return time.astimezone(zones.zone(self.timezone)).utcoffset() or timedelta()
 
     def words(self) -> str:
         return f"{self._parsed.words()}, {self.timezone}"

@@ -42,6 +42,9 @@ class Every(Timing):
                 parameter="offset",
             )
 
+    def utc_offset(self, time: datetime) -> timedelta:
+        return timedelta()  # no rules of a zone move its slots
+
     def words(self) -> str:
         text = _spelled(self.interval)
         text = f"every {text if ' and ' in text else text.removeprefix('1 ')}"

@@ -60,6 +60,10 @@ class Timing(ABC):
         return [Run(slot, slot.astimezone(zone), self._remark(slot)) for slot in slots]
 
     @abstractmethod
+    def utc_offset(self, time: datetime) -> timedelta:
+        """Return the offset from UTC at this time, by the rules that move the slots."""
+
+    @abstractmethod
     def words(self) -> str:
         """Return the timing in words: "every 15 minutes"."""
 

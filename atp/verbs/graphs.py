@@ -1,20 +1,16 @@
-"""The verbs of graphs: submit, cancel, redrive, wait, and read the results of nodes."""
+"""The verbs of graphs: submit, cancel, redrive, and read the results of nodes."""
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from uuid import UUID
 
-from django.db import connections
-
 from ..conf import settings
-from ..exceptions import IllegalTransition, NoResult, UnknownGraph, WaitInTransaction, WaitTimeout
+from ..exceptions import IllegalTransition, UnknownGraph
 from ..graphs.plan import GraphPlan
-from ..models import Graph, Node, Task, Undo
-from ..rows.graph import REDRIVABLE
+from ..models import Graph, Node, Task
+from ..rows.graph import REDRIVABLE, NodeResult, result_of
 from ..states import TERMINAL, State
 from ..store import get_store
 from ..store.values import CANCEL
@@ -23,8 +19,6 @@ from .actor import check_by
 if TYPE_CHECKING:
     from django.db.models import QuerySet
 
-# The first and the longest pause between two looks at a graph, in seconds.
-_FIRST, _LONGEST = 0.01, 0.5
 # The maximum number of names in one query.
 _MOST = 5000
 
@@ -108,44 +102,6 @@ def _live(graph: Graph) -> QuerySet[Task]:
     return Task.objects.using(settings.DATABASE).filter(instance__node__graph=graph.pk)
 
 
-def wait_for_graph(graph: Graph, timeout: float | None = None) -> None:
-    """Wait until no node of a graph is live and no node is still to be undone.
-
-    ``timeout`` is in seconds; None waits for ever. Raises WaitTimeout, and WaitInTransaction
-    inside a transaction, which would never see the graph end.
-    """
-    if connections[settings.DATABASE].in_atomic_block:
-        raise WaitInTransaction("wait() inside a transaction would never return: commit first.")
-    live = Node.objects.using(settings.DATABASE).filter(
-        graph=graph.pk, instance__task__isnull=False
-    )
-    last = live.order_by().values_list("pk", flat=True)
-    deadline = None if timeout is None else time.monotonic() + timeout
-    pause, known = _FIRST, None
-    while True:
-        # While the node found last is live, the graph has not ended: look at no other node.
-        if known is None or not last.filter(pk=known).exists():
-            known = last.first()
-        if known is None and not _is_to_be_undone(graph):
-            # The undoing nodes may have been written after the first look: look once more.
-            known = last.first()
-            if known is None:
-                return
-        left = None if deadline is None else deadline - time.monotonic()
-        if left is not None and left <= 0:
-            raise WaitTimeout(f"The graph {graph} has not ended after {timeout} s.")
-        time.sleep(pause if left is None else min(pause, left))
-        pause = min(2 * pause, _LONGEST)
-
-
-def _is_to_be_undone(graph: Graph) -> bool:
-    """Whether a graph without live nodes will still get nodes that undo others."""
-    undos = Undo.objects.using(settings.DATABASE).filter(
-        node__graph=graph.pk, node__graph__undone__isnull=True
-    )
-    return undos.filter(node__instance__state=State.FINISHED).exists() and is_redrivable(graph)
-
-
 def node_of(instance: int) -> Node | None:
     """Return the node of an Instance, by its key, with its graph; None if it is in no graph.
 
@@ -161,24 +117,6 @@ def undone_by(instance: int) -> NodeResult | None:
     undone = nodes.filter(pk__in=nodes.filter(pk=instance).values("undoes"))
     found = undone.select_related("instance__response").first()
     return None if found is None else result_of(found)
-
-
-@dataclass(frozen=True)
-class NodeResult:
-    """The output of a FINISHED node, as its handler returned it, or the node's state and reason."""
-
-    name: str
-    state: str
-    reason: str = ""
-    output: Any = None
-
-    @property
-    def value(self) -> Any:
-        """The output. Raises NoResult if the node has not FINISHED."""
-        if self.state != State.FINISHED:
-            why = f" ({self.reason})" if self.reason else ""
-            raise NoResult(f"There is no result of {self.name!r}: it is {self.state}{why}.")
-        return self.output
 
 
 def results_of(instance: int, names: Iterable[str] | None = None) -> dict[str, NodeResult]:
@@ -203,11 +141,3 @@ def nodes_beside(instance: int, names: Iterable[str] | None = None) -> dict[str,
         some = own.filter(name__in=wanted[start : start + _MOST])
         found |= {node.name: node for node in some}
     return found
-
-
-def result_of(node: Node) -> NodeResult:
-    """Return the result of a node; this opens its response."""
-    instance = node.instance
-    response = getattr(instance, "response", None)
-    output = None if response is None else response.value
-    return NodeResult(node.name, instance.state, instance.reason, output)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from django.core.signals import setting_changed
 
 from ..payload.hooks import Hook
-from .registry import registry
+from .registry import is_internal, registry
 
 if TYPE_CHECKING:
     from ..authoring.task_type import TaskType
@@ -63,24 +63,45 @@ class DeclaredHooks:
             yield from source()
 
     def of(self, task_type: TaskType) -> tuple[HookSpec, ...]:
-        """Return the hooks of a Type. A Type that is itself a hook gets none from patterns."""
+        """Return the hooks of a Type: its own, and those of the patterns that match it."""
         name = task_type.identifier
         found = self._found.get(name)
         if found is None:
             specs = [*task_type.on_finished, *task_type.on_failed]
             patterns = list(self.patterns())
             if patterns and name not in self._hook_types(patterns):
-                specs += [spec for pattern, spec in patterns if fnmatchcase(name, pattern)]
+                specs += [spec for pattern, spec in patterns if _matches(pattern, task_type)]
             found = self._found[name] = tuple(dict.fromkeys(specs))
         return found
 
+    def unmatched(self) -> Iterator[tuple[str, HookSpec, list[str]]]:
+        """Yield the patterns that stand for no declared Type, each with the Types it leaves out."""
+        patterns = list(self.patterns())
+        hooks = self._hook_types(patterns)
+        for pattern, spec in patterns:
+            found = [each for each in registry if fnmatchcase(each.identifier, pattern)]
+            if all(each.identifier in hooks or not _matches(pattern, each) for each in found):
+                yield pattern, spec, [each.identifier for each in found]
+
     @staticmethod
     def _hook_types(patterns: list[Pattern]) -> set[str]:
-        """Return the identifiers of all Types that are used as hooks."""
+        """Return the identifiers of all Types that are used as hooks: they get no hooks."""
         found = {spec.hook.type for _, spec in patterns}
         for each in registry:
             found |= {spec.hook.type for spec in (*each.on_finished, *each.on_failed)}
         return found
+
+
+def _matches(pattern: str, type: TaskType) -> bool:
+    """Whether a pattern is for a Type.
+
+    A tailer looks into its source every few seconds, and the Types of ATP itself carry out what an
+    operator has started: only a pattern that is their whole name is for them.
+    """
+    if pattern == type.identifier:
+        return True
+    is_left_out = type.is_tailer or is_internal(type.identifier)
+    return not is_left_out and fnmatchcase(type.identifier, pattern)
 
 
 def hook_types(specs: Iterable[HookSpec]) -> tuple[Registration, ...]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from ..exceptions import ATPError, InvalidOption, InvalidType
@@ -65,8 +64,8 @@ def on_finished(*patterns: str) -> Callable[[TaskType[P, R]], TaskType[P, R]]:
     """Make the decorated Type a hook that runs when an Instance of a matching Type has FINISHED.
 
     ``patterns`` match identifiers of Types, as "dem.*": ``*`` stands for any characters, ``?`` for
-    one, and ``[ab]`` for one of these. Types that are hooks themselves are left out. Raises
-    InvalidType.
+    one, and ``[ab]`` for one of these. Types that are hooks themselves are left out; so are tailers
+    and the Types of ATP, unless the pattern is the whole identifier. Raises InvalidType.
     """
     return _matching("on_finished", patterns)
 
@@ -166,13 +165,20 @@ def _inputs(type: TaskType, given: Any) -> str:
 
 
 def unmatched() -> list[str]:
-    """Return a sentence for each pattern that matches no declared Type."""
+    """Return a sentence for each pattern that is for no declared Type."""
     names = [type.identifier for type in registry]
     problems = (
         f"{spec.setting or f'{spec.hook.on} of {spec.hook.type!r}'}: no Type matches {pattern!r}."
-        f"{did_you_mean(pattern, names)}"
-        for pattern, spec in declared_hooks.patterns()
-        if not any(fnmatchcase(name, pattern) for name in names)
+        + (_told_left_out(left_out) if left_out else did_you_mean(pattern, names))
+        for pattern, spec, left_out in declared_hooks.unmatched()
     )
     # A pattern of a setting may stand for two hooks.
     return list(dict.fromkeys(problems))
+
+
+def _told_left_out(names: list[str]) -> str:
+    """Return a sentence about Types that match, but that a pattern leaves out."""
+    return (
+        f" A pattern leaves out hooks, tailers and the Types of ATP, as {names[0]!r}; to be told "
+        "of a tailer, write its whole identifier."
+    )

@@ -7,11 +7,13 @@ from typing import TYPE_CHECKING
 from uuid import UUID
 
 from asgiref.sync import sync_to_async
+from django.db.models import QuerySet
 
 from ..conf import settings
 from ..exceptions import IllegalTransition, NotPausable, UnknownInstance
 from ..models import Inputs, Instance, Node, Response, Step, Task, Type
 from ..rows.graph import REDRIVABLE
+from ..rows.type import families
 from ..states import Event, State
 from ..store import get_store
 from ..store.values import CANCEL, PAUSE, RELEASE, RESUME, Move
@@ -38,7 +40,7 @@ def get(
         if uuid is not None:
             return rows.get(uuid=uuid if isinstance(uuid, UUID) else UUID(str(uuid)))
         if identifier is not None:
-            return rows.get(type__identifier=str(type), identifier=identifier)
+            return _of_type(rows, str(type), identifier)
     except (Instance.DoesNotExist, ValueError):
         pass
     if uuid is None and identifier is None:
@@ -127,8 +129,27 @@ def redrive(*instances: InstanceLike, by: str = "") -> None:
         )
 
 
+def _of_type(rows: QuerySet[Instance], type: str, identifier: str) -> Instance:
+    """Return the Instance of a Type; also one that was enqueued under another name of the Type.
+
+    Raises Instance.DoesNotExist.
+    """
+    try:
+        return rows.get(type__identifier=type, identifier=identifier)
+    except Instance.DoesNotExist:
+        types = Type.objects.using(settings.DATABASE)
+        own = types.filter(identifier=type).values_list("pk", flat=True).first()
+        family = families(types).get(own or 0, frozenset())
+        found = rows.filter(type__in=family, identifier=identifier).order_by("-pk").first()
+        if found is None:
+            raise
+        return found
+
+
 def _why_not_redriven(instance: Instance) -> str:
-    tasks = Task.objects.using(settings.DATABASE).filter(type=instance.type_id)
+    own = instance.type_id
+    family = families(Type.objects.using(settings.DATABASE)).get(own, {own})
+    tasks = Task.objects.using(settings.DATABASE).filter(type__in=family)
     for other in tasks.filter(unique_key=instance.unique or "").select_related("instance"):
         return f"and its unique key is taken by {other.instance.uuid}, which is live"
     if Node.objects.using(settings.DATABASE).filter(pk=instance.pk).exclude(REDRIVABLE).exists():

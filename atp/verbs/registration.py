@@ -18,8 +18,9 @@ if TYPE_CHECKING:
 def register(*task_types: TaskType, by: str = "") -> set[str]:
     """Write declared Types to the database; update those that are there (RFC 14).
 
-    Types that hooks enqueue are written too. Returns the identifiers of Types that another process
-    has locked; only processes that do not wait for locks, as daemons, skip any.
+    Types that hooks enqueue are written too. The next slots of schedules are computed anew where
+    the rules of time zones have changed. Returns the identifiers of Types that another process has
+    locked; only processes that do not wait for locks, as daemons, skip any.
     """
     store = get_store()
     hooks = {spec.type.identifier: spec.type for t in task_types for spec in declared_hooks.of(t)}
@@ -33,7 +34,9 @@ def register(*task_types: TaskType, by: str = "") -> set[str]:
     known.forget()
     locked |= store.declare({str(type): declared_limits(type) for type in written}, who=by)
     names = {str(type) for type in written}
-    return locked | store.schedules.declare([s for s in declared if s.type in names], who=by)
+    locked |= store.schedules.declare([s for s in declared if s.type in names], who=by)
+    store.schedules.follow_rules(who=by)
+    return locked
 
 
 def register_all(by: str = "") -> None:

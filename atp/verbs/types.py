@@ -28,6 +28,17 @@ def get_type(identifier: str) -> Type:
     return found
 
 
+def sensitive_names(type: Type) -> frozenset[str]:
+    """Return the names of a Type's sensitive arguments, by its row and by the code of this process.
+
+    Code that was deployed a moment ago may know of one before the row does, and the other way.
+    """
+    found = set(type.sensitive or ())
+    if type.identifier in registry and not is_internal(type.identifier):
+        found |= set(registry.get(type.identifier).sensitive)
+    return frozenset(found)
+
+
 def declared(identifier: str) -> TaskType:
     """Return the Type as this process declares it, with its handler, to enqueue Instances of it.
 

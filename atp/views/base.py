@@ -15,7 +15,7 @@ from django_htmx.middleware import HtmxDetails
 
 from .. import queue
 from ..exceptions import UnknownInstance
-from ..web import permissions
+from ..web import authorization, permissions
 from ..web.problems import Problem, problem_of
 from ..words import wording
 from ..words.hints import did_you_mean
@@ -45,6 +45,8 @@ class Page(AccessMixin, View):
     """
 
     permissions = ()
+    # What the page is about, as soon as it is found.
+    subject = None
     template_name = None
     # The names that the query string and a form may have; others are refused.
     parameters = ()
@@ -70,6 +72,37 @@ class Page(AccessMixin, View):
         if lacking:
             raise PermissionDenied(permissions.refusal(lacking))
 
+    def look_up(self, model, name, find):
+        """Return what ``find`` finds, if the page's permissions hold on it: its subject."""
+        found = authorization.look_up(self.request.user, find, model, name, *self.permissions)
+        self.subject = found
+        return found
+
+    def narrowed(self, rows, permission=None):
+        """Return those rows on which a permission holds; by default that to see the page."""
+        name = permission or self.permissions[0]
+        return authorization.narrowed(self.request.user, name, rows)
+
+    def seen(self, subjects, permission=None):
+        """Return those of some subjects on which a permission holds, as :meth:`narrowed`."""
+        name = permission or self.permissions[0]
+        return [each for each in subjects if authorization.allows(self.request.user, name, each)]
+
+    def check_touched(self, identifier, *names):
+        """Raise PermissionDenied if one of the permissions holds on no lane of a Type."""
+        for name in names:
+            if not self.touches(identifier, name):
+                raise PermissionDenied(f"The permission {name} does not hold here.")
+
+    def touches(self, identifier, *names):
+        """Return whether the permissions, each, hold on some lane of a Type."""
+        scopes = [authorization.scope_of(self.request.user, name) for name in names]
+        return all(scope.touches(identifier) for scope in scopes)
+
+    def check_unrestricted(self):
+        """Raise PermissionDenied unless the page's permissions hold on everything."""
+        authorization.require(self.request.user, authorization.EVERYTHING, *self.permissions)
+
     @staticmethod
     def check_names(data, known, what):
         """Raise BadRequest for a name that the page does not have, or that is given twice."""
@@ -81,15 +114,19 @@ class Page(AccessMixin, View):
                 raise BadRequest(f"The {what} {name!r} is given more than once.")
 
     def may(self, *names):
-        """Return whether the user has all of these permissions."""
-        return not permissions.lacking(self.request.user, names)
+        """Return whether the user has all of these permissions, on the subject if there is one."""
+        user = self.request.user
+        if self.subject is None:
+            return not permissions.lacking(user, names)
+        return all(permissions.holds(user, name, self.subject) for name in names)
 
     def show(self, *, status=200, template=None, **context):
         """Answer with the page, or only with its live part if htmx asks for it."""
         context |= {
             "menu": list(self._menu()),
             "username": self.request.user.get_username(),
-            "may_operate": self.may(permissions.OPERATE),
+            "may_enqueue": self.may(permissions.ENQUEUE),
+            "may_control": self.may(permissions.CONTROL),
             "may_see_instances": self.may(permissions.VIEW_INSTANCE),
             "told": get_messages(self.request),
             "logout_url": _logout_url(),
@@ -101,7 +138,7 @@ class Page(AccessMixin, View):
         """Yield the entries of the menu: address, whether it is the current one, and text."""
         overview = reverse("atp:overview")
         for view, text, name in _MENU:
-            if self.may(name):
+            if not permissions.lacking(self.request.user, [name]):
                 address = reverse(view)
                 is_current = address != overview and self.request.path.startswith(address)
                 yield address, is_current, text
@@ -158,9 +195,11 @@ class Page(AccessMixin, View):
         if self.request.path == address or not self.request.path.startswith(address):
             return None
         try:
-            return queue.get(uuid).uuid
+            found = queue.get(uuid)
         except UnknownInstance:
             return None
+        is_seen = authorization.allows(self.request.user, permissions.VIEW_INSTANCE, found)
+        return found.uuid if is_seen else None
 
     def _to_login(self):
         if self.request.htmx:

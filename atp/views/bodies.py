@@ -40,7 +40,7 @@ def shown_inputs(inputs):
         return None
     if inputs.format != codec.JSON:
         return Shown(content_type=f"signed {inputs.format}")
-    text = wording.indented(inputs.data)
+    text = wording.indented(documents.shown_data(inputs))
     return Shown(content_type="application/json", text=text[:SHOWN], is_cut=len(text) > SHOWN)
 
 

@@ -15,3 +15,8 @@ def policy():
     parts = urlsplit(static("atp/atp.css"))
     origin = f" {parts.scheme or 'https'}://{parts.netloc}" if parts.netloc else ""
     return _POLICY.format(static=f"'self'{origin}")
+
+
+def policy_in_page():
+    """Return the policy as a page can contain it: who may frame a page, only a header can say."""
+    return policy().replace("; frame-ancestors 'none'", "")

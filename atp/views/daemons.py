@@ -12,6 +12,7 @@ from ..reports import documents, overview
 from ..reports.deploys import releases
 from ..verbs.table import DAEMON, VERBS
 from ..web import permissions
+from ..web.authorization import EVERYTHING
 from ..words.orders import ORDERS
 from .base import Page
 
@@ -26,7 +27,8 @@ class Worker:
     """A worker, as its daemon reported it at the last renewal.
 
     ``since`` is when its attempt started, None if it was idle. ``has_ended`` tells that the
-    daemon has ceased to hold the Instance since then.
+    attempt has ended since then. The worker is busy all the same: a daemon renews at once when
+    a worker has nothing more to do.
     """
 
     number: int
@@ -64,10 +66,7 @@ class DaemonRow:
 
     @property
     def busy(self):
-        return sum(
-            worker.instance is not None and not worker.is_paused and not worker.has_ended
-            for worker in self.workers
-        )
+        return sum(worker.instance is not None and not worker.is_paused for worker in self.workers)
 
     @property
     def paused(self):
@@ -136,6 +135,7 @@ class DaemonsPage(Page):
     template_name = "atp/daemons.html"
 
     def get(self, request):
+        self.check_unrestricted()
         now = overview.now()
         rows = daemon_rows(now)
         return self.show(
@@ -151,21 +151,30 @@ class DaemonPage(Page):
     template_name = "atp/daemon.html"
 
     def get(self, request, uuid):
+        self.check_unrestricted()
         daemon = _find(uuid)
-        user = request.user
+        self.subject = EVERYTHING
         if isinstance(daemon, overview.Gone):
             return self.show(
                 template="atp/daemon_gone.html",
                 gone=daemon,
-                log=_log(daemon.name) if user.has_perm(permissions.VIEW_LOG) else None,
+                log=_log(daemon.name) if self.may(permissions.VIEW_LOG) else None,
             )
         now = overview.now()
         return self.show(
             now=now,
             row=daemon_row(daemon, now, _held_by([daemon])),
-            held=_held(daemon) if user.has_perm(permissions.VIEW_INSTANCE) else None,
-            log=_log(daemon) if user.has_perm(permissions.VIEW_LOG) else None,
+            held=self._held(daemon),
+            log=_log(daemon) if self.may(permissions.VIEW_LOG) else None,
         )
+
+    def _held(self, daemon):
+        """Return the Tasks that the daemon holds, as far as the user may see their Instances."""
+        if permissions.lacking(self.request.user, [permissions.VIEW_INSTANCE]):
+            return None
+        tasks = Task.objects.using(settings.DATABASE).filter(daemon=daemon)
+        tasks = self.narrowed(tasks, permissions.VIEW_INSTANCE)
+        return list(tasks.select_related("instance__type").order_by("pk")[:SHOWN])
 
 
 def _find(uuid):
@@ -176,11 +185,6 @@ def _find(uuid):
     if daemon is None:
         raise Http404(f"There is no daemon {uuid}: it has left, or never was.")
     return daemon
-
-
-def _held(daemon):
-    tasks = Task.objects.using(settings.DATABASE).filter(daemon=daemon)
-    return list(tasks.select_related("instance__type").order_by("pk")[:SHOWN])
 
 
 def _log(daemon):

@@ -19,10 +19,12 @@ from ..exceptions import (
     InvalidInputs,
     NotSerializable,
 )
+from ..models import Instance
 from ..payload import binding, codec, tagged_json
-from ..reports import overview
-from ..web import permissions
+from ..reports import documents, overview
+from ..web import authorization, permissions
 from ..web.actor import PAGE, actor
+from ..web.enqueueing import enqueue, require_enqueue
 from ..web.forms import KindField
 from ..web.problems import problem_of
 from ..words.kinds import PRIORITY, RETRIES, TIMEOUT, Moment, Text
@@ -92,27 +94,30 @@ class EnqueueForm(forms.Form):
 
 
 class EnqueuePage(Page):
-    permissions = (permissions.VIEW_TYPE, permissions.OPERATE)
+    permissions = (permissions.ENQUEUE,)
     template_name = "atp/enqueue.html"
     parameters = ("like",)
     fields = tuple(EnqueueForm.base_fields)
 
     def get(self, request, identifier):
+        self.check_touched(identifier, permissions.ENQUEUE)
         declared = queue.declared(identifier)
         return self._form(declared, EnqueueForm(initial=self._initial(declared)))
 
     def post(self, request, identifier):
+        self.check_touched(identifier, permissions.ENQUEUE)
         declared = queue.declared(identifier)
         form = EnqueueForm(request.POST)
         if not form.is_valid():
             return self._form(declared, form, status=422)
         args, kwargs = form.cleaned_data["inputs"]
         try:
-            contracts.require(declared, args, kwargs)
             options = form.options(overview.now)
-            instance = declared.using(created_by=actor(request, PAGE), **options).enqueue(
-                *args, **kwargs
-            )
+            called = declared.using(created_by=actor(request, PAGE), **options)
+            require_enqueue(request.user, [called])
+            contracts.require(declared, args, kwargs)
+            call = queue.Call(task_type=called, args=args, kwargs=kwargs)
+            [instance] = enqueue(request.user, [call])
         except ATPError as error:
             if isinstance(error, InvalidInputs):
                 form.add_error("inputs", [_told(*each) for each in error.problems] or str(error))
@@ -121,8 +126,11 @@ class EnqueuePage(Page):
             taken = error.instance if isinstance(error, DuplicateIdentifier) else None
             return self._form(declared, form, status=problem_of(error).status, taken=taken)
         told = "Enqueued." if instance.is_new else "This one had been enqueued before."
-        messages.success(request, told, fail_silently=True)
-        return redirect("atp:instance", uuid=instance.uuid)
+        if permissions.holds(request.user, permissions.VIEW_INSTANCE, instance):
+            messages.success(request, told, fail_silently=True)
+            return redirect("atp:instance", uuid=instance.uuid)
+        messages.success(request, f"Enqueued as {instance.uuid}.", fail_silently=True)
+        return redirect("atp:enqueue", identifier)
 
     def _form(self, declared, form, **context):
         signature = f"{declared.identifier}{declared.signature}"
@@ -147,7 +155,11 @@ class EnqueuePage(Page):
                 "collection": declared.options.collection,
             }
         self.check_permissions(permissions.VIEW_INSTANCE, permissions.VIEW_INPUTS)
-        other = queue.get(like)
+        other = authorization.look_up(
+            self.request.user,
+            lambda: queue.get(like),
+            *(Instance, like, permissions.VIEW_INSTANCE, permissions.VIEW_INPUTS),
+        )
         if other.type.identifier != declared.identifier:
             raise BadRequest(f"{other.uuid} is of Type {other.type}, not {declared}.")
         return {
@@ -174,7 +186,7 @@ def _stored(instance):
     inputs = queue.inputs(instance)
     if inputs is not None and inputs.format == codec.JSON:
         with contextlib.suppress(ValueError, RecursionError):
-            return as_json(json.loads(inputs.data))
+            return as_json(json.loads(documents.shown_data(inputs)))
     raise BadRequest(f"The inputs of {instance.uuid} are no JSON: they cannot be given again.")
 
 

@@ -8,7 +8,7 @@ from django.utils.functional import cached_property
 from .. import queue
 from ..conf import settings
 from ..exceptions import ATPError, InvalidOption
-from ..models import Instance, Type
+from ..models import ErrorGroup, Instance, Type
 from ..reports import overview, paging
 from ..reports.errors import groups
 from ..reports.failures import headlines
@@ -33,10 +33,12 @@ class FailuresPage(Page):
     parameters = (*ErrorFilter.base_filters, "page")
 
     def get(self, request):
-        filters = selected(ErrorFilter, request.GET, queue.error_groups(), others=("page",))
+        filters = selected(
+            ErrorFilter, request.GET, self.narrowed(queue.error_groups()), others=("page",)
+        )
         key = request.GET.get("page")
         page = paging.page(filters.qs, ("-last_seen", "-id"), size=PAGE_SIZE, key=key)
-        lines = permissions.may_see_errors(request.user)
+        lines = permissions.may_see_errors(request.user, *page.rows)
         return self.show(
             now=overview.now(),
             form=filters.form,
@@ -56,12 +58,13 @@ class FailurePage(Page):
     parameters = ("page",)
 
     def get(self, request, group):
-        row = queue.get_error_group(group)
+        row = self.look_up(ErrorGroup, group, lambda: queue.get_error_group(group))
         key = request.GET.get("page")
-        [found] = groups.groups([row], lines=permissions.may_see_errors(request.user))
+        [found] = groups.groups([row], lines=permissions.may_see_errors(request.user, row))
         own = Instance.objects.using(settings.DATABASE).filter(error=row.pk)
+        own = self.narrowed(own, permissions.VIEW_INSTANCE)
         page = paging.page(own.select_related("type"), ("-id",), size=PAGE_SIZE, key=key)
-        may_see = permissions.may_see_errors(request.user)
+        may_see = permissions.may_see_errors(request.user, row)
         lines = headlines(page.rows) if may_see else {}
         for instance in page.rows:
             instance.line = lines.get(instance.pk, "")
@@ -71,18 +74,20 @@ class FailurePage(Page):
             row=row,
             type=Type.objects.using(settings.DATABASE).filter(identifier=row.type).first(),
             verbs=self._verbs(row),
-            page=page if self.may(permissions.VIEW_INSTANCE) else None,
+            page=page if request.user.has_perm(permissions.VIEW_INSTANCE) else None,
             is_first=key is None,
             query="",
         )
 
     def _verbs(self, row):
         verbs = VERBS[ERROR].values()
-        return [verb for verb in verbs if verb.is_allowed(row) and self.may(verb.permission)]
+        return [verb for verb in verbs if verb.is_allowed(row) and self.may(*verb.needs)]
 
 
 class ErrorVerbPage(VerbPage):
     kind = ERROR
+    model = ErrorGroup
+    key = "group"
     view_permission = permissions.VIEW_ERROR
 
     def find(self):

@@ -4,11 +4,13 @@ from collections import defaultdict
 
 from django.http import Http404, HttpResponse
 from django.urls import reverse
+from django.utils.functional import cached_property
 from django.utils.http import urlencode
 
 from .. import queue
 from ..graphs.drawing import drawn
 from ..graphs.mermaid import mermaid
+from ..models import Graph
 from ..reports import blocked, overview, paging
 from ..reports import graphs as reports
 from ..states import LIVE, State
@@ -32,13 +34,15 @@ class GraphsPage(Page):
     parameters = (*GraphFilter.base_filters, "page")
 
     def get(self, request):
-        filters = selected(GraphFilter, request.GET, reports.graphs(), others=("page",))
+        filters = selected(
+            GraphFilter, request.GET, self.narrowed(reports.graphs()), others=("page",)
+        )
         key = request.GET.get("page")
         page = paging.page(filters.qs, ("-id",), size=PAGE_SIZE, key=key)
         counted = reports.counts(page.rows)
         for row in page.rows:
-            row.counts = counted[row.pk]
-            row.state = reports.state(row, row.counts)
+            row.node_counts = counted[row.pk]
+            row.state_word = reports.state(row, row.node_counts)
         return self.show(
             now=overview.now(),
             form=filters.form,
@@ -54,7 +58,7 @@ class GraphPage(Page):
     template_name = "atp/graph.html"
 
     def get(self, request, uuid):
-        graph = queue.get_graph(uuid)
+        graph = self.look_up(Graph, uuid, lambda: queue.get_graph(uuid))
         found = reports.drawable(graph)
         context = self._drawn(graph, *found) if found else {"types": reports.counts_by_type(graph)}
         counts = reports.counts_in(found[0]) if found else reports.counts_of(graph)
@@ -64,10 +68,15 @@ class GraphPage(Page):
             graph=graph,
             state=reports.state(graph, counts),
             counts=counts,
-            every=every if counts.live else None,
+            every=every if counts.live or graph.undo_pending else None,
             verbs=self._verbs(graph),
             **context,
         )
+
+    @cached_property
+    def may_see_nodes(self):
+        """Whether the user may see the Instances of all nodes."""
+        return self.may(permissions.VIEW_INSTANCE)
 
     def _drawn(self, graph, vertices, links):
         """Return the context: the picture, the address of each box, and the first nodes."""
@@ -86,13 +95,13 @@ class GraphPage(Page):
         if box.vertex is None:
             query = f"?{urlencode({'type': box.type})}" if box.type else ""
             return reverse("atp:nodes", args=[graph.uuid]) + query
-        if not self.may(permissions.VIEW_INSTANCE):
+        if not self.may_see_nodes:
             return None
         return reverse("atp:instance", args=[box.vertex.uuid])
 
     def _verbs(self, graph):
         verbs = VERBS[GRAPH].values()
-        return [verb for verb in verbs if verb.is_allowed(graph) and self.may(verb.permission)]
+        return [verb for verb in verbs if verb.is_allowed(graph) and self.may(*verb.needs)]
 
 
 def _rank(state):
@@ -124,7 +133,7 @@ class NodesPage(Page):
     parameters = (*NodeFilter.base_filters, "page")
 
     def get(self, request, uuid):
-        graph = queue.get_graph(uuid)
+        graph = self.look_up(Graph, uuid, lambda: queue.get_graph(uuid))
         filters = selected(NodeFilter, request.GET, reports.nodes(graph), others=("page",))
         key = request.GET.get("page")
         page = paging.page(filters.qs, ("instance_id",), size=NODES, key=key)
@@ -146,7 +155,7 @@ class MermaidText(Page):
     permissions = (permissions.VIEW_GRAPH,)
 
     def get(self, request, uuid):
-        graph = queue.get_graph(uuid)
+        graph = self.look_up(Graph, uuid, lambda: queue.get_graph(uuid))
         found = reports.drawable(graph)
         if found is None:
             raise Http404(reports.TOO_LARGE)

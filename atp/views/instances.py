@@ -41,8 +41,8 @@ class InstancesPage(Page):
     parameters = (*ListedFilter.base_filters, "page")
 
     def get(self, request):
-        rows = Instance.objects.using(settings.DATABASE).select_related("type")
-        filters = selected(ListedFilter, request.GET, rows, others=("page",))
+        rows = self.narrowed(Instance.objects.using(settings.DATABASE).select_related("type"))
+        filters = selected(ListedFilter, request.GET, rows, others=("page",), user=request.user)
         key = request.GET.get("page")
         page = paging.page(filters.qs, NEWEST_FIRST, size=PAGE_SIZE, key=key)
         now = overview.now()
@@ -68,7 +68,7 @@ def _add_due_times(instances):
 
 def _add_causes(instances, now, user):
     """Set ``cause`` of each Instance: the short cause why it does not run, None if it has none."""
-    found = briefs(instances, now, **permissions.told_to(user))
+    found = briefs(instances, now, **permissions.told_to(user, *instances))
     for row in instances:
         row.cause = found.get(row.pk)
 
@@ -88,16 +88,15 @@ class InstancePage(Page):
 
     def get(self, request, uuid):
         instance, task, explanation = self._read(uuid)
-        user = request.user
         context = {}
-        if user.has_perm(permissions.VIEW_RESPONSE):
+        if self.may(permissions.VIEW_RESPONSE):
             context["response"] = shown_response(queue.response(instance))
-        if user.has_perm(permissions.VIEW_STEP):
+        if self.may(permissions.VIEW_STEP):
             context |= _steps(instance)
-        if user.has_perm(permissions.VIEW_LOG):
+        if self.may(permissions.VIEW_LOG):
             context |= _log(instance)
             context["ran"] = ran(context["timeline"], overview.now())
-        if user.has_perm(permissions.VIEW_INPUTS):
+        if self.may(permissions.VIEW_INPUTS):
             context["inputs"] = shown_inputs(queue.inputs(instance))
             context["carried"] = instance.carried
         now = overview.now()
@@ -113,9 +112,13 @@ class InstancePage(Page):
             holder=holder,
             may_enqueue_again=self._may_enqueue_again(instance),
             schedule=self._schedule(instance),
-            hooks=hooks.written(instance),
+            hooks=[
+                each
+                for each in hooks.written(instance)
+                if each.instance is None or self.seen([each.instance])
+            ],
             is_parent_kept=_is_kept(instance.hook_of),
-            node=node_of(instance.pk) if self.may(permissions.VIEW_GRAPH) else None,
+            node=self._node(instance),
             **context,
         )
 
@@ -125,7 +128,7 @@ class InstancePage(Page):
         An Instance that moves between the looks is read again, a few times at most.
         """
         for _ in range(READS):
-            instance = queue.get(uuid)
+            instance = self.look_up(Instance, uuid, lambda: queue.get(uuid))
             task, explanation = queue.task(instance), self._explanation(instance)
             if not explanation or explanation["explanation"].state == instance.state:
                 break
@@ -135,14 +138,20 @@ class InstancePage(Page):
         """Return the explanation and the start of a live Instance; {} if it has ended."""
         if instance.is_terminal:
             return {}
-        found = explain(instance, **permissions.told_to(self.request.user))
+        found = explain(instance, **permissions.told_to(self.request.user, instance))
         return {"explanation": found, "starts": starts(found.starts)}
+
+    def _node(self, instance):
+        """Return its node with its graph; None if it has none, or if the user may not see it."""
+        node, user = node_of(instance.pk), self.request.user
+        is_seen = node is not None and permissions.holds(user, permissions.VIEW_GRAPH, node.graph)
+        return node if is_seen else None
 
     def _may_use(self, verb, instance):
         return self.may(*verb.permissions(instance))
 
     def _may_enqueue_again(self, instance):
-        needed = (permissions.VIEW_TYPE, permissions.VIEW_INPUTS, permissions.OPERATE)
+        needed = (permissions.VIEW_INPUTS, permissions.ENQUEUE)
         return is_enqueueable(instance.type.identifier) and self.may(*needed)
 
     def _schedule(self, instance):
@@ -203,7 +212,7 @@ class LogPage(Page):
     parameters = ("page", "order")
 
     def get(self, request, uuid):
-        instance = queue.get(uuid)
+        instance = self.look_up(Instance, uuid, lambda: queue.get(uuid))
         records = LogRecord.objects.using(settings.DATABASE).filter(instance=instance)
         order, key = request.GET.get("order", "oldest"), request.GET.get("page")
         if order not in _ORDERS:
@@ -224,7 +233,7 @@ class ResponseBody(Page):
     permissions = (permissions.VIEW_INSTANCE, permissions.VIEW_RESPONSE)
 
     def get(self, request, uuid):
-        instance = queue.get(uuid)
+        instance = self.look_up(Instance, uuid, lambda: queue.get(uuid))
         return raw.body_of(queue.response(instance), f"response-{instance.uuid}")
 
 
@@ -234,4 +243,5 @@ class PublishedFile(Page):
     permissions = (permissions.VIEW_INSTANCE, permissions.VIEW_RESPONSE)
 
     def get(self, request, uuid, number):
-        return raw.file_of(queue.response(queue.get(uuid)), number)
+        instance = self.look_up(Instance, uuid, lambda: queue.get(uuid))
+        return raw.file_of(queue.response(instance), number)

@@ -4,7 +4,7 @@ from django import forms
 
 from .. import queue
 from ..conf import settings
-from ..models import LogRecord
+from ..models import Downstream, LogRecord
 from ..reports import downstreams, overview
 from ..verbs.table import DOWNSTREAM, SCOPE, VERBS
 from ..web import permissions
@@ -100,7 +100,8 @@ class DownstreamsPage(Page):
     template_name = "atp/downstreams.html"
 
     def get(self, request):
-        return self.show(now=overview.now(), downstreams=list(map(_shown, queue.downstreams())))
+        rows = self.seen(queue.downstreams())
+        return self.show(now=overview.now(), downstreams=[_shown(row) for row in rows])
 
 
 class DownstreamPage(Page):
@@ -110,12 +111,12 @@ class DownstreamPage(Page):
     template_name = "atp/downstream.html"
 
     def get(self, request, downstream):
-        row = queue.get_downstream(downstream)
+        row = self.look_up(Downstream, downstream, lambda: queue.get_downstream(downstream))
         verbs = VERBS[DOWNSTREAM].values()
         return self.show(
             now=overview.now(),
             downstream=_shown(row),
-            verbs=[verb for verb in verbs if verb.is_allowed(row) and self.may(verb.permission)],
+            verbs=[verb for verb in verbs if verb.is_allowed(row) and self.may(*verb.needs)],
             log=_log(row) if self.may(permissions.VIEW_LOG) else None,
         )
 

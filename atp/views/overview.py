@@ -1,5 +1,7 @@
 """The overview page: counts of waiting, running and failed Instances, and the daemons."""
 
+from dataclasses import replace
+
 from .. import queue as verbs
 from ..reports import health, overview
 from ..reports.explaining import notes
@@ -19,11 +21,15 @@ class OverviewPage(Page):
 
     def get(self, request):
         queue = overview.overview(history=False)
+        is_all = permissions.holds(request.user, permissions.VIEW_INSTANCE)
+        if not is_all:
+            queue = self._narrowed(queue)
         rows = daemon_rows(queue.time)
         shut = verbs.gates(now=queue.time)
+        shut = [gate for gate in shut if gate.type_id is None or self.seen([gate])]
         everything = [gate for gate in shut if gate.type_id is None]
         shown, idle = _by_urgency(queue.types)
-        may_see_daemons = request.user.has_perm(permissions.VIEW_DAEMON)
+        may_see_daemons = permissions.holds(request.user, permissions.VIEW_DAEMON)
         return self.show(
             queue=queue,
             now=queue.time,
@@ -32,18 +38,29 @@ class OverviewPage(Page):
             gates_folded=[] if len(shut) <= GATES else [gate for gate in shut if gate.type_id],
             types_shown=shown,
             types_idle=idle,
-            limited=notes.limited(queue.time, shut),
-            problems=health.problems(
+            limited=notes.limited(queue.time, shut) if is_all else (),
+            problems=()
+            if not is_all
+            else health.problems(
                 [row.daemon for row in rows],
                 queue.time,
                 shut,
-                names=self.may(permissions.VIEW_DAEMON),
+                names=may_see_daemons,
             ),
-            quieted=health.quieted([row.daemon for row in rows], queue.time),
-            log=verbs.scope_log(limit=SHOWN) if self.may(permissions.VIEW_LOG) else None,
+            quieted=health.quieted([row.daemon for row in rows], queue.time) if is_all else (),
+            log=self._log(),
             daemons=rows if may_see_daemons else None,
             gone=gone(queue.time, rows) if may_see_daemons else None,
         )
+
+    def _narrowed(self, found):
+        """Return the overview of the Types on which the permission holds as a whole."""
+        types = tuple(each for each in found.types if self.seen([(each.type, None)]))
+        return replace(found, types=types, oldest_due=None, next_due=None)
+
+    def _log(self):
+        may_see = permissions.holds(self.request.user, permissions.VIEW_LOG)
+        return verbs.scope_log(limit=SHOWN) if may_see else None
 
 
 def _by_urgency(types):

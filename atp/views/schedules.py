@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 
 from .. import queue
 from ..conf import settings
-from ..models import Instance, LogRecord, Slot
+from ..models import Instance, LogRecord, Schedule, Slot
 from ..reports import overview
 from ..reports import schedules as reports
 from ..verbs.registry import is_enqueueable, registry
@@ -22,13 +22,22 @@ class SchedulesPage(Page):
     template_name = "atp/schedules.html"
 
     def get(self, request):
-        may_make = self.may(permissions.VIEW_TYPE, permissions.OPERATE)
+        may_make = self.may(permissions.VIEW_TYPE, permissions.CONTROL, permissions.ENQUEUE)
         declared = (type.identifier for type in registry)
         return self.show(
             now=overview.now(),
-            schedules=reports.documents(),
-            types=sorted(filter(is_enqueueable, declared)) if may_make else [],
+            schedules=[
+                each
+                for each in reports.documents()
+                if self.seen([(each["type"], each["collection"])])
+            ],
+            types=sorted(filter(self._may_make, declared)) if may_make else [],
         )
+
+    def _may_make(self, type):
+        """Return whether the user may make a schedule of some lane of a Type."""
+        names = (permissions.CONTROL, permissions.ENQUEUE)
+        return is_enqueueable(type) and self.touches(type, *names)
 
 
 class SchedulePage(Page):
@@ -36,9 +45,10 @@ class SchedulePage(Page):
     template_name = "atp/schedule.html"
 
     def get(self, request, identifier):
-        row = queue.get_schedule(identifier)
+        row = self.look_up(Schedule, identifier, lambda: queue.get_schedule(identifier))
         slots = list(_own(Slot).filter(schedule=row).order_by("-at")[:STRIP])
-        instances = _instances([slot.instance_id for slot in slots[:SLOTS]] + [row.last_id])
+        keys = [slot.instance_id for slot in slots[:SLOTS]] + [row.last_id]
+        instances = self._instances(keys)
         for slot in slots[:SLOTS]:
             slot.instance = instances.get(slot.instance_id)
             slot.late = slot.decided - (slot.until or slot.at)
@@ -56,9 +66,14 @@ class SchedulePage(Page):
             log=_log(row) if self.may(permissions.VIEW_LOG) else None,
         )
 
+    def _instances(self, keys):
+        """Return the Instances with these keys, by key, that the rule lets the user see."""
+        rows = self.narrowed(_own(Instance), permissions.VIEW_INSTANCE)
+        return rows.in_bulk([key for key in keys if key is not None])
+
     def _verbs(self, row):
         verbs = VERBS[SCHEDULE].values()
-        return [verb for verb in verbs if verb.is_allowed(row) and self.may(verb.permission)]
+        return [verb for verb in verbs if verb.is_allowed(row) and self.may(*verb.needs)]
 
 
 def shown_runs(runs):
@@ -73,10 +88,6 @@ def _of_zone(text):
 
 def _of_utc(time):
     return f"{time.astimezone(UTC):%Y-%m-%d %H:%M:%S}"
-
-
-def _instances(keys):
-    return _own(Instance).in_bulk([key for key in keys if key is not None])
 
 
 def _log(row):

@@ -3,11 +3,14 @@
 from django.conf import settings as project
 from django.contrib import messages
 from django.core.exceptions import BadRequest
+from django.db import transaction
 from django.shortcuts import redirect
 from django.urls import reverse
 
 from .. import queue
+from ..conf import settings
 from ..exceptions import ATPError, InvalidSchedule, ScheduleChanged
+from ..models import Schedule
 from ..reports import overview
 from ..reports import schedules as reports
 from ..rows.schedule import Missed, Overlap
@@ -15,7 +18,7 @@ from ..verbs.schedule_specs import changes_of
 from ..verbs.table import SCHEDULE
 from ..verbs.table.schedules import PARAMETERS, REVISION
 from ..verbs.table.verb import Parameter
-from ..web import permissions
+from ..web import authorization, permissions
 from ..web.actor import PAGE, actor
 from ..web.forms import form_of, names_in, tell
 from ..web.problems import problem_of
@@ -45,15 +48,20 @@ class ScheduleForm(form_of((_IDENTIFIER, *PARAMETERS))):
 class NewSchedulePage(Page):
     """The page that makes a schedule of a Type that this process declares."""
 
-    permissions = (permissions.VIEW_TYPE, permissions.VIEW_SCHEDULE, permissions.OPERATE)
+    permissions = (
+        *(permissions.VIEW_TYPE, permissions.VIEW_SCHEDULE),
+        *(permissions.CONTROL, permissions.ENQUEUE),
+    )
     template_name = "atp/new_schedule.html"
     fields = ("preview", *names_in(ScheduleForm))
 
     def get(self, request, identifier):
+        self.check_touched(identifier, permissions.CONTROL, permissions.ENQUEUE)
         declared = queue.declared(identifier)
         return self._form(declared, ScheduleForm(initial=_initial(declared)))
 
     def post(self, request, identifier):
+        self.check_touched(identifier, permissions.CONTROL, permissions.ENQUEUE)
         declared = queue.declared(identifier)
         form = ScheduleForm(request.POST)
         if "preview" in request.POST:
@@ -62,9 +70,12 @@ class NewSchedulePage(Page):
             return self._form(declared, form, status=422)
         given = form.given()
         try:
-            made = queue.create_schedule(
-                given.pop("identifier"), declared.identifier, by=actor(request, PAGE), **given
-            )
+            with transaction.atomic(using=settings.DATABASE):
+                made = queue.create_schedule(
+                    given.pop("identifier"), declared.identifier, by=actor(request, PAGE), **given
+                )
+                needs = (permissions.CONTROL, permissions.ENQUEUE)
+                authorization.require(request.user, made, *needs)
         except ATPError as error:
             is_taken = isinstance(error, ScheduleChanged)
             form.add_error("identifier", str(error)) if is_taken else tell(form, error)
@@ -97,6 +108,8 @@ def _initial(declared):
 
 class ScheduleVerbPage(VerbPage):
     kind = SCHEDULE
+    model = Schedule
+    key = "identifier"
     view_permission = permissions.VIEW_SCHEDULE
 
     @property

@@ -8,8 +8,9 @@ from django.urls import reverse
 
 from .. import queue
 from ..exceptions import ATPError
+from ..models import Type
 from ..reports import overview
-from ..web import permissions
+from ..web import authorization, permissions
 from ..web.problems import problem_of
 from ..words import sentences
 from ..words.options import MAX_IDENTIFIER
@@ -54,7 +55,7 @@ class ScopePage(Page):
     The scope is in the query string, and in hidden fields of the form.
     """
 
-    permissions = (permissions.VIEW_TYPE, permissions.OPERATE)
+    permissions = (permissions.VIEW_TYPE, permissions.CONTROL)
     template_name = "atp/control.html"
     parameters = ("of", "collection")
     title = ""
@@ -72,21 +73,23 @@ class ScopePage(Page):
         raise NotImplementedError
 
     def get(self, request, identifier=None):
-        type = None if identifier is None else queue.get_type(identifier)
+        type = self._type(identifier)
         chooser = self._chooser(type, request.GET)
         if chooser is not None and not chooser.is_valid():
             return self.shown(None, type, chooser=chooser, status=422)
         scope = self._scope(identifier, chooser)
+        authorization.require(request.user, scope, permissions.CONTROL)
         return self.shown(scope, type, form=self.form_of(scope), chooser=chooser)
 
     def post(self, request, identifier=None):
-        type = None if identifier is None else queue.get_type(identifier)
+        type = self._type(identifier)
         # The scope is that of the hidden fields; without them, that of the query string.
         given = request.POST if {"of", "collection"} & request.POST.keys() else request.GET
         chooser = self._chooser(type, given)
         if chooser is not None and not chooser.is_valid():
             return self.shown(None, type, chooser=chooser, status=422)
         scope = self._scope(identifier, chooser)
+        authorization.require(request.user, scope, permissions.CONTROL)
         form = self.form_of(scope, request.POST)
         if not form.is_valid():
             return self.shown(scope, type, form=form, chooser=chooser, status=422)
@@ -102,13 +105,23 @@ class ScopePage(Page):
         messages.success(request, done, fail_silently=True)
         return redirect(reverse("atp:type", args=[identifier]) if identifier else "atp:overview")
 
+    def _type(self, identifier):
+        """Return the Type of the address, if the user may see it; None for everything."""
+        if identifier is None:
+            return None
+        user = self.request.user
+        return authorization.look_up(
+            user, lambda: queue.get_type(identifier), Type, identifier, permissions.VIEW_TYPE
+        )
+
     def form_after(self, error, form, scope):
         """Return the form to show with the error; by default the same form."""
         return form
 
     def shown(self, scope, type, *, form=None, chooser=None, **context):
         """Answer with the page. If the scope is None, show only the form that chooses one."""
-        may_see_log = scope is not None and self.may(permissions.VIEW_LOG)
+        user = self.request.user
+        may_see_log = scope is not None and permissions.holds(user, permissions.VIEW_LOG, scope)
         return self.show(
             type=type,
             scope=scope,

@@ -24,7 +24,7 @@ class TypesPage(Page):
     template_name = "atp/types.html"
 
     def get(self, request):
-        types = Type.objects.using(settings.DATABASE)
+        types = self.narrowed(Type.objects.using(settings.DATABASE))
         shut, limited = queue.gates(), queue.limits()
         return self.show(
             everything=[gate for gate in shut if gate.type_id is None],
@@ -33,7 +33,8 @@ class TypesPage(Page):
                 | {
                     "gates": [gate for gate in shut if gate.type_id == row.pk],
                     "limits": [_limit(limit) for limit in limited if limit.type_id == row.pk],
-                    "is_enqueueable": is_enqueueable(row.identifier),
+                    "is_enqueueable": is_enqueueable(row.identifier)
+                    and self.touches(row.identifier, permissions.ENQUEUE),
                 }
                 for row in types
             ],
@@ -50,11 +51,11 @@ class TypePage(Page):
     template_name = "atp/type.html"
 
     def get(self, request, identifier):
-        row = queue.get_type(identifier)
+        row = self.look_up(Type, identifier, lambda: queue.get_type(identifier))
         declared = registry.get(identifier) if identifier in registry else None
         contract = None if declared is None else contracts.schema_of(declared)
-        may_see_log = request.user.has_perm(permissions.VIEW_LOG)
-        explanation = explain(row, **permissions.told_to(request.user))
+        may_see_log = self.may(permissions.VIEW_LOG)
+        explanation = explain(row, **permissions.told_to(request.user, row))
         shut = queue.gates(now=explanation.looked_at)
         return self.show(
             now=explanation.looked_at,
@@ -64,20 +65,31 @@ class TypePage(Page):
             gates=[gate for gate in shut if gate.type_id in (None, row.pk)],
             limits=[(limit, fullness(limit)) for limit in queue.limits(identifier)],
             declared=declared,
-            is_enqueueable=is_enqueueable(identifier),
+            is_enqueueable=is_enqueueable(identifier)
+            and self.touches(identifier, permissions.ENQUEUE),
             contract=contract,
             parameters=contract and contracts.described(contract, declared.signature),
             returned=contract and contracts.words_of(contract.outputs, contract.defs),
             tailer=of_type(identifier) if self.may(permissions.VIEW_TAILER) else None,
             verbs=self._verbs(),
-            schedules=schedules.documents(row) if self.may(permissions.VIEW_SCHEDULE) else None,
+            schedules=self._schedules(row),
             log=queue.scope_log(identifier, limit=SHOWN) if may_see_log else None,
         )
+
+    def _schedules(self, row):
+        """Return its schedules, as far as the user may see them; None without the permission."""
+        if permissions.lacking(self.request.user, [permissions.VIEW_SCHEDULE]):
+            return None
+        return [
+            each
+            for each in schedules.documents(row)
+            if self.seen([(each["type"], each["collection"])], permissions.VIEW_SCHEDULE)
+        ]
 
     def _verbs(self):
         """Return the verbs on the whole Type; gates and limits have pages of their own."""
         return [
             verb
             for verb in VERBS[SCOPE].values()
-            if not verb.of and Level.TYPE in verb.levels and self.may(verb.permission)
+            if not verb.of and Level.TYPE in verb.levels and self.may(*verb.needs)
         ]

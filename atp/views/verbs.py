@@ -8,12 +8,12 @@ from django.urls import reverse
 
 from .. import queue
 from ..exceptions import ATPError, IllegalTransition
-from ..models import Instance
+from ..models import Daemon, Downstream, Graph, Instance, Type
 from ..reports import overview
 from ..states import State
 from ..verbs.table import DAEMON, DOWNSTREAM, GRAPH, INSTANCE, SCOPE, VERBS
 from ..verbs.table.scopes import level
-from ..web import permissions
+from ..web import authorization, permissions
 from ..web.actor import PAGE, actor
 from ..web.forms import form_of, names_in, tell
 from ..web.problems import problem_of
@@ -32,6 +32,9 @@ class VerbPage(Page):
     """
 
     kind = None
+    # The model of its subjects, and the word of the address that names one.
+    model = None
+    key = "uuid"
     view_permission = None
 
     def find(self):
@@ -57,7 +60,7 @@ class VerbPage(Page):
 
     @property
     def permissions(self):
-        return (self.view_permission, self.verb.permission)
+        return (self.view_permission, *self.verb.needs)
 
     @property
     def fields(self):
@@ -94,7 +97,9 @@ class VerbPage(Page):
         if verb.asks_first(subject) and not verb.has_page and "sure" not in request.POST:
             return self._page(subject, form, is_sure=True)
         try:
-            outcome = verb.perform(subject, actor(request, PAGE), **self.given(form))
+            given = self.given(form)
+            authorization.require_operation(request.user, verb, subject, given)
+            outcome = verb.perform(subject, actor(request, PAGE), **given)
         except ATPError as error:
             if not verb.parameters:
                 raise
@@ -116,9 +121,14 @@ class VerbPage(Page):
         return self.page_to_return_to()
 
     def _subject(self):
-        subject = self.find()
-        self.check_permissions(*self.verb.permissions(subject))
-        return subject
+        name = self.kwargs.get(self.key)
+        if name is None:  # everything
+            self.subject = self.find()
+        else:
+            self.look_up(self.model, name, self.find)
+        self.check_permissions(*self.verb.permissions(self.subject))
+        authorization.require_operation(self.request.user, self.verb, self.subject, {})
+        return self.subject
 
     def _page(self, subject, form, *, is_sure=False, **context):
         template = select_template(
@@ -143,6 +153,7 @@ class VerbPage(Page):
 
 class InstanceVerbPage(VerbPage):
     kind = INSTANCE
+    model = Instance
     view_permission = permissions.VIEW_INSTANCE
 
     def find(self):
@@ -185,6 +196,7 @@ class InstanceVerbPage(VerbPage):
 
 class DaemonVerbPage(VerbPage):
     kind = DAEMON
+    model = Daemon
     view_permission = permissions.VIEW_DAEMON
 
     def find(self):
@@ -199,6 +211,8 @@ class DaemonVerbPage(VerbPage):
 
 class DownstreamVerbPage(VerbPage):
     kind = DOWNSTREAM
+    model = Downstream
+    key = "downstream"
     view_permission = permissions.VIEW_DOWNSTREAM
 
     def find(self):
@@ -213,6 +227,7 @@ class DownstreamVerbPage(VerbPage):
 
 class GraphVerbPage(VerbPage):
     kind = GRAPH
+    model = Graph
     view_permission = permissions.VIEW_GRAPH
 
     def find(self):
@@ -229,6 +244,8 @@ class ScopeVerbPage(VerbPage):
     """The page of a verb on a scope: a Type, everything, or a lane if the query names one."""
 
     kind = SCOPE
+    model = Type
+    key = "identifier"
     view_permission = permissions.VIEW_TYPE
     parameters = ("collection",)
 

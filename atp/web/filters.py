@@ -19,16 +19,19 @@ from ..reports.errors import groups
 from ..states import Reason, State
 from ..words.hints import did_you_mean
 from ..words.options import MAX_IDENTIFIER
+from .authorization import scope_of
+from .permissions import VIEW_INSTANCE
 
 _UUID = re.compile(r"[0-9a-f]{8,32}")
 # A uuid as pages show it: its first eight digits and its last four.
 _SHORT_UUID = re.compile(r"([0-9a-f]{8})(?:…|\.\.\.)([0-9a-f]{4})")
 
 
-def selected(filterset, data, rows, *, others=()):
+def selected(filterset, data, rows, *, others=(), user=None):
     """Return the filter set bound to ``data``; its ``qs`` are the selected rows.
 
-    ``others`` are further names that ``data`` may have. Raises InvalidSelection.
+    ``others`` are further names that ``data`` may have. With ``user``, the Types that can be
+    chosen are those of which the user may see some Instance. Raises InvalidSelection.
     """
     names = [*filterset.base_filters, *others]
     unknown = [name for name in data if name not in names]
@@ -38,7 +41,7 @@ def selected(filterset, data, rows, *, others=()):
     errors += [
         (name, f"{name!r} is given more than once.") for name in data if len(data.getlist(name)) > 1
     ]
-    bound = filterset(data=_in_their_case(filterset, data), queryset=rows)
+    bound = filterset(data=_in_their_case(filterset, data), queryset=rows, request=user)
     if not bound.is_valid():
         errors += [(name, text) for name, texts in bound.errors.items() for text in texts]
     if errors:
@@ -102,8 +105,14 @@ class TypeFilter(django_filters.ModelChoiceFilter):
         super().__init__(queryset=_types, to_field_name="identifier", empty_label="any", **kwargs)
 
 
-def _types(request):
-    return Type.objects.using(settings.DATABASE)
+def _types(user):
+    # What django-filter calls the request is the user here: filters need no more of it.
+    rows = Type.objects.using(settings.DATABASE)
+    scope = None if user is None else scope_of(user, VIEW_INSTANCE)
+    if scope is None or scope.is_everything:
+        return rows
+    known = rows.values_list("identifier", flat=True)
+    return rows.filter(identifier__in=[each for each in known if scope.touches(each)])
 
 
 class WordFilter(django_filters.Filter):

@@ -1,8 +1,13 @@
-"""Permissions over HTTP: Django's view permissions to look, ``atp.operate`` to act (G14).
+"""Permissions over HTTP: Django's view permissions to look, and four permissions to act (G14).
 
 Inputs, responses and logs may hold secrets. So each needs the view permission of its own
 table.
 """
+
+from ..verbs.table.verb import CONTROL, DELETE, ENQUEUE, OPERATE
+from . import authorization
+
+__all__ = ["CONTROL", "DELETE", "ENQUEUE", "OPERATE"]
 
 VIEW_TYPE = "atp.view_type"
 VIEW_INSTANCE = "atp.view_instance"
@@ -17,23 +22,32 @@ VIEW_GRAPH = "atp.view_graph"
 VIEW_DOWNSTREAM = "atp.view_downstream"
 VIEW_TAILER = "atp.view_tailer"
 VIEW_ERROR = "atp.view_errorgroup"
-OPERATE = "atp.operate"
-DELETE = "atp.delete_instance"
 
 
-def to_delete(instance):
-    """Return the permissions to delete an Instance. A live one is cancelled first: OPERATE too."""
-    return (VIEW_INSTANCE, DELETE) if instance.is_terminal else (VIEW_INSTANCE, DELETE, OPERATE)
+def holds(user, name, *subjects):
+    """Return whether the user has a permission that holds on all subjects; without any, on all."""
+    found = subjects or (authorization.EVERYTHING,)
+    return user.has_perm(name) and all(authorization.allows(user, name, each) for each in found)
 
 
-def may_see_errors(user):
-    """Return whether the user may see why Instances FAILED: it takes VIEW_LOG or OPERATE."""
-    return user.has_perm(VIEW_LOG) or user.has_perm(OPERATE)
+def may_see_errors(user, *subjects):
+    """Return whether the user may see why these FAILED: it takes VIEW_LOG or OPERATE on them."""
+    return any(holds(user, name, *subjects) for name in (VIEW_LOG, OPERATE))
 
 
-def told_to(user):
+def to_enqueue(existing):
+    """Return the permissions to enqueue with ``existing``, an option of enqueue or None.
+
+    An enqueue may find another Instance, which it then shows, or also changes.
+    """
+    if existing in (None, "raise"):
+        return (ENQUEUE,)
+    return (ENQUEUE, VIEW_INSTANCE) if existing == "return" else (ENQUEUE, VIEW_INSTANCE, OPERATE)
+
+
+def told_to(user, *subjects):
     """Return the options of an explanation: may this user see errors, and names of daemons?"""
-    return {"errors": may_see_errors(user), "daemons": user.has_perm(VIEW_DAEMON)}
+    return {"errors": may_see_errors(user, *subjects), "daemons": holds(user, VIEW_DAEMON)}
 
 
 def lacking(user, permissions):

@@ -86,7 +86,9 @@ def _opened(path):
 def _guarded(answer, content_type, name):
     if not _CONTENT_TYPE.fullmatch(content_type):
         content_type = _UNKNOWN
-    name = "".join(c for c in name if c.isprintable())
+    # A handler may publish under any name; a client must not be told a folder.
+    name = "".join(c for c in name if c.isprintable()).replace("\\", "/").rpartition("/")[2]
+    name = name.strip(" .") or "file"
     is_shown = media_type(content_type) in _SHOWN
     answer["Content-Type"] = content_type
     answer["Content-Disposition"] = content_disposition_header(not is_shown, name)

@@ -11,11 +11,12 @@ from ..authoring.task_type import task_type
 from ..conf import InvalidSetting, settings
 from ..conf.webhooks import Target, problems, target_of
 from ..exceptions import Fatal
+from ..store import get_store
 from ..verbs.hook_specs import Pattern, declared_hooks
 from ..verbs.hooking import hooks_of
 from ..words.hints import did_you_mean
 from ..words.uuids import time_of
-from .sending import send
+from .sending import NotDelivered, send
 
 MINUTE, HOUR = 60, 3600
 # Eight retries: the first soon, the last about a day after the end.
@@ -33,7 +34,18 @@ def webhook(
         "data": {"uuid": uuid, "type": type, "state": state, "reason": reason},
     }
     body = json.dumps(message, separators=(",", ":")).encode()
-    status = send(target_named(target), str(context.uuid), body)
+    to = target_named(target)
+    try:
+        # A receiver refuses a message whose time is not about now: this host's clock may be wrong.
+        status = send(to, str(context.uuid), body, get_store().now())
+    except NotDelivered as error:
+        # A target that asks for a pause gets no request earlier, and no more requests than others.
+        if (
+            error.after is not None
+            and error.after <= RETRIES[min(context.retries, len(RETRIES) - 1)]
+        ):
+            error.after = None
+        raise
     context.log(f"{target} answered {status}")
     return {"status": status}
 

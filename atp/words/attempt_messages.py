@@ -174,6 +174,10 @@ def left_behind(names: Sequence[str], count: int, *, ended: bool = True) -> str:
     return f"{processes} that it left behind {done}: {named}{advice}"
 
 
+def left_in_loop() -> str:
+    return "what the handler left in its event loop did not end when it was cancelled"
+
+
 def left_out(count: int) -> str:
     return f"{count} messages of this attempt are left out here"
 

@@ -77,6 +77,11 @@ def cursor_set(shard: str, before: str | None, after: str | None) -> str:
     return f"the cursor of shard {shard!r} was set: from {before or 'none'} to {after or 'none'}"
 
 
+def source_left(what: str) -> str:
+    """``what`` is the notes of the last look, a line for each; empty if there are none."""
+    return "; ".join(what.splitlines()) or "everything in the source can be read again"
+
+
 # What a scan has mended, or found.
 
 

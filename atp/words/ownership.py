@@ -25,6 +25,41 @@ def whose(path: str | Path) -> str:
     return f"it belongs to user {user_name(found.st_uid)} (mode {mode:04o}), and {me}"
 
 
+def make_private(path: str | Path) -> bool:
+    """Make a folder unless it exists; return whether it is this user's, and nobody else's.
+
+    In a folder such as /tmp another user may make one of that name, or a link, after a program
+    that tidies temporary files has removed ours.
+    """
+    try:
+        os.mkdir(path, 0o700)
+    except FileExistsError:
+        return is_private(path)
+    return True
+
+
+def is_private(path: str | Path) -> bool:
+    """Return whether only this user can write in the folder; False if there is none, or a link."""
+    try:
+        found = os.lstat(path)
+    except OSError:
+        return False
+    is_closed = not found.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+    return stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid() and is_closed
+
+
+def is_strange(path: str | Path) -> bool:
+    """Return whether a stranger may have made the folder, or the link, that is at this path.
+
+    So it is where every user can make one, and it belongs to neither this user nor root.
+    """
+    try:
+        found, around = os.lstat(path), os.stat(Path(path).parent)
+    except OSError:
+        return False
+    return bool(around.st_mode & stat.S_IWOTH) and found.st_uid not in (os.geteuid(), 0)
+
+
 def refusal(path: str | Path) -> str:
     """Return why this process cannot create files in a folder; "" if it can.
 

@@ -162,8 +162,7 @@ def path_of(error: BaseException) -> str:
             found = None
         names.append(str.__str__(found) if isinstance(found, str) else "?")
     module, name = names
-    path = f"{'atp.exceptions' if module == __name__ else module}.{name}"
-    return path.replace("\x00", "?").encode("utf-8", "replace").decode()
+    return f"{module}.{name}".replace("\x00", "?").encode("utf-8", "replace").decode()
 
 
 def _delay(name: str, after: timedelta | float, *, is_from_zero: bool = True) -> float:
@@ -212,3 +211,9 @@ class QueueFull(ATPError):
         self.limit = limit
         self.oldest = oldest
         self.retry_after = retry_after
+
+
+# Tracebacks show the module that they are imported from.
+for _name in __all__:
+    if isinstance(globals()[_name], type):
+        globals()[_name].__module__ = "atp.exceptions"

@@ -46,6 +46,12 @@ def resumed() -> str:
     return "resumed"
 
 
+def rules_changed(before: datetime, after: datetime) -> str:
+    """``before`` and ``after`` are the next slot by the old and by the new rules."""
+    moved = f"{sentences.in_utc(before)} to {sentences.in_utc(after)}"
+    return f"the rules of its time zone have changed: the next slot moves from {moved}"
+
+
 def run(uuid: UUID) -> str:
     return f"run now as Instance {uuid}"
 
@@ -73,17 +79,23 @@ def slots_missed(count: int, late: timedelta, *, is_more: bool) -> str:
     return f"{slots} not planned in time, the first {late.total_seconds():.0f} s late"
 
 
-def slot_skipped(uuid: UUID | None) -> str:
-    """``uuid`` is that of the Instance that had not ended; None for that of the slot before."""
-    return f"{uuid or 'the Instance of the slot before'} has not ended"
+def slots_unknown(reason: str) -> str:
+    """``reason`` says why the slots of a schedule cannot be computed."""
+    return f"not planned in time; the slots after it are unknown: {reason}"
 
 
-def slot_passed_over() -> str:
-    return "a later slot was due too, and would have cancelled this one"
+def slot_skipped(uuid: UUID) -> str:
+    """``uuid`` is that of the Instance that had not ended."""
+    return f"{uuid} has not ended"
+
+
+def slot_passed_over(overlap: str) -> str:
+    """``overlap`` is the policy of the schedule, which lets only one of the due slots run."""
+    return f"a later slot was due too, and runs instead: overlap is {overlap}"
 
 
 def slot_full(waiting: int) -> str:
-    return f"{waiting} Instances of the schedule waited already, and no more may wait"
+    return f"{waiting} Instances of the schedule wait, and no more may"
 
 
 def slot_no_room(fill: Fill) -> str:

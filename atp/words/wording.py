@@ -27,6 +27,13 @@ _OWN_FRAMES = re.compile(
 )
 _LONGEST = timedelta(days=3650)
 _SIZE = re.compile(r"(\d+) ?(?:([KMGT])i?)?B?", re.ASCII | re.IGNORECASE)
+# Characters that control a terminal, end a line, hide, or change the direction of writing.
+HARMFUL = re.compile(
+    "[\x00-\x08\x0a-\x1f\x7f-\x9f\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff"
+    "\ufff9-\ufffb\U000e0000-\U000e007f]"
+)
+# What a line begins with that continues the line above: no line of a log begins so.
+CONTINUED = "| "
 # Every process has at least this much memory resident, in bytes.
 LEAST_MEMORY = 1024 * 1024
 _SHIFTS = {"": 0, "K": 10, "M": 20, "G": 30, "T": 40}
@@ -70,6 +77,16 @@ def state(instance: Instance) -> str:
 def shorten(text: str, limit: int = 60) -> str:
     """Cut the end of a text that is longer than ``limit`` characters."""
     return text if len(text) <= limit else f"{text[: limit - 1]}…"
+
+
+def exception_words(error: BaseException, limit: int = 300) -> str:
+    """Return the class and the message of an exception, whose own code may raise, too."""
+    try:
+        said = str(error)
+    except Exception:
+        said = ""
+    name = type(error).__name__
+    return shorten(f"{name}: {said}" if said else name, limit)
 
 
 def moment(time: datetime | None, *, precise: bool = False) -> str:
@@ -165,6 +182,23 @@ def age(time: datetime | None, now: datetime) -> str:
     return duration(now - time) if time <= now else f"in {duration(time - now)}"
 
 
+def ago(time: datetime | None, now: datetime) -> str:
+    """Return how long ago a past moment was: "5 s ago".
+
+    Another session may have written the moment after ``now`` was read: that gives "just now".
+    """
+    if time is None:
+        return ""
+    return f"{duration(now - time)} ago" if time < now else "just now"
+
+
+def due(time: datetime | None, now: datetime) -> str:
+    """Return when something comes: "in 5 s", or "due for 5 s" if its moment has passed."""
+    if time is None:
+        return ""
+    return f"in {duration(time - now)}" if time > now else f"due for {duration(now - time)}"
+
+
 def size(count: float) -> str:
     """Return a number of bytes in the largest suitable unit."""
     for unit in ("bytes", "KiB", "MiB"):
@@ -196,6 +230,18 @@ def read_memory(given: object) -> int:
             else f"{given!r} is less than any process has"
         )
     return count
+
+
+def one_line(text: str) -> str:
+    """Return text as one line that harms no terminal: control characters are escaped."""
+    return HARMFUL.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
+
+
+def continued(text: str) -> str:
+    """Return the lines of a text as lines that continue a line of a log, each harmless."""
+    return "\n".join(
+        f"{CONTINUED}{one_line(line.removeprefix(CONTINUED))}" for line in text.split("\n")
+    )
 
 
 def indented(text: str) -> str:

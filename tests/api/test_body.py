@@ -235,7 +235,7 @@ def test_a_bad_body_is_an_error_and_nothing_is_written(full, elsewhere, api, bod
 @pytest.mark.parametrize("name", ["atp.redrive", "atp.cancel", "atp.delete", "atp.webhook"])
 def test_types_that_belong_to_atp(world, user_with, name):
     """G14: whoever may enqueue may not, by that, delete all that match, or tell a target."""
-    api = Api(user_with("view_type", "view_instance", "operate"))
+    api = Api(user_with("view_type", "view_instance", "enqueue"))
     answer = api.post("instances", {"type": name, "inputs": {"selection": {}, "count": 1}})
     assert (answer.status_code, fields(answer)) == (422, ["type"])
     assert "belongs to ATP" in answer.json()["detail"]

@@ -4,7 +4,7 @@ import pytest
 
 from atp.states import State
 
-from .client import problem
+from .client import Api, problem
 
 
 def test_all_daemons(full, api):
@@ -12,6 +12,16 @@ def test_all_daemons(full, api):
     assert (found["uuid"], found["condition"]) == (str(full.host.uuid), "alive")
     busy, idle = found["workers"]
     assert (busy["instance"], idle["instance"]) == (str(full[State.RUNNING].uuid), None)
+
+
+def test_what_its_workers_run_takes_a_permission_of_its_own(full, user_with):
+    """G14."""
+    api = Api(user_with("view_daemon"))
+    [found] = api.get("daemons").json()["results"]
+    alone = api.get(f"daemons/{full.host.uuid}").json()
+    for document in (found, alone):
+        assert {worker["instance"] for worker in document["workers"]} == {None}
+        assert document["workers"][0]["type"]
 
 
 def test_one_daemon(full, api):

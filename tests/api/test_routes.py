@@ -23,7 +23,7 @@ NEEDED = {
     "explain_type": ["view_type"],
     "purge": ["view_type", "delete_instance"],
     "list_instances": ["view_instance"],
-    "enqueue": ["view_instance", "operate"],
+    "enqueue": ["enqueue"],
     "get_instance": ["view_instance"],
     "delete": ["view_instance", "delete_instance"],
     "explain_instance": ["view_instance"],
@@ -37,19 +37,24 @@ NEEDED = {
     **{v.id: ["view_instance", "operate"] for v in VERBS[INSTANCE].values() if v.method == "POST"},
     "list_tasks": ["view_task"],
     "list_gates": ["view_type"],
-    "set_gate": ["view_type", "operate"],
+    "set_gate": ["view_type", "control"],
     "list_limits": ["view_type"],
-    "set_limit": ["view_type", "operate"],
+    "set_limit": ["view_type", "control"],
     "list_downstreams": ["view_downstream"],
     "get_downstream": ["view_downstream"],
-    **{f"{name}_downstream": ["view_downstream", "operate"] for name in VERBS[DOWNSTREAM]},
+    **{f"{name}_downstream": ["view_downstream", "control"] for name in VERBS[DOWNSTREAM]},
     "list_tailers": ["view_tailer"],
     "get_tailer": ["view_tailer"],
-    **{f"{name}_tailer": ["view_tailer", "operate"] for name in VERBS[TAILER]},
+    "list_tailer_log": ["view_tailer", "view_logrecord"],
+    **{f"{name}_tailer": ["view_tailer", "control"] for name in VERBS[TAILER]},
     "list_schedules": ["view_schedule"],
     "get_schedule": ["view_schedule"],
     "list_slots": ["view_schedule"],
-    **{f"{name}_schedule": ["view_schedule", "operate"] for name in ("create", *VERBS[SCHEDULE])},
+    **{f"{name}_schedule": ["view_schedule", "control"] for name in VERBS[SCHEDULE]},
+    **{f"{name}_schedule": ["view_schedule", "operate"] for name in ("run", "backfill")},
+    **{
+        f"{name}_schedule": ["view_schedule", "control", "enqueue"] for name in ("create", "change")
+    },
     "list_graphs": ["view_graph"],
     "get_graph": ["view_graph"],
     "list_nodes": ["view_graph"],
@@ -63,9 +68,9 @@ NEEDED = {
     "delete_matching": ["view_instance", "delete_instance"],
     "list_daemons": ["view_daemon"],
     "get_daemon": ["view_daemon"],
-    "quiet_daemon": ["view_daemon", "operate"],
-    "resume_daemon": ["view_daemon", "operate"],
-    "stop_daemon": ["view_daemon", "operate"],
+    "quiet_daemon": ["view_daemon", "control"],
+    "resume_daemon": ["view_daemon", "control"],
+    "stop_daemon": ["view_daemon", "control"],
     "get_pending": ["view_daemon", "operate"],
 }
 OPEN = {"get_health", "get_liveness"}
@@ -298,7 +303,8 @@ def test_a_fault_of_ours_tells_nothing(api, monkeypatch, caplog):
     api.client.raise_request_exception = False
     answer = api.client.get("/atp/api/types")
     assert (answer.status_code, answer.headers["Content-Type"]) == (500, PROBLEM)
-    assert answer.json()["detail"] == "It has been logged."
+    # By default Django sends these records to ADMINS alone, and there may be none.
+    assert "if the project logs django.request" in answer.json()["detail"]
     assert "ZeroDivisionError" in caplog.text
 
 

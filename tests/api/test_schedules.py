@@ -103,3 +103,18 @@ def test_the_list_takes_as_few_queries_for_many(world, user_with, django_assert_
     api = Api(user_with("view_schedule"))
     with django_assert_max_num_queries(10):
         assert len(api.get("schedules").json()["results"]) >= 5
+
+
+@pytest.mark.parametrize(
+    "inputs",
+    [{"$float": "nan"}, {"$date": "2030-01-31"}, {"$object": [[1, 2]]}, {"$result": ["a"]}],
+)
+def test_inputs_that_are_one_tag_are_refused(hourly, api, inputs):
+    """G13: such an object stands for something else than arguments."""
+    answer = api.send("PATCH", "schedules/hourly", {"inputs": inputs})
+    assert answer.status_code == 422, answer.json()
+    answer = api.post(
+        "schedules", {"identifier": "b", "type": "tests.echo", "every": 60, "inputs": inputs}
+    )
+    assert answer.status_code == 422, answer.json()
+    assert not Schedule.objects.filter(identifier="b").exists()

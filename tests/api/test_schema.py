@@ -30,7 +30,7 @@ def test_it_validates_without_a_warning(version, tmp_path):
         (
             resources.TypeSerializer,
             documents.TYPE_FIELDS,
-            {"late_writes", "registered", "declared", "on_finished", "on_failed"}
+            {"late_writes", "registered", "declared", "on_finished", "on_failed", "sensitive"}
             | {"inputs_schema", "outputs_schema"},
         ),
         (

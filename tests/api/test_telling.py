@@ -46,6 +46,16 @@ def test_a_single_one(world, api):
     assert (answer.json()["is_new"], answer.json()["inputs_differ"]) == (False, True)
 
 
+def test_who_may_not_see_inputs_is_not_told_whether_guessed_ones_are_right(world, api, user_with):
+    """G14."""
+    body = {"type": "tests.add", "identifier": "a", "existing": "return", "inputs": [3]}
+    api.post("instances", body)
+    blind = Api(user_with("view_instance", "enqueue", name="blind"))
+    answers = [blind.post("instances", body | {"inputs": [n]}) for n in (3, 4)]
+    assert [each.status_code for each in answers] == [200, 200]
+    assert ["inputs_differ" in each.json() for each in answers] == [False, False]
+
+
 def test_a_pickle_is_not_opened_to_compare(world, api):
     """G14."""
     body = {"type": "tests.add", "identifier": "a", "existing": "return", "inputs": [3]}

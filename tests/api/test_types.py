@@ -33,6 +33,7 @@ def test_one_type(api):
         "runbook": "",
         "on_finished": [],
         "on_failed": [],
+        "sensitive": [],
         "late_writes": 0,
         "registered": found["registered"],
         "declared": True,

@@ -2,7 +2,7 @@
 
 import os
 import time
-from datetime import timedelta
+from datetime import datetime, timedelta, tzinfo
 
 from django.contrib.auth.models import Group
 from django.db import transaction
@@ -102,10 +102,12 @@ def doubled(context, *, path):
 
 @task_type("steps.bad", max_retries=5, backoff=0.01)
 def bad(context, *, path, size=0):
-    """A result that cannot be kept: of no known kind, or so many characters long."""
+    """A result that cannot be kept: of an unknown kind, too long, or one that raises (-1)."""
 
     def result():
         record(path, event="charged", attempt=context.attempt)
+        if size < 0:
+            return datetime(2030, 1, 1, tzinfo=tzinfo())
         return "x" * size if size else object()
 
     context.step("charge", result)

@@ -52,7 +52,7 @@ def test_somebody_who_may_only_look_is_refused_a_direct_post(visit, reader, full
 def test_somebody_who_may_only_look_cannot_enqueue_by_a_direct_post(visit, reader, full):
     before = Instance.objects.count()
     answer = _post(visit(reader), "/atp/types/tests.echo/enqueue/", inputs="{}")
-    assert (answer.status, "atp.operate" in answer.text()) == (403, True)
+    assert (answer.status, "atp.enqueue" in answer.text()) == (403, True)
     assert Instance.objects.count() == before
 
 

@@ -6,7 +6,6 @@ once, and of each attempt that has charged again the log says so.
 """
 
 import random
-import signal
 import time
 from collections import Counter, defaultdict
 
@@ -21,15 +20,13 @@ from atp.states import TERMINAL, State
 from tests.app.tasks_chaos import steps as TYPE  # noqa: N812 (a handler, declared as a Type)
 from tests.helpers import wait_for
 
-from . import server as servers
-from .fleet import Fleet, _send
+from .fleet import Fleet
+from .kills import Kills
 from .record import executions, read
 
 # So many Instances wait or run at any time, and one takes so many seconds four times.
 LIVE, SECONDS = 30, 0.05
 KILL_EVERY = 0.5
-# What is killed, and how often: of 20.
-TARGETS = ("worker",) * 14 + ("dispatcher",) * 4 + ("daemon", "server")
 ENDS_WITHIN = 240.0
 
 
@@ -40,11 +37,10 @@ class Steps:
         self._random = random.Random(seed)
         self._seed = seed
         self._wanted = kills
-        self._server = server
         self._tell = tell
         self._fleet = Fleet(folder, server)
         self._record = folder / "record.jsonl"
-        self._kills = Counter()
+        self._kills = Kills(self._random, self._fleet, server)
 
     def run(self):
         """Do all of it, and return whether the promise was kept."""
@@ -57,10 +53,10 @@ class Steps:
                 self._fleet.join()
             for member in self._fleet.there():
                 member.atpd.ready()
-            while sum(self._kills.values()) < self._wanted:
+            while self._kills.total < self._wanted:
                 self._feed()
                 time.sleep(self._random.random() * 2 * KILL_EVERY)
-                self._kill(self._random.choice(TARGETS))
+                self._kills.draw()
             wait_for(self._is_over, ENDS_WITHIN, what="the end of all Instances")
             self._fleet.stop_all()
         finally:
@@ -78,32 +74,13 @@ class Steps:
     def _is_over():
         return not Instance.objects.exclude(state__in=TERMINAL).exists()
 
-    def _kill(self, target):
-        member = self._random.choice(self._fleet.there())
-        if target == "server":
-            if self._server is None:
-                return
-            self._server.restart("immediate", 0.5)
-            wait_for(servers.is_back, what="the database")
-        elif target == "daemon":
-            member.look()
-            member.killed = time.monotonic()
-            for pid, _ in member.atpd.family():
-                _send(pid, signal.SIGKILL)
-            self._fleet.join()
-        else:
-            found = getattr(member.atpd, f"{target}s")()
-            if not found or not _send(self._random.choice(found), signal.SIGKILL):
-                return
-        self._kills[target] += 1
-
     def _told(self, broken):
         record = executions(read(self._record))
         charges = sum(len(charged(attempts)) for attempts in record.values())
         repeated = sum(len(charged(attempts)) > 1 for attempts in record.values())
         states = Counter(Instance.objects.values_list("state", flat=True))
         self._tell("counted:")
-        self._tell(f"{sum(self._kills.values()):8d} kills: {dict(self._kills)}")
+        self._tell(f"{self._kills.total:8d} kills: {dict(self._kills.counts)}")
         self._tell(f"{sum(states.values()):8d} Instances: {dict(states)}")
         self._tell(f"{Group.objects.count():8d} rows by steps in transactions")
         self._tell(f"{charges:8d} charges; of {repeated} Instances more than one")

@@ -6,7 +6,6 @@ once, and no cursor has gone back.
 """
 
 import random
-import signal
 import time
 from collections import Counter
 
@@ -22,15 +21,13 @@ from atp.tailers.tailer import declared
 from tests.app.tasks_tailers import number_of
 from tests.helpers import wait_for
 
-from . import server as servers
-from .fleet import Fleet, _send
+from .fleet import Fleet
+from .kills import Kills
 
 NAMES = ("table", "directory", "redis", "kafka")
 # So many records come into each source between two kills, at most.
 AT_ONCE = 30
 KILL_EVERY = 0.7
-# What is killed, and how often: of 20.
-TARGETS = ("worker",) * 14 + ("dispatcher",) * 4 + ("daemon", "server")
 ENDS_WITHIN = 300.0
 
 
@@ -40,9 +37,9 @@ class Tailers:
     def __init__(self, *, folder, seed, kills, server, tell, sources):
         self._random = random.Random(seed)
         self._seed, self._wanted = seed, kills
-        self._server, self._tell, self._sources = server, tell, sources
+        self._tell, self._sources = tell, sources
         self._fleet = Fleet(folder, server)
-        self._kills = Counter()
+        self._kills = Kills(self._random, self._fleet, server)
         self._next = 1
         self._last: dict[tuple[str, str], int] = {}
         self._back: list[str] = []
@@ -58,11 +55,11 @@ class Tailers:
                 self._fleet.join()
             for member in self._fleet.there():
                 member.atpd.ready()
-            while sum(self._kills.values()) < self._wanted:
+            while self._kills.total < self._wanted:
                 self._feed(self._random.randint(1, AT_ONCE))
                 self._look()
                 time.sleep(self._random.random() * 2 * KILL_EVERY)
-                self._kill(self._random.choice(TARGETS))
+                self._kills.draw()
             wait_for(self._is_over, ENDS_WITHIN, what="the end of all records")
             self._fleet.stop_all()
         finally:
@@ -97,28 +94,9 @@ class Tailers:
         live = Instance.objects.exclude(state__in=TERMINAL)
         return not live.filter(type__identifier__in=types).exists()
 
-    def _kill(self, target):
-        member = self._random.choice(self._fleet.there())
-        if target == "server":
-            if self._server is None:
-                return
-            self._server.restart("immediate", 0.5)
-            wait_for(servers.is_back, what="the database")
-        elif target == "daemon":
-            member.look()
-            member.killed = time.monotonic()
-            for pid, _ in member.atpd.family():
-                _send(pid, signal.SIGKILL)
-            self._fleet.join()
-        else:
-            found = getattr(member.atpd, f"{target}s")()
-            if not found or not _send(self._random.choice(found), signal.SIGKILL):
-                return
-        self._kills[target] += 1
-
     def _told(self, broken):
         self._tell("counted:")
-        self._tell(f"{sum(self._kills.values()):8d} kills: {dict(self._kills)}")
+        self._tell(f"{self._kills.total:8d} kills: {dict(self._kills.counts)}")
         self._tell(f"{self._next - 1:8d} records in each of {len(NAMES)} sources")
         for row in Tailer.objects.all():
             told = f"{row.enqueued} Instances, {row.rejected} put aside"

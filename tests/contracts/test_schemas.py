@@ -10,10 +10,11 @@ from uuid import UUID
 
 import pytest
 from jsonschema import Draft202012Validator
-from pydantic import Field
+from pydantic import BaseModel, Field, WithJsonSchema
 
 from atp import contracts, queue, task_type
 from atp.contracts.described import texts_of
+from atp.exceptions import TooLarge
 from atp.payload import tagged_json
 from atp.verbs.registry import registry
 
@@ -337,3 +338,102 @@ def test_python_does_not_look_at_annotations(world):
     """``enqueue()`` compares names only: the contract is of the surfaces."""
     instance = tasks.contract.enqueue(count="three", day="2026-01-31")
     assert queue.inputs(instance).value == {"count": "three", "day": "2026-01-31"}
+
+
+@pytest.fixture
+def checked(monkeypatch):
+    """Declare a Type whose handler takes one value of an annotation; return its check."""
+    monkeypatch.setattr(registry, "_types", dict(registry._types))
+
+    def declare(annotation):
+        def handler(context, *, value):
+            """Take it."""
+
+        handler.__annotations__ = {"value": annotation}
+        made = task_type("tests.contract_made")(handler)
+        return lambda value: contracts.check(made, {"value": value})
+
+    return declare
+
+
+@pytest.mark.parametrize(
+    "annotation",
+    [
+        Annotated[str, Field(pattern="^(a+)+$")],
+        dict[Annotated[str, Field(pattern="^(a+)+$")], int],
+        Annotated[str, WithJsonSchema({"type": "string", "pattern": "^(a+)+$"})],
+        Annotated[dict, WithJsonSchema({"propertyNames": {"pattern": "^(a+)+$"}})],
+        Annotated[dict, WithJsonSchema({"patternProperties": {"^(a+)+$": False}})],
+    ],
+    ids=["field", "keys", "schema", "names", "properties"],
+)
+@pytest.mark.timeout(60)
+def test_a_pattern_takes_linear_time(checked, annotation):
+    """G13: Python's engine would need years for the text that does not fit."""
+    check = checked(annotation)
+    for text in ("a" * 60 + "!", "a" * 60):
+        found = check(text) if check("a") == [] else check({text: 1})
+        is_denied = "patternProperties" in str(annotation)
+        assert bool(found) == ((text[-1] == "!") != is_denied)
+
+
+@pytest.mark.timeout(60)
+def test_the_items_of_a_set_are_compared_in_linear_time(checked):
+    check = checked(set[int | str])
+    items = [each for n in range(20_000) for each in (n, str(n))]
+    assert check(items) == []
+    assert [each.path for each in check([*items, 7])] == ["value"]
+
+
+def test_equal_items_are_those_of_json(checked):
+    check = checked(Annotated[list, WithJsonSchema({"type": "array", "uniqueItems": True})])
+    for items in ([1, 1.0], [{"a": 1, "b": 2}, {"b": 2, "a": 1}], [[0], [0.0]], [None, None]):
+        assert check(items), items
+    assert check([1, True, "1", 0, False, None, "null", [1], {"1": 1}]) == []
+
+
+def test_a_multiple_is_what_pydantic_says(checked):
+    check = checked(Annotated[float, Field(multiple_of=0.01)])
+    assert check(0.07) == []
+    assert check(7) == []
+    assert check(0.075)
+    assert checked(Annotated[int, Field(multiple_of=3)])(10**30)
+
+
+def test_an_enum_holds_one_for_equal_to_1_but_not_true(checked):
+    check = checked(Annotated[object, WithJsonSchema({"enum": [1, "a", [2], None]})])
+    assert [bool(check(each)) for each in (1, 1.0, "a", [2.0], None)] == [False] * 5
+    assert [bool(check(each)) for each in (True, "b", [3], {}, 0)] == [True] * 5
+
+
+def test_a_value_is_not_echoed_whole(checked):
+    for annotation in (int, Annotated[str, Field(max_length=3)], dict[str, int]):
+        value = {"x" * 10_000: "y" * 10_000} if annotation == dict[str, int] else "x" * 10_000
+        [problem] = checked(annotation)(value)
+        assert len(problem.path) + len(problem.text) < 1000
+
+
+def test_the_size_is_checked_before_the_contract(checked, settings):
+    """G13."""
+    checked(int)
+    settings.ATP = settings.ATP | {"MAX_INPUTS_SIZE": 1000}
+    with pytest.raises(TooLarge):
+        contracts.require(registry.get("tests.contract_made"), (), {"value": "x" * 2000})
+
+
+class Left(BaseModel):
+    child: "Left | Right | None" = None
+
+
+class Right(BaseModel):
+    child: "Left | Right | None" = None
+    count: int = 0
+
+
+@pytest.mark.timeout(60)
+def test_alternatives_that_contain_each_other_are_judged_once(checked):
+    check = checked(Left)
+    value = {"child": "x"}
+    for _ in range(40):
+        value = {"child": value}
+    assert check(value)

@@ -1,6 +1,7 @@
 """Metrics for Prometheus: what a scrape tells, who may ask, and what becomes of errors."""
 
 import math
+import os
 import re
 import shutil
 import subprocess
@@ -21,6 +22,7 @@ from atp.contrib import prometheus
 from atp.contrib.prometheus import counters, metrics, work
 from atp.models import Daemon, Downstream, Gate, Instance, Schedule, Statistic, Type
 from atp.rows.statistic import BUCKETS
+from atp.sources import CursorMove, Note
 from atp.states import State
 from atp.store import get_store
 from atp.store.values import Settled
@@ -294,14 +296,20 @@ def test_what_came_out_of_a_source(world):
     tailers = world.store.tailers
     for name in ("dem.scenes", "dem.other"):
         tailers.begin(name, source="")
-    tailers.advance("dem.scenes", [], Settled(records=5, enqueued=3, rejected=1))
-    tailers.look("dem.scenes", source="/srv", behind=7)
+    lost, odd = (Note(kind=kind, count=4, message=kind) for kind in ("lost", "skipped"))
+    move = CursorMove(shard="a", before=None, after="9", notes=[lost, odd, lost])
+    tailers.advance("dem.scenes", [move], Settled(records=5, enqueued=3, rejected=1))
+    tailers.look("dem.scenes", source="/srv", behind=7, notes=[odd])
     tailers.look("dem.other", source="a stream", behind=None)
     found = Scrape()
     assert found.of("tailer_behind", tailer="dem.scenes") == 7
     assert found.of("tailer_records_total", tailer="dem.scenes") == 5
     assert found.of("tailer_instances_total", tailer="dem.scenes") == 3
     assert found.of("tailer_rejected_total", tailer="dem.scenes") == 1
+    assert found.of("tailer_gaps_total", tailer="dem.scenes") == 2
+    assert found.of("tailer_lost_total", tailer="dem.scenes") == 8
+    assert found.of("tailer_passed_over_total", tailer="dem.scenes") == 4
+    assert found.of("tailer_skipped", tailer="dem.scenes") == 4
     assert 0 <= found.of("tailer_read_age_seconds", tailer="dem.other") < 60
     with pytest.raises(KeyError):
         found.of("tailer_behind", tailer="dem.other")
@@ -437,6 +445,17 @@ class TestTheCommand:
         assert "atp_scrape_complete 1.0\n" in file.read_text()
         assert file.stat().st_mode & 0o777 == 0o644
         assert list(tmp_path.iterdir()) == [file]
+
+    def test_it_follows_no_link(self, tmp_path):
+        """Others may be able to write in the folder, and to guess names there."""
+        (tmp_path / "precious").write_text("precious")
+        file, guessed = tmp_path / "atp.prom", tmp_path / f".atp.prom.{os.getpid()}"
+        for link in (file, guessed):
+            link.symlink_to(tmp_path / "precious")
+        self.run("--textfile", str(file))
+        assert (tmp_path / "precious").read_text() == "precious"
+        assert "atp_scrape_complete" in file.read_text()
+        assert not file.is_symlink()
 
     def test_a_name_that_nobody_collects(self, tmp_path):
         with pytest.raises(CommandError, match=r"must end with \.prom"):

@@ -8,10 +8,13 @@ from django.db import OperationalError
 from atp.daemon.chores import chore as module
 from atp.daemon.chores import graphs as graphs_module
 from atp.daemon.chores import table
-from atp.daemon.chores.chore import Chore, Chores, run_due
+from atp.daemon.chores.chore import LONG, Chore, Chores, Portion, run_due
 from atp.daemon.chores.counting import CountFailures
+from atp.daemon.chores.dropping import Drop
 from atp.daemon.chores.graphs import IDLE, Graphs
 from atp.daemon.chores.looking import Look
+from atp.daemon.chores.missing import Miss
+from atp.daemon.chores.planning import Plan
 from atp.daemon.dispatcher.queue_state import QueueState
 from atp.daemon.system import timers
 from atp.daemon.system.timers import Timers
@@ -168,3 +171,58 @@ def test_failures_that_are_not_counted_are_told_as_that(hall, caplog):
         CountFailures(hall.core).failed(SimpleNamespace(error=OperationalError("away\n")))
     assert [record.fact for record in caplog.records] == ["failures_not_counted"]
     assert hall.core.counters.has_failures
+
+
+class TestPortion:
+    """What does not fit into the time of a call is tried again with less, not as it was."""
+
+    @pytest.fixture
+    def portion(self, monkeypatch):
+        monkeypatch.setattr(module, "LONG_BY_VENDOR", {})
+        self.clock = 1000.0
+        monkeypatch.setattr(module, "uptime", lambda: self.clock)
+        return Portion(first=100, most=200)
+
+    def call(self, portion, seconds=0.0, error=None):
+        with portion.measured() as size:
+            self.clock += seconds
+            if error is not None:
+                raise error
+        return size
+
+    def test_a_call_that_fails_is_tried_again_with_half(self, portion):
+        for expected in (50, 25, 12):
+            with pytest.raises(OperationalError):
+                self.call(portion, error=OperationalError("cut"))
+            assert portion.size == expected
+
+    def test_it_never_falls_to_nothing(self, portion):
+        for _ in range(20):
+            with pytest.raises(OperationalError):
+                self.call(portion, error=OperationalError("cut"))
+        assert portion.size == 1
+
+    def test_a_long_call_makes_it_smaller_and_quick_ones_larger(self, portion):
+        self.call(portion, seconds=2 * LONG)
+        assert portion.size == 50
+        for _ in range(5):
+            self.call(portion, seconds=LONG / 10)
+        assert portion.size == 200
+
+    @pytest.mark.parametrize("kind", [Drop, Miss, Plan])
+    def test_upkeep_that_is_cut_takes_less_the_next_time(self, hall, kind):
+        """A cut call is rolled back: with as many it would be cut again, for ever."""
+        limits = []
+
+        def cut(*, who, limit):
+            limits.append(limit)
+            raise OperationalError("cut")
+
+        hall.core.identity = SimpleNamespace(name="x")
+        schedules = SimpleNamespace(plan=cut)
+        hall.core.store = SimpleNamespace(drop=cut, miss=cut, schedules=schedules)
+        chore = kind(hall.core)
+        for _ in range(3):
+            with pytest.raises(OperationalError):
+                chore.call()()
+        assert limits == [250, 125, 62]

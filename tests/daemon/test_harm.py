@@ -1,5 +1,6 @@
 """What a handler says and does costs no neighbour, no later task and no daemon (G5)."""
 
+import os
 import shutil
 from pathlib import Path
 
@@ -9,7 +10,7 @@ from django.conf import settings
 from atp import queue
 from atp.states import Reason, State
 from tests.app import tasks_daemon as types
-from tests.helpers import DEADLINE, wait_for
+from tests.helpers import DEADLINE, NOBODY, wait_for
 
 
 def ended(instance):
@@ -84,3 +85,25 @@ def test_scratch_folder_was_cleaned_up(atpd, media):
     instance = types.talk.enqueue().wait(DEADLINE)
     assert instance.state == State.FINISHED, instance.log.last().message
     assert daemon.stop() == 0
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder to somebody else")
+def test_scratch_folder_that_another_user_has_made_anew_is_not_used(atpd, media):
+    daemon = atpd(processes=1)
+    types.talk.enqueue().wait(DEADLINE)
+    taken = list(Path(settings.SCRATCH_DIR).glob("atp-scratch-*"))
+    for folder in taken:
+        shutil.rmtree(folder)
+        folder.mkdir()
+        folder.chmod(0o777)
+        os.chown(folder, NOBODY, NOBODY)
+    try:
+        instance = types.talk.enqueue().wait(DEADLINE)
+        assert instance.state == State.FINISHED, instance.log.last().message
+        assert not any(list(folder.iterdir()) for folder in taken)
+        assert not {*taken} & {*Path(queue.response(instance).value["scratch"]).parents}
+        assert instance.log.filter(message__contains="is not this user's alone").exists()
+        assert daemon.stop() == 0
+    finally:
+        for folder in taken:
+            shutil.rmtree(folder, ignore_errors=True)

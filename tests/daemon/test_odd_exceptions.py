@@ -12,6 +12,7 @@ from atp.daemon.worker import execution
 from atp.models import LogRecord
 from atp.states import Event, Reason, State
 from atp.verbs.registry import registry
+from atp.words.wording import headline
 from tests.app import tasks_odd as types
 from tests.samples import claimed, parameters
 
@@ -68,7 +69,7 @@ def test_odd_exceptions(name):
     ],
 )
 def test_what_can_be_told_is_told(name, words):
-    assert words in run(name)[0].message.splitlines()[-1]
+    assert words in headline(run(name)[0].message)
 
 
 @pytest.mark.parametrize(

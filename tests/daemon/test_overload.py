@@ -6,14 +6,15 @@ import time
 
 import pytest
 from django.contrib.auth.models import User
+from django.db import connection, transaction
 
 from atp import queue
-from atp.models import Instance
+from atp.models import Instance, Type
 from atp.verbs.overload import known
 
 from ..api.client import Api
 from ..app.tasks import echo
-from ..helpers import DEADLINE, child_environment
+from ..helpers import DEADLINE, Thread, child_environment
 
 pytestmark = [pytest.mark.each_database, pytest.mark.processes]
 NAME = "tests.echo"
@@ -52,6 +53,31 @@ def test_each_process_exceeds_it_by_what_it_enqueues_between_two_looks(transacti
 
 def test_processes_that_take_turns_never_exceed_it(transactional_db):
     assert _run("exact") == ROOM
+
+
+def test_a_turn_is_no_lock_that_a_role_without_rights_can_hold(transactional_db):
+    """Any role that may connect can hold an advisory lock; a row takes a right on its table."""
+    if connection.vendor != "postgresql":
+        pytest.skip("SQLite has one writer at a time")
+    queue.register_all()
+    queue.limit(NAME, max_waiting=MOST)
+    with transaction.atomic(), connection.cursor() as cursor:
+        echo.using(exact=True).enqueue()
+        cursor.execute(
+            "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND pid = pg_backend_pid()"
+        )
+        assert cursor.fetchone() == (0,)
+        # Enqueues that are not exact, and claims, do not wait for it.
+        assert Thread(lambda: echo.enqueue().state).result() == "ACCEPTED"
+
+
+def test_a_type_that_is_not_registered_yet_takes_turns(transactional_db):
+    """The first of them registers it, and the others wait for that."""
+    Type.objects.filter(identifier=NAME).delete()
+    with transaction.atomic():
+        echo.using(exact=True).enqueue()
+        assert Type.objects.filter(identifier=NAME).exists()
+    assert queue.waiting(NAME) == 1
 
 
 def test_a_client_that_honours_429_gets_everything_in(atpd):

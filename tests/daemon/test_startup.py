@@ -6,6 +6,7 @@ import shutil
 import signal
 import stat
 import subprocess
+import sys
 
 import pytest
 from django.db import connection
@@ -14,7 +15,7 @@ from atp.daemon.system.folders import DaemonFolders
 from atp.exceptions import FolderRefused
 from atp.store import filelock, get_store
 from tests.app import tasks_daemon as types
-from tests.helpers import DEADLINE, as_nobody, child_environment, manage, wait_for
+from tests.helpers import DEADLINE, NOBODY, as_nobody, child_environment, manage, wait_for
 
 from . import harness
 from .proxy import SlowProxy
@@ -74,10 +75,11 @@ def test_a_folder_in_place_of_which_there_is_a_file(tmp_path, settings, monkeypa
 def made_beforehand(settings, monkeypatch):
     """Make the folder of locks as an operator does: ``made_beforehand(folder, mode)``."""
 
-    def make(folder, mode):
+    def make(folder, mode, group=-1):
         settings.ATP = {"SCRATCH_DIR": str(folder)}
         locks = folder / "db.sqlite3-atpd"
-        locks.mkdir()
+        locks.mkdir(exist_ok=True)
+        os.chown(locks, -1, group)
         locks.chmod(mode)
         monkeypatch.setattr(type(get_store()), "lock_folder", locks)
         folders = DaemonFolders()
@@ -101,18 +103,68 @@ def test_a_scratch_folder_that_has_gone(tmp_path, settings):
 
 
 @as_root
-def test_users_who_share_the_folder_may_try_each_others_locks(common, made_beforehand):
+def test_a_group_that_shares_the_folder_may_try_each_others_locks(common, made_beforehand):
     """G1: else the Tasks of a dead daemon of another user would never be taken over."""
-    locks, folders = made_beforehand(common, 0o777)
+    locks, folders = made_beforehand(common, 0o2770, group=NOBODY)
     try:
-        assert stat.S_IMODE((locks / folders.lock).stat().st_mode) == 0o666
+        assert stat.S_IMODE((locks / folders.lock).stat().st_mode) == 0o660
         assert as_nobody(lambda: str(filelock.is_free(locks / folders.lock))) == "False"
         folders.close()
         assert as_nobody(lambda: str(filelock.is_free(locks / folders.lock))) == "True"
     finally:
         folders.close()
         folders.remove()
+
+
+def test_the_folder_of_locks_is_closed_to_other_users(tmp_path, settings, monkeypatch):
+    """Whatever the umask of the daemon."""
+    settings.ATP = {"SCRATCH_DIR": str(tmp_path)}
+    locks = tmp_path / "db.sqlite3-atpd"
+    monkeypatch.setattr(type(get_store()), "lock_folder", locks)
+    before = os.umask(0)
+    folders = DaemonFolders()
+    try:
+        folders.make()
+        assert stat.S_IMODE(locks.stat().st_mode) == 0o700
+        assert stat.S_IMODE((locks / folders.lock).stat().st_mode) == 0o600
+    finally:
+        os.umask(before)
+        folders.close()
+        folders.remove()
     assert not locks.exists(), "the last one removes the folder"
+
+
+def test_our_folder_that_everybody_can_write_is_closed(tmp_path, made_beforehand):
+    locks, folders = made_beforehand(tmp_path, 0o777)
+    folders.close()
+    assert stat.S_IMODE(locks.stat().st_mode) == 0o775
+
+
+@as_root
+def test_a_folder_of_another_user_that_everybody_can_write_is_refused(
+    common, settings, monkeypatch
+):
+    """Any user could remove the lock of a living daemon there."""
+    settings.ATP = {"SCRATCH_DIR": str(common)}
+    locks = common / "db.sqlite3-atpd"
+    locks.mkdir()
+    locks.chmod(0o1777)
+    monkeypatch.setattr(type(get_store()), "lock_folder", locks)
+    told = as_nobody(refusal)
+    assert f"{locks}, can be written by every user: it belongs to user root (mode 1777)" in told
+    assert list(locks.iterdir()) == []
+
+
+def test_locks_that_strangers_can_open_are_closed_to_them(tmp_path, made_beforehand):
+    """They may be left from another release."""
+    locks = tmp_path / "db.sqlite3-atpd"
+    locks.mkdir(mode=0o755)
+    for name in ("old.lock", "old.ear"):
+        (locks / name).touch()
+        (locks / name).chmod(0o644)
+    _, folders = made_beforehand(tmp_path, 0o755)
+    folders.close()
+    assert {stat.S_IMODE(path.stat().st_mode) for path in locks.iterdir()} == {0o600}
 
 
 @pytest.fixture
@@ -202,6 +254,69 @@ def test_supervisor_that_is_killed_hands_over_at_once(atpd, record, flag):
     record.wait_for("start", 2)
     flag.touch()
     assert instance.wait(DEADLINE).state == "FINISHED"
+
+
+@pytest.fixture
+def stranger(atpd):
+    """Lock all locks of the daemons that are there, if this is possible, as another user.
+
+    ``stranger(folder)`` returns how many the stranger has locked; it keeps them.
+    """
+    started = []
+
+    def lock_all(folder):
+        process = subprocess.Popen(
+            [sys.executable, "-c", LOCK_ALL, str(NOBODY)],
+            cwd=folder,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        started.append(process)
+        return int(process.stdout.readline())
+
+    yield lock_all
+    for process in started:
+        process.communicate(timeout=DEADLINE)
+
+
+# It is in the folder already: the folders above it may be closed to other users.
+LOCK_ALL = """
+import fcntl, os, sys, threading
+names, locked = os.listdir("."), []
+os.setgroups([])
+os.setgid(int(sys.argv[1]))
+os.setuid(int(sys.argv[1]))
+for name in names:
+    try:
+        locked.append(open(name))
+    except PermissionError:
+        continue
+    # The lock is still the daemon's; it becomes the stranger's as soon as the daemon dies.
+    threading.Thread(target=fcntl.flock, args=(locked[-1], fcntl.LOCK_EX), daemon=True).start()
+print(len(locked), flush=True)
+sys.stdin.read()
+"""
+
+
+@as_root
+def test_another_user_cannot_keep_a_dead_daemon_alive(atpd, record, flag, stranger):
+    """Another daemon takes its task over in time."""
+    if connection.vendor != "sqlite":
+        pytest.skip("only there leases are locks")
+    folder = get_store().lock_folder
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(mode=0o755)  # as other releases have made it
+    instance = types.wait.enqueue(path=str(record), until=str(flag))
+    daemon = atpd(processes=1)
+    record.wait_for("start")
+    locked = stranger(folder)
+    daemon.destroy()
+    atpd(processes=1)
+    record.wait_for("start", 2)
+    flag.touch()
+    assert instance.wait(DEADLINE).state == "FINISHED"
+    assert locked == 0
 
 
 def test_a_folder_of_locks_does_not_stay_behind(atpd):

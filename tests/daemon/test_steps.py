@@ -231,7 +231,7 @@ def test_a_name_used_twice_is_an_error(atpd, record):
     assert [line["amount"] for line in record.lines("charged")] == [1]
 
 
-@pytest.mark.parametrize("size", [0, 2_000_000], ids=["unknown kind", "too large"])
+@pytest.mark.parametrize("size", [0, 2_000_000, -1], ids=["unknown kind", "too large", "raises"])
 def test_a_result_that_cannot_be_kept_is_fatal(atpd, record, size):
     """G13: as a bad Response is; the retries that are left would charge again."""
     instance = types.bad.enqueue(path=str(record), size=size)

@@ -110,6 +110,14 @@ def test_a_line_says_whose_it_is_and_harms_nobody():
     )
 
 
+@pytest.mark.parametrize("is_json", [False, True])
+def test_a_printed_line_is_one_line_for_every_reader(monkeypatch, is_json):
+    monkeypatch.setattr(Style, "is_json", is_json)
+    told = marked("a\r\x85\u2028\x1c\x7f\u202e\u061cb\n".encode(), worker=1, instance=None).decode()
+    assert len(told.splitlines()) == 1
+    assert not set(told) & set("\r\x85\u2028\x7f\u202e\u061c")
+
+
 def test_nobody_forges_a_line_of_the_log(monkeypatch):
     """In JSON a printed line is the value of another."""
     monkeypatch.setattr(Style, "is_json", True)

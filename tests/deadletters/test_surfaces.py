@@ -31,7 +31,7 @@ def group(world):
     return ErrorGroup.objects.get()
 
 
-def fail(world):
+def fail(world, *, is_counted=True):
     """Let COUNT more fail for one cause."""
     host = world.host("tests.echo")
     for number in range(COUNT):
@@ -50,7 +50,8 @@ def fail(world):
         for each in host.claim()
     ]
     assert host.record(*moves) == []
-    get_store().errors.count()
+    if is_counted:
+        get_store().errors.count()
 
 
 @pytest.fixture
@@ -75,6 +76,18 @@ def shell(*words):
 
 def started():
     return Instance.objects.filter(type__identifier__startswith="atp.")
+
+
+def test_failures_are_never_fewer_than_what_is_left_of_them(group, world):
+    fail(world, is_counted=False)
+    [found] = groups([group])
+    assert (found.row.count, found.failures, found.left) == (COUNT, 2 * COUNT, 2 * COUNT)
+
+
+def test_what_has_no_collection_is_of_none(group):
+    Instance.objects.filter(error=group.pk).update(collection="")
+    [found] = groups([group])
+    assert found.collections == 0
 
 
 def test_the_shell_lists_groups_and_shows_one(group):

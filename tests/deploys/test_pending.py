@@ -1,11 +1,12 @@
 """``pending()``: what waits, and would fail under the code of this process (docs/deploying.md)."""
 
 import os
+from datetime import timedelta
 
 import pytest
 
 from atp import Graph, queue, result, task_type
-from atp.models import Daemon, Inputs, Response, Schedule
+from atp.models import Daemon, Gate, Inputs, Response, Schedule
 from atp.payload.codec import PICKLE_CONTENT_TYPE
 from atp.payload.signed_pickle import to_pickle
 from atp.reports.deploys import findings, opening, pending
@@ -99,6 +100,14 @@ def test_a_type_that_no_code_declares(shade, release, world):
     assert "no daemon that is alive serves it" in only().why
     world.host(SHADE, name="web1")
     assert "served by daemon web1:1" in only().why
+
+
+def test_a_look_of_a_tailer_that_no_code_declares_is_no_finding(shade, release):
+    """Whether one is live at that moment is chance; what it would read stays in the source."""
+    get_store().tailers.begin(SHADE, source="/srv/scenes")
+    shade.enqueue(path="a")
+    release()
+    assert look().findings == ()
 
 
 def test_a_type_that_was_renamed(shade, release):
@@ -352,6 +361,31 @@ def test_gates_and_limits_of_a_type_that_is_gone(shade, release):
     finding = only()
     assert (finding.kind, finding.fails) == (Kind.LEFTOVER, False)
     assert "gate and limits" in finding.why
+
+
+def test_gate_that_is_open_again_is_no_leftover(shade, release):
+    queue.register(shade)
+    queue.hold(shade, until=timedelta(hours=1))
+    Gate.objects.update(until=get_store().now() - timedelta(seconds=1))
+    release()
+    assert found() == []
+
+
+def test_values_are_compared_with_the_contract_of_this_code(shade, release, monkeypatch):
+    for azimuth in (1.0, 2.0, 3.0):
+        shade.enqueue(path="a", azimuth=azimuth)
+
+    def handler(context, *, path: str, azimuth: str):
+        return path
+
+    release(handler)
+    finding = only()
+    assert (finding.kind, finding.count, finding.fails) == (Kind.MISFIT, 3, True)
+    assert finding.why == "the contract refuses the value of azimuth"
+    monkeypatch.setattr(pending, "EXAMPLES", 2)
+    kinds = [(Kind.MISFIT, SHADE, 2), (Kind.UNOPENED, SHADE, 1)]
+    assert found() == kinds
+    assert found(deep=True) == [(Kind.MISFIT, SHADE, 3)]
 
 
 def test_only_some_types(shade, release):

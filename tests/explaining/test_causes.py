@@ -114,22 +114,35 @@ class TestHeld:
         assert found.until - found.since == timedelta(seconds=60)
         assert found.helps is None
 
-    def test_running_for_longer_than_its_type_does(self, scene):
-        """The act hands it back, and it starts again."""
-        ended = echo.enqueue()
-        [case] = scene.host.claim()
-        scene.host.move(case, Event.START, Event.FINISH)
+    def _run_for_an_hour(self, scene, others):
+        """Return the first Reason for one that runs, beside others that have ended after 2 s."""
+        ended = echo.enqueue_many([{}] * others)
+        for case in scene.host.claim(others):
+            scene.host.move(case, Event.START, Event.FINISH)
         one = echo.enqueue()
         scene.starts(one)
         now = get_store().now()
         Instance.objects.filter(pk=one.pk).update(started=now - HOUR)
-        Instance.objects.filter(pk=ended.pk).update(started=now - timedelta(seconds=2))
-        found = scene.first(one)
+        own = Instance.objects.filter(pk__in=[each.pk for each in ended])
+        own.update(started=now - timedelta(seconds=2))
+        return one, scene.first(one)
+
+    def test_running_for_longer_than_its_type_does(self, scene):
+        """The act hands it back, and it starts again."""
+        one, found = self._run_for_an_hour(scene, 10)
         assert (found.code, found.facts["is_slow"]) == ("running", True)
-        assert "longer than 99 of 100 of its Type" in found.sentence
+        assert "longer than the last 10 of its Type" in found.sentence
         scene.apply(found)
         scene.move(one, Event.RELEASE)
         assert scene.starts(one)
+
+    def test_a_hundred_runs_have_a_quantile(self, scene):
+        _, found = self._run_for_an_hour(scene, 100)
+        assert "longer than 99 of 100 of its Type" in found.sentence
+
+    def test_three_runs_do_not_show_that_one_is_slow(self, scene):
+        _, found = self._run_for_an_hour(scene, 3)
+        assert not found.facts["is_slow"]
 
     def test_claimed(self, scene):
         one = echo.enqueue()

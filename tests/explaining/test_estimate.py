@@ -6,6 +6,7 @@ import pytest
 
 from atp import queue
 from atp.models import Instance, Task
+from atp.reports.explaining import around, estimate, sentences
 from atp.reports.explaining.values import Estimate
 from atp.reports.explaining.when import starts
 from atp.states import Event
@@ -55,6 +56,27 @@ class TestBounds:
         soon, late = queue.explain(first).starts, queue.explain(last).starts
         assert soon.likely < late.likely
         assert late.low <= late.likely <= late.high
+
+    def test_more_than_a_thousand_ahead_are_counted(self, scene):
+        *_, last = echo.enqueue_many([{}] * 1_200)
+        found = queue.explain(last)
+        assert found.ahead == 1_199
+        assert "1,199 of its lane are before it" in found.reasons[-1].sentence
+
+    def test_beyond_what_is_counted_only_the_earliest_start_is_known(self, scene, monkeypatch):
+        for module in (around, estimate, sentences):
+            monkeypatch.setattr(module, "MOST_COUNTED", 5)
+        self.run(scene, 3, SECOND)
+        lane, *_, last = echo.enqueue_many([{}] * 10)
+        aside = echo.using(collection="aside").enqueue()
+        scene.tell_workers(lane)
+        found = queue.explain(last).starts
+        assert (found.likely, found.high, found.why) == (None, None, "many")
+        assert starts(found).startswith(f"Starts in {found.low.total_seconds():.1f} s at the earli")
+        found = queue.explain(aside).starts
+        assert (found.high, found.why) == (None, "many")
+        assert found.low <= found.likely
+        assert "or later" in starts(found)
 
     def run(self, scene, count, each):
         """Let so many Instances end now, each after this time."""

@@ -22,7 +22,7 @@ from atp.states import Event
 from ..app import tasks_downstream
 from ..app.tasks import add, echo
 
-MOST = 8
+MOST = 9
 pytestmark = pytest.mark.each_database
 
 
@@ -134,7 +134,7 @@ class TestApi:
         client = client_of("view_instance")
         told = client.get(f"/atp/api/instances/{tangled.uuid}/explanation").json()
         assert told["reasons"][0]["code"] == "gate"
-        assert told["reasons"][0]["helps"]["permission"] == "atp.operate"
+        assert told["reasons"][0]["helps"]["permission"] == "atp.control"
 
     def test_a_type_and_a_lane(self, tangled, client_of):
         client = client_of("view_type")

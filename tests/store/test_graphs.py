@@ -4,6 +4,8 @@ import re
 from datetime import timedelta
 
 import pytest
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
 
 from atp.models import Edge, Failing, Graph, Instance, LogRecord, Node, Task
 from atp.rows.log import Kind
@@ -312,15 +314,61 @@ class TestPortions:
         assert not Task.objects.exists()
         assert world.store.graphs.fail_dependants() == 0
 
-    def test_a_long_chain_is_failed_in_steps(self, world):
-        chain(world, *[f"n{n}" for n in range(130)])
-        host = world.host()
-        by_failing(world, None, host)
-        assert Task.objects.exists()
-        while world.store.graphs.fail_dependants():
+    def test_a_long_chain_is_failed_in_portions(self, world):
+        keys = chain(world, *[f"n{n}" for n in range(130)])
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(failing, "MOST", 50)
+            by_failing(world, None, world.host())
+        left = []
+        while world.store.graphs.fail_dependants(limit=30):
+            left.append(Task.objects.count())
+        assert left == [49, 19, 0]
+        assert not Failing.objects.exists()
+        failed = LogRecord.objects.filter(kind=Event.FAIL, instance__in=keys[1:]).order_by("id")
+        told = dict(failed.values_list("instance", "message"))
+        assert told[keys[1]] == "n0 failed (ERROR)"
+        assert {told[keys[n]] == f"n{n - 1} failed (UPSTREAM)" for n in range(2, 130)} == {True}
+
+    def test_a_chain_takes_as_many_statements_however_long_it_is(self, world):
+        """The chore may not need longer for a chain than for nodes beside each other."""
+        counts = []
+        for length in (10, 200):
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr(failing, "MOST", 0)
+                first, *others = chain(world, *[f"n{n}" for n in range(length)])
+                world.store.cancel([first])
+            with CaptureQueriesContext(connection) as captured:
+                assert world.store.graphs.fail_dependants() == len(others)
+            counts.append(len(captured))
+        # Rows are inserted by the hundred.
+        assert counts[1] <= counts[0] + 5
+
+    @pytest.mark.parametrize("is_last", [False, True])
+    def test_many_ways_to_a_node_are_no_more_work(self, world, is_last):
+        """A ladder of diamonds: the number of ways doubles with each of its 40 steps."""
+        names = ["top", *(f"{side}{n}" for n in range(40) for side in "lr")]
+        edges = [("top", "l0"), ("top", "r0")]
+        edges += [(f"{a}{n}", f"{b}{n + 1}") for n in range(39) for a in "lr" for b in "lr"]
+        keys = submit(world, names, edges)
+        world.store.cancel([keys["l39" if is_last else "top"]])
+        while world.store.graphs.fail_dependants(limit=20):
+            pass
+        assert Task.objects.count() == (len(names) - 1 if is_last else 0)
+
+    def test_failed_nodes_have_their_turn_one_after_the_other(self, world, monkeypatch):
+        """One with very many dependants does not keep the others waiting."""
+        monkeypatch.setattr(failing, "ROWS", 1)
+        monkeypatch.setattr(failing, "MOST", 0)
+        many = [f"m{n}" for n in range(40)]
+        large = submit(world, ["a", *many], [("a", name) for name in many])
+        small = chain(world, "x", "y")
+        world.store.cancel([large["a"], small[0]])
+        for _ in range(2):
+            assert world.store.graphs.fail_dependants(limit=10)
+        assert world.state(small[1]) == State.FAILED
+        while world.store.graphs.fail_dependants(limit=10):
             pass
         assert not Task.objects.exists()
-        assert not Failing.objects.exists()
 
 
 class TestRedrive:

@@ -92,7 +92,8 @@ class Run:
             parts = self.held[: self.rng.randint(0, 4)], self.held[-2:]
             chosen = [self.choices(host, *parts) for host in self.hosts]
             others = [self.operator] * (self.rng.random() < 0.2)
-            outcomes = at_once(*[each for each in chosen if each], *others)
+            functions = [*(each for each in chosen if each), *others]
+            outcomes = at_once(*functions) if functions else []
             for outcome in outcomes:
                 if isinstance(outcome, Exception):
                     raise outcome

@@ -3,11 +3,14 @@
 from datetime import timedelta
 
 import pytest
+from django.db import OperationalError, connection
+from django.db.models import Count
 
 from atp.exceptions import GraphClosed, TypeInUse
 from atp.models import Edge, Graph, Instance, Node, Task, Undo
 from atp.rows.log import Kind
 from atp.states import Event, Reason, State
+from atp.store.common.graphs import removing, undoing
 from atp.store.values import Move
 
 from ..helpers import at_once
@@ -57,6 +60,25 @@ def test_they_are_undone_in_reverse_order(world, host):
     assert run_until(host) == ["undo-c", "undo-b", "undo-a"]
     assert world.store.graphs.end() == (1, 0)
     assert not Task.objects.exists()
+
+
+@pytest.mark.parametrize("after", range(4))
+def test_undo_that_begins_while_a_client_waits_is_waited_for(world, host, after):
+    """Whatever query of the client it comes behind. The nodes of the undo are not written yet."""
+    chain_of_three(world)
+    run_until(host, "d")
+    graph = Graph.objects.get()
+    queries = []
+
+    def begin(execute, *args):
+        if len(queries) == after:
+            queries.append("the undo begins")
+            Graph.objects.update(undone=world.store.now(), undo_pending=True)
+        queries.append(args[0])
+        return execute(*args)
+
+    with connection.execute_wrapper(begin):
+        assert graph._is_to_be_undone()
 
 
 def test_what_has_not_finished_is_not_undone(world, host):
@@ -196,3 +218,135 @@ def test_each_is_logged_as_any_other(world, host):
     key = Node.objects.get(name="undo-a").pk
     kinds = [record.kind for record in world.log(key)]
     assert kinds == ["enqueue", Kind.FREED, "claim", "start", "finish"]
+
+
+class Cut:
+    """Edges whose statement takes too long."""
+
+    @staticmethod
+    def filter(**conditions):
+        raise OperationalError("cut")
+
+
+class TestPortions:
+    """The nodes that undo others are written in portions, which others may run meanwhile."""
+
+    @pytest.fixture
+    def portion(self, monkeypatch):
+        """Let the end of the graph write one undo node, and read the order in small pieces."""
+        monkeypatch.setattr(removing, "MOST", 1)
+        monkeypatch.setattr(undoing, "NODES", 2)
+
+    def diamond(self, world, **more):
+        edges = [("a", "b"), ("a", "c"), ("b", "d"), ("c", "d"), ("d", "e")]
+        return submit(world, "abcde", edges, undos="abcd", **more)
+
+    def undos(self):
+        undone = Node.objects.filter(undoes__isnull=False).order_by("pk")
+        return list(undone.values_list("name", flat=True))
+
+    def test_each_commits_and_the_last_one_ends_it(self, world, host, portion):
+        self.diamond(world)
+        run_until(host, "e")
+        assert world.store.graphs.end() == (0, 0)
+        assert self.undos() == ["undo-d"]
+        assert Graph.objects.get().undo_pending
+        assert world.store.graphs.undo(limit=2)
+        assert self.undos() == ["undo-d", "undo-b", "undo-c"]
+        assert not world.store.graphs.undo(limit=2)
+        assert not Graph.objects.get().undo_pending
+        check()
+        ran = run_until(host)
+        assert (ran[0], set(ran[1:3]), ran[3]) == ("undo-d", {"undo-b", "undo-c"}, "undo-a")
+
+    def test_those_that_are_written_run_meanwhile(self, world, host, portion):
+        self.diamond(world)
+        run_until(host, "e")
+        world.store.graphs.end()
+        ran = run_until(host, "undo-d")
+        # Nothing is live, but the graph has not ended: more is to be undone.
+        assert world.store.graphs.end() == (0, 0)
+        while world.store.graphs.undo(limit=1):
+            check()
+            ran += run_until(host)
+        ran += run_until(host)
+        assert (ran[0], set(ran[1:3]), ran[3]) == ("undo-d", {"undo-b", "undo-c"}, "undo-a")
+        assert world.store.graphs.end() == (1, 0)
+        assert Edge.objects.filter(on="ended").count() == 4
+
+    def test_another_daemon_goes_on_where_one_was_cut(self, world, host, portion):
+        self.diamond(world)
+        run_until(host, "e")
+        world.store.graphs.end()
+
+        def cut(*args):
+            raise OperationalError("cut")
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(world.store.graphs, "_write_edges", cut)
+            with pytest.raises(OperationalError):
+                world.store.graphs.undo(limit=2)
+        assert self.undos() == ["undo-d"]
+        another = type(world.store.graphs)(world.store)
+        while another.undo(limit=2):
+            pass
+        assert len(self.undos()) == 4
+        assert not world.store.graphs.undo()
+        check()
+
+    def test_what_is_cut_while_it_reads_is_read_in_smaller_pieces(self, world):
+        self.diamond(world)
+        order = undoing.UndoOrder(Graph.objects.get().pk)
+        pieces = []
+        for _ in range(2):
+            with pytest.raises(OperationalError):
+                order.read(lambda model: Cut if model is Edge else model.objects)
+            pieces.append(order._piece)
+        assert pieces == [undoing.NODES // 2, undoing.NODES // 4]
+        assert order.read(lambda model: model.objects)
+
+    def test_graphs_take_turns(self, world, host, portion):
+        for _ in range(2):
+            self.diamond(world)
+        run_until(host, "e")
+        world.store.graphs.end()
+        for _ in range(2):
+            assert world.store.graphs.undo(limit=1)
+        undos = Node.objects.filter(undoes__isnull=False)
+        assert sorted(undos.values_list("graph").annotate(n=Count("pk")).values_list("n")) == [
+            (2,),
+            (2,),
+        ]
+
+    def test_a_cancel_meanwhile_cancels_what_is_yet_to_be_written(self, world, host, portion):
+        self.diamond(world)
+        run_until(host, "e")
+        world.store.graphs.end()
+        world.store.graphs.cancel(Graph.objects.get().pk)
+        while world.store.graphs.undo(limit=1):
+            pass
+        undos = Instance.objects.filter(node__undoes__isnull=False)
+        assert set(undos.values_list("state", "reason")) == {("FAILED", "CANCELLED")}
+        assert undos.count() == 4
+        assert world.store.graphs.redrive(Graph.objects.get().pk) == 4
+        assert len(run_until(host)) == 4
+
+    def test_inputs_that_are_too_long_together_are_written_apart(
+        self, world, host, portion, monkeypatch
+    ):
+        monkeypatch.setattr(undoing, "LENGTH", 3)
+        self.diamond(world)
+        run_until(host, "e")
+        world.store.graphs.end()
+        assert world.store.graphs.undo()
+        assert len(self.undos()) == 2
+
+    def test_a_graph_that_a_daemon_has_ended_too_early_goes_on(self, world, host, portion):
+        """As one of an earlier release does, which does not know of portions."""
+        self.diamond(world)
+        run_until(host, "e")
+        world.store.graphs.end()
+        run_until(host)
+        Graph.objects.update(ended=world.store.now())
+        assert world.store.graphs.undo(limit=1)
+        assert Graph.objects.get().ended is None

@@ -10,9 +10,11 @@ from atp.exceptions import IllegalSchedule, ScheduleChanged, TypeInUse
 from atp.models import Instance, LogRecord, Schedule, Slot
 from atp.payload.codec import Payload
 from atp.rows.schedule import Outcome
-from atp.store.values import ScheduleSpec
+from atp.store.values import ScheduleSpec, Scope
+from atp.words import schedule_messages
 
 from ..clock import wait_for_moment
+from ..nonsense import tells
 from .world import ONE, TWO, registration
 
 pytestmark = pytest.mark.django_db
@@ -121,6 +123,51 @@ def test_three_days_without_a_daemon(store, schedule, missed, most, enqueued):
     assert sum(count for _, count in found) in (72, 73)
     [row] = Slot.objects.filter(outcome=Outcome.MISSED)
     assert row.until == row.at + (row.count - 1) * HOUR
+
+
+E, S, M = Outcome.ENQUEUED, Outcome.SKIPPED, Outcome.MISSED
+
+
+@pytest.mark.parametrize(
+    ("missed", "overlap", "expected"),
+    [
+        ("skip", "allow", [(M, 2), (E, 1)]),
+        ("skip", "skip", [(M, 2), (E, 1)]),
+        ("skip", "queue", [(M, 2), (E, 1)]),
+        ("skip", "cancel", [(M, 2), (E, 1)]),
+        ("one", "allow", [(M, 1), (E, 1), (E, 1)]),
+        ("one", "skip", [(M, 1), (S, 1), (E, 1)]),
+        ("one", "queue", [(M, 1), (E, 1), (E, 1)]),
+        ("one", "cancel", [(M, 1), (S, 1), (E, 1)]),
+        ("all", "allow", [(E, 1), (E, 1), (E, 1)]),
+        ("all", "skip", [(S, 1), (S, 1), (E, 1)]),
+        ("all", "queue", [(E, 1), (E, 1), (E, 1)]),
+        ("all", "cancel", [(S, 1), (S, 1), (E, 1)]),
+    ],
+)
+def test_a_slot_in_time_runs_whatever_late_ones_are_due_with_it(
+    store, schedule, missed, overlap, expected
+):
+    """G16: two slots are late, and the third is in time."""
+    row = schedule(every=HOUR, missed=missed, overlap=overlap)
+    store.schedules.plan(now=row.next_at + 2 * HOUR + SECOND)
+    assert outcomes() == expected
+    for slot in Slot.objects.filter(outcome=S):
+        assert tells(slot.message, schedule_messages.slot_passed_over(overlap))
+
+
+def test_the_slot_in_time_gets_the_last_place_in_the_line(store, schedule):
+    row = schedule(every=HOUR, missed="one", overlap="queue", most=1)
+    store.schedules.run(NAME)
+    store.schedules.plan(now=row.next_at + HOUR + SECOND)
+    assert outcomes() == [(S, 1), (E, 1)]
+
+
+def test_the_slot_in_time_gets_the_last_room_of_its_type(store, schedule):
+    row = schedule(every=HOUR, missed="one", overlap="allow")
+    store.limit(Scope(type=row.type), max_waiting=1)
+    store.schedules.plan(now=row.next_at + HOUR + SECOND)
+    assert outcomes() == [(S, 1), (E, 1)]
 
 
 def test_all_is_no_older_than_the_window(store, schedule):

@@ -89,11 +89,11 @@ def told(world, count):
 
 @pytest.mark.parametrize("count", [None, 0, 1, 300])
 def test_no_table_is_read_from_end_to_end(world, count):
-    """Also with statistics of an empty queue, or of one that was full at the time."""
-    host = world.host()
+    """Also if a daemon starts with statistics of an empty queue, or of one that was full then."""
     if count is not None:
         told(world, count)
         Task.objects.update(due_at=world.store.now().replace(year=2100))
+    host = world.host()
     steps = work(world, host)
     assert len({sql for _, sql in steps}) > 12
     assert [

@@ -3,7 +3,8 @@
 from datetime import timedelta
 
 import pytest
-from django.db import transaction
+from django.db import connection, transaction
+from django.test.utils import CaptureQueriesContext
 
 from atp.exceptions import InvalidOption, TaskGone
 from atp.models import Cursor, LogRecord, Tailer
@@ -78,6 +79,15 @@ def test_a_cursor_is_removed_when_its_shard_is_missing_for_long(tailers):
     assert Cursor.objects.exclude(missing_since=None).get().shard == "b"
     tailers.miss(NAME, ["b"], ["a", "c"], for_=timedelta(0))
     assert tailers.positions(NAME).keys() == {"a", "c"}
+
+
+def test_shards_that_are_missing_or_there_as_before_are_not_written_again(tailers):
+    """A source may have a hundred thousand of them, and a look every five seconds."""
+    advance(tailers, move(None, "1"), move(None, "1", "b"))
+    tailers.miss(NAME, ["a"], ["b"], for_=timedelta(hours=1))
+    with CaptureQueriesContext(connection) as found:
+        tailers.miss(NAME, ["a"], ["b"], for_=timedelta(hours=1))
+    assert [each["sql"] for each in found if not each["sql"].startswith("SELECT")] == []
 
 
 def test_it_is_removed_with_its_type(world, tailers):

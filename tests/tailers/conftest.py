@@ -5,6 +5,7 @@ import pytest
 from atp import tailer, task_type
 from atp.authoring.schedule import declared as schedules
 from atp.sources import Reader, Record, Source
+from atp.sources import base as sources
 from atp.store.values import CursorMove
 from atp.tailers.reading import Reading
 from atp.tailers.tailer import declared
@@ -61,6 +62,7 @@ def own_registry(monkeypatch):
     monkeypatch.setattr(registry, "_runs", dict(registry._runs))
     monkeypatch.setattr(schedules, "_specs", dict(schedules._specs))
     monkeypatch.setattr(declared, "_tailers", dict(declared._tailers))
+    monkeypatch.setattr(sources, "declared", dict(sources.declared))
 
 
 @pytest.fixture

@@ -3,14 +3,17 @@
 from datetime import timedelta
 
 import pytest
+from django.contrib.auth.models import Group
+from django.db.models import Q
 
-from atp import queue
+from atp import on_failed, on_finished, queue, task_type
 from atp.authoring.schedule import declared as schedules
-from atp.checks import check_tailers
-from atp.exceptions import InvalidSchedule, InvalidType
+from atp.checks import check_hooks, check_tailers
+from atp.exceptions import Fatal, InvalidSchedule, InvalidType
 from atp.models import Type
 from atp.sources import Directory, Record, Table
 from atp.tailers.tailer import declared
+from atp.verbs.hook_specs import declared_hooks
 from atp.verbs.registry import registry
 
 from .conftest import Numbers
@@ -35,6 +38,54 @@ def test_it_has_a_schedule_that_never_reads_twice_at_a_time(declare):
 def test_it_may_have_no_schedule(declare):
     declare(Numbers(), every=None)
     assert "tests.tailer" not in schedules
+
+
+@pytest.fixture
+def alert(monkeypatch):
+    monkeypatch.setattr(declared_hooks, "_patterns", {})
+
+    @task_type("hooked.alert")
+    def alert(context, *, uuid, type, state, reason):
+        """Never run here."""
+
+    yield alert
+    declared_hooks.forget()
+
+
+@pytest.mark.parametrize("on", [on_finished, on_failed])
+@pytest.mark.parametrize("pattern", ["*", "tests.*", "tests.tailer*", "tests.taile[r]"])
+def test_a_pattern_of_hooks_leaves_it_out(declare, alert, on, pattern):
+    """It looks into its source every few seconds, and each look ends."""
+    made = declare(Numbers())
+    on(pattern)(alert)
+    assert made.type.registration().hooks is None
+
+
+def test_a_pattern_of_hooks_is_for_its_rejected_records(declare, alert):
+    """Each of them is a failure that somebody should know of."""
+    made = declare(Numbers())
+    on_failed("tests.*")(alert)
+    [hook] = made.rejected.registration().hooks
+    assert hook["type"] == "hooked.alert"
+
+
+def test_a_hook_may_name_it(declare, alert):
+    made = declare(Numbers())
+    on_failed("tests.tailer")(alert)
+    [hook] = made.type.registration().hooks
+    assert hook["type"] == "hooked.alert"
+    assert check_hooks(None) == []
+
+
+def test_a_check_tells_of_a_pattern_that_matches_only_what_it_leaves_out(declare, alert):
+    declare(Numbers())
+    on_failed("*.tailer")(alert)
+    [problem] = check_hooks(None)
+    assert problem.msg == (
+        "on_failed of 'hooked.alert': no Type matches '*.tailer'. A pattern leaves out hooks, "
+        "tailers and the Types of ATP, as 'tests.tailer'; to be told of a tailer, write its whole "
+        "identifier."
+    )
 
 
 @pytest.mark.django_db
@@ -138,6 +189,40 @@ def test_a_check_tells_what_a_source_lacks(declare, monkeypatch):
         "atp.W019",
         "Tailer 'tests.tailer': the package numbers is missing.",
     )
+
+
+@pytest.mark.parametrize(
+    ("where", "told"),
+    [
+        (Q(kind="order"), "auth.Group where kind='order'"),
+        (Q(kind="order", done=False), "auth.Group where done=False and kind='order'"),
+        (Q(kind="a") | ~Q(n__gt=3), "auth.Group where kind='a' or not n__gt=3"),
+        (Q(a=1) & (Q(b=2) | Q(c=3)), "auth.Group where a=1 and (b=2 or c=3)"),
+        (~Q(a=1, b=2), "auth.Group where not (a=1 and b=2)"),
+        (None, "auth.Group"),
+    ],
+)
+def test_the_rows_of_a_table_are_described_in_words(where, told):
+    assert str(Table(Group, where=where)) == told
+
+
+class Elsewhere:
+    """A router of a project whose other tables are not in the queue's database."""
+
+    def db_for_write(self, model, **hints):
+        return "default" if model._meta.app_label == "atp" else "other"
+
+
+def test_a_table_in_another_database_is_refused(declare, read, settings):
+    """G18: one transaction cannot span both; the queue's own copy of the table stays empty."""
+    made = declare(Table(Group))
+    assert check_tailers(None) == []
+    settings.DATABASE_ROUTERS = [f"{__name__}.Elsewhere"]
+    [found] = [each for each in check_tailers(None) if "'tests.tailer'" in each.msg]
+    assert found.id == "atp.E022"
+    assert "auth.Group are in database 'other', and the queue is in 'default'" in found.msg
+    with pytest.raises(Fatal, match="one transaction cannot span both"):
+        read(made)
 
 
 def test_a_check_looks_at_no_disk(tmp_path):

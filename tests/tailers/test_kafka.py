@@ -5,8 +5,9 @@ import uuid
 import pytest
 from confluent_kafka import KafkaException
 
-from atp.exceptions import Fatal, InvalidType
-from atp.models import Cursor
+from atp import queue
+from atp.exceptions import Fatal, InvalidOption, InvalidType
+from atp.models import Cursor, Tailer
 from atp.sources import Gap, Kafka
 
 from . import servers
@@ -88,6 +89,21 @@ def test_a_gap_may_be_passed_over(broker, topic, tail, read):
     assert data() == ["a", "b"]
 
 
+def test_records_that_were_removed_unread_are_counted(broker, topic, tail, read):
+    """The offsets tell their number. The broker of the tests keeps the last 5 MB of a partition."""
+    broker.put(topic, "a")
+    made = tail(lambda record: None, on_gap="skip")
+    read(made)
+    broker.put(topic, *["x" * 500_000] * 20)
+    found = read(made)
+    row = Tailer.objects.get()
+    assert 0 < found["records"] < 20
+    assert (row.gaps, row.lost + found["records"]) == (1, 20)
+    assert read(made)["records"] == 0
+    row.refresh_from_db()
+    assert (row.gaps, row.lost + found["records"]) == (1, 20)
+
+
 @pytest.mark.parametrize("position", ["yesterday", "-1"])
 def test_a_position_that_is_none_is_fatal(broker, topic, tail, read, position):
     broker.put(topic, "a")
@@ -96,6 +112,16 @@ def test_a_position_that_is_none_is_fatal(broker, topic, tail, read, position):
     Cursor.objects.update(position=position)
     with pytest.raises(Fatal, match=f"'{position}' is no offset"):
         read(made)
+
+
+@pytest.mark.parametrize("position", ["banana", "-1", "1.5", "٣", str(2**63)])
+def test_an_operator_cannot_set_a_position_that_is_none(broker, topic, tail, read, position):
+    """G13: nothing is written."""
+    broker.put(topic, "a")
+    read(tail())
+    with pytest.raises(InvalidOption, match="is no offset"):
+        queue.seek("tests.tailer", shard=f"{topic}/0", position=position)
+    assert positions() == {f"{topic}/0": "1"}
 
 
 def test_another_topic_is_read_from_its_beginning(broker, topic, declare, read):

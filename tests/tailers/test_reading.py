@@ -12,7 +12,7 @@ from atp.payload import codec
 from atp.store import get_store
 from atp.tailers.mapping import KEPT
 from atp.tailers.reading import MOST_REJECTED
-from atp.verbs.enqueueing import prepare
+from atp.verbs.enqueueing import enqueue_prepared, prepare
 from atp.verbs.registry import registry
 
 from .conftest import Numbers
@@ -47,6 +47,20 @@ def test_each_record_is_enqueued_once(declare, read):
     source.records += [b"d"]
     assert read(made)["records"] == 1
     assert (data(), position()) == (["a", "b", "c", "d"], "4")
+
+
+def test_a_batch_ends_when_its_inputs_are_large(declare, read, monkeypatch):
+    """Whatever the source reads at once."""
+    made = declare(Numbers(*[b"a" * 5000] * 5))
+    begun = []
+    monkeypatch.setattr("atp.tailers.reading.BATCH_BYTES", 10_000)
+    monkeypatch.setattr(
+        "atp.tailers.reading.enqueue_prepared",
+        lambda calls: begun.append(len(calls)) or enqueue_prepared(calls),
+    )
+    assert read(made)["records"] == 5
+    assert begun == [2, 2, 1]
+    assert position() == "5"
 
 
 def test_its_row_counts(declare, read):

@@ -4,9 +4,10 @@ import uuid
 
 import pytest
 
-from atp.exceptions import Fatal, InvalidType
-from atp.models import Cursor
-from atp.sources import Gap, RedisStream, StreamRecord
+from atp import queue
+from atp.exceptions import Fatal, InvalidOption, InvalidType
+from atp.models import Cursor, Tailer
+from atp.sources import Gap, Note, RedisStream, StreamRecord
 
 from . import servers
 from .test_reading import data
@@ -37,6 +38,12 @@ def put(redis, key):
         return [redis.xadd(key, {"data": text}).decode() for text in texts]
 
     return add
+
+
+def losses():
+    """Return the number of gaps that were passed over, and that of the records in them."""
+    row = Tailer.objects.get()
+    return row.gaps, row.lost
 
 
 def test_a_record_has_the_fields_of_its_entry(redis, key, tail, read):
@@ -70,15 +77,47 @@ def test_settled_entries_may_be_removed(redis, key, tail, put, read):
     assert data() == ["a", "b", "c"]
 
 
+def test_large_entries_are_read_few_at_a_time(redis, key, tail, put, read, monkeypatch):
+    """A batch ends at some bytes, too."""
+    monkeypatch.setattr("atp.sources.redis_stream.BATCH_BYTES", 250)
+    monkeypatch.setattr("atp.sources.redis_stream.PORTION", 2)
+    put(*["a" * 100] * 7)
+    with RedisStream(key, url=redis.url).open({}) as reader:
+        assert len(reader.read(500)) == 4
+    assert read(tail())["records"] == 7
+
+
+def test_a_gap_behind_records_of_one_batch_is_passed_over_after_them(redis, key, put, monkeypatch):
+    """G18: the move over the gap is committed first, and must not pass over what was read."""
+    monkeypatch.setattr("atp.sources.redis_stream.PORTION", 1)
+    ids = put("a", "b", "c", "d")
+    with RedisStream(key, url=redis.url, on_gap="skip").open({}) as reader:
+        look = reader._look
+
+        def trim(limit):
+            found = look(limit)
+            redis.xtrim(key, minid=ids[3], approximate=False)
+            return found
+
+        monkeypatch.setattr(reader, "_look", trim)
+        [record] = reader.read(500)
+        assert (record.text(), reader.jumps()) == ("a", ())
+        reader.settled([record])
+        assert [each.text() for each in reader.read(500)] == ["d"]
+        [move] = reader.jumps()
+        assert move.before == record.position
+
+
 def test_entries_that_were_removed_unread_are_a_gap(redis, key, tail, put, read):
     put("a")
     made = tail()
     read(made)
     ids = put("b", "c", "d")
     redis.xtrim(key, minid=ids[2], approximate=False)
-    with pytest.raises(Gap, match=r"up to 2 entries behind .* are missing"):
+    with pytest.raises(Gap, match=r"2 entries behind .* were removed unread"):
         read(made)
     assert data() == ["a"]
+    assert losses() == (0, 0)
 
 
 def test_a_gap_may_be_passed_over(redis, key, tail, put, read):
@@ -88,8 +127,19 @@ def test_a_gap_may_be_passed_over(redis, key, tail, put, read):
     ids = put("b", "c")
     redis.xtrim(key, minid=ids[1], approximate=False)
     assert read(made) == {"records": 1, "enqueued": 1, "rejected": 0, "behind": 0}
-    assert "up to 1 entries behind" in read.context.messages[0][1]
+    assert "1 entries behind" in read.context.messages[0][1]
     assert data() == ["a", "c"]
+    assert losses() == (1, 1)
+    assert read(made)["records"] == 0
+    assert losses() == (1, 1)
+
+
+def test_a_note_is_checked():
+    """G13: a source of the project says how much it passes over."""
+    with pytest.raises(ValueError, match="must be one of"):
+        Note(kind="gone", count=1, message="1 is gone")
+    with pytest.raises(ValueError, match="must be 0 or more"):
+        Note(kind="lost", count=-1, message="1 is gone")
 
 
 def test_what_was_removed_after_it_was_read_is_no_gap(redis, key, tail, put, read):
@@ -99,6 +149,7 @@ def test_what_was_removed_after_it_was_read_is_no_gap(redis, key, tail, put, rea
     redis.xtrim(key, maxlen=0, approximate=False)
     put("c")
     assert read(made)["records"] == 1
+    assert losses() == (0, 0)
 
 
 def test_a_single_entry_that_somebody_deletes_is_no_gap(redis, key, tail, put, read):
@@ -111,6 +162,45 @@ def test_a_single_entry_that_somebody_deletes_is_no_gap(redis, key, tail, put, r
     put("d")
     assert read(made)["records"] == 1
     assert data() == ["a", "c", "d"]
+    assert losses() == (1, 1)
+
+
+def test_entries_that_are_deleted_at_the_end_are_counted(redis, key, tail, put, read):
+    """No record comes behind them."""
+    put("a")
+    made = tail()
+    read(made)
+    redis.xdel(key, *put("b", "c"))
+    found = read(made)
+    assert (found["records"], found["behind"]) == (0, 0)
+    assert losses() == (1, 2)
+    put("d")
+    assert read(made)["records"] == 1
+    assert losses() == (1, 2)
+
+
+def test_trimmed_and_deleted_entries_are_counted_together(redis, key, tail, put, read):
+    put("a")
+    made = tail(on_gap="skip", batch=1)
+    read(made)
+    ids = put("b", "c", "d", "e", "f", "g")
+    redis.xdel(key, ids[3], ids[5])
+    redis.xtrim(key, minid=ids[2], approximate=False)
+    assert read(made)["records"] == 2
+    assert data() == ["a", "d", "f"]
+    assert losses()[1] == 4
+
+
+def test_entries_that_go_before_the_first_batch_are_counted(redis, key, tail, put, read, work):
+    """They were there when it began."""
+    ids = put("a", "b", "c")
+
+    def function(record):
+        redis.xdel(key, ids[1])
+        return work.call(data=record.text())
+
+    assert read(tail(function, batch=1))["records"] == 2
+    assert losses() == (1, 1)
 
 
 def test_entries_that_are_trimmed_while_it_reads_are_a_gap(redis, key, tail, put, read, work):
@@ -121,7 +211,7 @@ def test_entries_that_are_trimmed_while_it_reads_are_a_gap(redis, key, tail, put
         redis.xtrim(key, maxlen=1, approximate=False)
         return work.call(data=record.text())
 
-    with pytest.raises(Gap, match=r"up to 2 entries behind .* are missing"):
+    with pytest.raises(Gap, match=r"2 entries behind .* were removed unread"):
         read(tail(function=function, batch=1))
 
 
@@ -157,6 +247,17 @@ def test_a_position_that_is_none_is_fatal(tail, put, read):
         read(made)
 
 
+@pytest.mark.parametrize("position", ["banana", "-1", "1-x", "1-2-3", "1-2 x", "٣-0", "1_0-0"])
+def test_an_operator_cannot_set_a_position_that_is_none(key, tail, put, read, position):
+    """G13: nothing is written."""
+    put("a")
+    read(tail())
+    before = Cursor.objects.get().position
+    with pytest.raises(InvalidOption, match="is no position of a stream"):
+        queue.seek("tests.tailer", shard=key, position=position)
+    assert Cursor.objects.get().position == before
+
+
 def test_a_stream_that_is_made_anew_is_read(redis, key, tail, put, read):
     put("a", "b", "c")
     made = tail()
@@ -167,6 +268,8 @@ def test_a_stream_that_is_made_anew_is_read(redis, key, tail, put, read):
     found = read(made)
     assert found["records"] == 1
     assert data()[-1] == "d"
+    # Nobody can tell whether the stream before had entries that were not read.
+    assert losses() == (1, 0)
 
 
 def test_an_operator_sets_a_position_without_the_number_of_entries(tail, put, read):
@@ -176,6 +279,7 @@ def test_an_operator_sets_a_position_without_the_number_of_entries(tail, put, re
     Cursor.objects.update(position=ids[0])
     assert read(made)["records"] == 2
     assert data() == ["a", "b", "c", "b", "c"]
+    assert losses() == (0, 0)
 
 
 def test_its_description_has_no_password():

@@ -6,7 +6,8 @@ from django.db import connection, models
 from django.db.models import Q
 from django.test.utils import isolate_apps
 
-from atp.exceptions import InvalidType
+from atp import queue
+from atp.exceptions import Fatal, InvalidType
 from atp.sources import RowRecord, Table
 
 from ..helpers import open_transaction
@@ -31,6 +32,23 @@ def groups(*names):
 
 def names():
     return sorted(Group.objects.values_list("name", flat=True))
+
+
+def add_trigger(postgresql, sqlite):
+    """Add a trigger that runs before the DELETE of a row whose name begins with "kept"."""
+    with connection.cursor() as cursor:
+        if connection.vendor == "sqlite":
+            when = "when old.name like 'kept%'"
+            cursor.execute(f"create trigger keep before delete on auth_group {when} {sqlite}")
+            return
+        body = f"begin if old.name like 'kept%' then {postgresql} end if; return old; end"
+        cursor.execute(f"create function keep() returns trigger language plpgsql as '{_sql(body)}'")
+        on = "before delete on auth_group for each row"
+        cursor.execute(f"create trigger keep {on} execute function keep()")
+
+
+def _sql(text):
+    return text.replace("'", "''")
 
 
 @pytest.mark.django_db
@@ -128,7 +146,110 @@ def test_a_row_that_cannot_be_kept_stays_and_keeps_no_other(tail, read, work, se
     found = read(tail(function, batch=1))
     assert found == {"records": 1, "enqueued": 1, "rejected": 0, "behind": 1}
     assert (data(), names()) == (["b"], ["x" * 150])
-    assert "1 rows are left" in read.context.messages[0][1]
+    assert "1 rows can neither be mapped nor be kept" in read.context.messages[0][1]
+
+
+@pytest.mark.each_database
+@pytest.mark.django_db
+@pytest.mark.parametrize(
+    ("postgresql", "sqlite"),
+    [
+        ("return null;", "begin select raise(ignore); end"),
+        ("raise exception 'not you';", "begin select raise(abort, 'not you'); end"),
+    ],
+    ids=["without an error", "with an error"],
+)
+def test_a_row_that_cannot_be_removed_pauses_the_tailer_and_is_not_enqueued(
+    tail, read, postgresql, sqlite
+):
+    """G18: otherwise each look would enqueue its calls again. The other rows go on before."""
+    add_trigger(postgresql, sqlite)
+    groups("kept 1", "b", "kept 2", "c")
+    made = tail(batch=3)
+    queue.register_all()
+    for _ in range(2):
+        with pytest.raises(Fatal, match=r"2 rows of auth\.Group cannot be removed"):
+            read(made)
+    assert (data(), names()) == (["b", "c"], ["kept 1", "kept 2"])
+    assert "cannot be removed" in queue.get_schedule("tests.tailer").paused_reason
+
+
+@pytest.mark.each_database
+@pytest.mark.django_db
+def test_a_removal_that_only_marks_a_row_is_one(tail, read):
+    """The row is no record any more: nothing is enqueued twice."""
+    mark = "update auth_group set name = 'gone' where id = old.id;"
+    add_trigger(f"{mark} return null;", f"begin {mark} select raise(ignore); end")
+    groups("kept 1", "b")
+    made = tail(where=~Q(name="gone"))
+    read(made)
+    assert read(made)["records"] == 0
+    assert (data(), names()) == (["kept 1", "b"], ["gone"])
+
+
+@pytest.mark.django_db
+@isolate_apps("tests.app")
+def test_a_row_whose_values_equal_nothing_is_taken(declare, read, work):
+    """What the database has is compared, and not what the fields of the model make of it."""
+
+    class Words:
+        def __init__(self, text):
+            self.text = text
+
+        def __deepcopy__(self, memo):
+            raise TypeError("it cannot be copied")
+
+    class WordsField(models.TextField):
+        def from_db_value(self, value, expression, connection):
+            return Words(value)
+
+    class Outbox(models.Model):
+        name = WordsField()
+
+        class Meta:
+            app_label = "tests"
+            db_table = "auth_group"
+
+        def __str__(self):
+            return self.name.text
+
+    groups("a", "b")
+    made = declare(Table(Outbox), lambda record: work.call(data=record.row.name.text))
+    assert read(made)["records"] == 2
+    assert (data(), names()) == (["a", "b"], [])
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("order", ["pk", "-pk"])
+def test_a_row_that_always_changes_is_mapped_once_a_look_and_holds_up_no_other(
+    tail, read, work, order
+):
+    seen = []
+
+    def function(record):
+        seen.append(record.row.name[:1])
+        if seen == ["a"]:
+            groups("b", "c")  # with the order "-pk" they come before
+        if record.row.name.startswith("a"):
+            Group.objects.filter(pk=record.row.pk).update(name=record.row.name + "a")
+        return work.call(data=record.row.name)
+
+    groups("a")
+    assert read(tail(function, batch=1, order_by=[order]))["behind"] == 1
+    assert sorted(seen) == ["a", "b", "c"]
+    assert names() == ["aa"]
+    [(_, text)] = read.context.messages
+    assert "1 rows are left for the next look" in text
+
+
+@pytest.mark.django_db
+def test_large_rows_are_read_few_at_a_time(tail, read, monkeypatch):
+    """A batch ends at some bytes, too."""
+    monkeypatch.setattr("atp.sources.table.BATCH_BYTES", 300)
+    groups(*(f"{number:0100}" for number in range(8)))
+    with Table(Group).open({}) as reader:
+        assert 2 <= len(reader.read(500)) <= 4
+    assert read(tail())["records"] == 8
 
 
 @isolate_apps("tests.app")

@@ -2,6 +2,7 @@
 
 import pytest
 from django.db import connection, transaction
+from django.db.migrations.recorder import MigrationRecorder
 
 from atp.exceptions import ATPError
 from atp.models import Daemon
@@ -28,6 +29,18 @@ def test_it_is_killed_and_started_again(atp_daemon):
     atp_daemon.start()
     assert atp_daemon.pid != first
     assert atp_daemon.wait_for(row).state == "FINISHED"
+
+
+@pytest.mark.django_db(transaction=True)
+def test_it_starts_where_the_tables_were_made_without_migrations(atp):
+    """As by pytest's --nomigrations."""
+    migrations = MigrationRecorder(connection).migration_qs
+    migrations.filter(app="atp").update(app="gone")
+    try:
+        row = tasks.group.enqueue(name="a")
+        assert atp.daemon(processes=1).wait_for(row).state == "FINISHED"
+    finally:
+        migrations.filter(app="gone").update(app="atp")
 
 
 @pytest.mark.django_db(transaction=True)

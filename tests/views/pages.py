@@ -7,7 +7,8 @@ from atp.states import State
 
 INSTANCE, TYPE, DAEMON, LOG = "view_instance", "view_type", "view_daemon", "view_logrecord"
 INPUTS, RESPONSE, STEP = "view_inputs", "view_response", "view_step"
-OPERATE, DELETE = "operate", "delete_instance"
+ENQUEUE, OPERATE, CONTROL, DELETE = "enqueue", "operate", "control", "delete_instance"
+ACTING = (ENQUEUE, OPERATE, CONTROL, DELETE)
 SCHEDULE, GRAPH, DOWNSTREAM = "view_schedule", "view_graph", "view_downstream"
 TAILER = "view_tailer"
 ERROR = "view_errorgroup"
@@ -42,7 +43,7 @@ class PageCase:
 
 PAGES = (
     PageCase("overview", "/atp/", (INSTANCE,)),
-    PageCase("gate", "/atp/gate/", (TYPE, OPERATE)),
+    PageCase("gate", "/atp/gate/", (TYPE, CONTROL)),
     PageCase("instances", "/atp/instances/", (INSTANCE,)),
     PageCase("instance", "/atp/instances/{finished}/", (INSTANCE,)),
     PageCase("log", "/atp/instances/{finished}/log/", (INSTANCE, LOG)),
@@ -61,20 +62,27 @@ PAGES = (
     PageCase("failure-verb", "/atp/failures/{error}/delete/", (ERROR, DELETE)),
     PageCase("types", "/atp/types/", (TYPE,)),
     PageCase("type", "/atp/types/tests.add/", (TYPE,)),
-    PageCase("enqueue", "/atp/types/tests.add/enqueue/", (TYPE, OPERATE)),
-    PageCase("new-schedule", "/atp/types/tests.add/schedule/", (TYPE, SCHEDULE, OPERATE)),
-    PageCase("type-gate", "/atp/types/tests.add/gate/", (TYPE, OPERATE)),
-    PageCase("type-limit", "/atp/types/tests.add/limit/", (TYPE, OPERATE)),
+    PageCase("enqueue", "/atp/types/tests.add/enqueue/", (ENQUEUE,)),
+    PageCase(
+        *("new-schedule", "/atp/types/tests.add/schedule/"), (TYPE, SCHEDULE, CONTROL, ENQUEUE)
+    ),
+    PageCase("type-gate", "/atp/types/tests.add/gate/", (TYPE, CONTROL)),
+    PageCase("type-limit", "/atp/types/tests.add/limit/", (TYPE, CONTROL)),
     PageCase("type-verb", "/atp/types/tests.add/purge/", (TYPE, DELETE)),
     PageCase("schedules", "/atp/schedules/", (SCHEDULE,)),
     PageCase("schedule", "/atp/schedules/nightly/", (SCHEDULE,)),
     *(
-        PageCase("schedule-verb", f"/atp/schedules/nightly/{verb}/", (SCHEDULE, OPERATE), *rest)
-        for verb, *rest in (("change",), ("backfill",), ("delete",), ("resume", "post", 302))
+        PageCase("schedule-verb", f"/atp/schedules/nightly/{verb}/", (SCHEDULE, *needs), *rest)
+        for verb, needs, *rest in (
+            ("change", (CONTROL, ENQUEUE)),
+            ("backfill", (OPERATE,)),
+            ("delete", (CONTROL,)),
+            ("resume", (CONTROL,), "post", 302),
+        )
     ),
     PageCase("tailers", "/atp/tailers/", (TAILER,)),
     PageCase("tailer", "/atp/tailers/tests.tailer/", (TAILER,)),
-    PageCase("tailer-verb", "/atp/tailers/tests.tailer/seek/", (TAILER, OPERATE)),
+    PageCase("tailer-verb", "/atp/tailers/tests.tailer/seek/", (TAILER, CONTROL)),
     PageCase("graphs", "/atp/graphs/", (GRAPH,)),
     PageCase("graph", "/atp/graphs/{graph}/", (GRAPH,)),
     PageCase("nodes", "/atp/graphs/{graph}/nodes/", (GRAPH,)),
@@ -82,9 +90,9 @@ PAGES = (
     PageCase("graph-verb", "/atp/graphs/{graph}/redrive/", (GRAPH, OPERATE), "post", 302),
     PageCase("downstreams", "/atp/downstreams/", (DOWNSTREAM,)),
     PageCase("downstream", "/atp/downstreams/relay/", (DOWNSTREAM,)),
-    PageCase("downstream-verb", "/atp/downstreams/relay/bound/", (DOWNSTREAM, OPERATE)),
+    PageCase("downstream-verb", "/atp/downstreams/relay/bound/", (DOWNSTREAM, CONTROL)),
     PageCase("daemons", "/atp/daemons/", (DAEMON,)),
     PageCase("daemon", "/atp/daemons/{daemon}/", (DAEMON,)),
-    PageCase("daemon-verb", "/atp/daemons/{daemon}/quiet/", (DAEMON, OPERATE), "post", 302),
+    PageCase("daemon-verb", "/atp/daemons/{daemon}/quiet/", (DAEMON, CONTROL), "post", 302),
     PageCase("verb", "/atp/purge/", (TYPE, DELETE)),
 )

@@ -1,5 +1,6 @@
 """Who may see what, and do what (G14)."""
 
+import html
 import re
 
 import pytest
@@ -9,7 +10,19 @@ from atp.models import Instance, LogRecord
 from atp.states import Event, State
 
 from ..populated import MARKUP
-from .pages import DELETE, INPUTS, INSTANCE, LOG, OPERATE, PAGES, RESPONSE, STEP, TYPE, VIEW_ALL
+from .pages import (
+    ACTING,
+    ENQUEUE,
+    INPUTS,
+    INSTANCE,
+    LOG,
+    OPERATE,
+    PAGES,
+    RESPONSE,
+    STEP,
+    TYPE,
+    VIEW_ALL,
+)
 
 each_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.path)
 
@@ -34,7 +47,7 @@ def test_nothing_without_a_login(page, full, client):
 @each_page
 def test_nothing_without_the_permission(page, full, visitor, allow):
     """G14: each permission that a page takes is needed, and named where it is lacking."""
-    allow(*({*VIEW_ALL, OPERATE, DELETE} - {*page.needs}))
+    allow(*({*VIEW_ALL, *ACTING} - {*page.needs}))
     address = page.address(full)
     before = LogRecord.objects.count()
     for lacking in page.needs:
@@ -87,10 +100,13 @@ def test_who_may_only_look_sees_no_buttons(full, visitor, allow):
     assert "Enqueue" not in visitor.get("/atp/types/").content.decode()
     allow(OPERATE)
     assert "Redrive" in visitor.get(address).content.decode()
+    assert "Enqueue" not in visitor.get("/atp/types/").content.decode()
+    allow(ENQUEUE)
+    assert "Enqueue" in visitor.get("/atp/types/").content.decode()
 
 
 def test_the_inputs_of_another_take_the_permission_to_see_them(full, visitor, allow):
-    allow(TYPE, OPERATE, INSTANCE)
+    allow(TYPE, ENQUEUE, INSTANCE)
     address = f"/atp/types/tests.echo/enqueue/?like={full[State.FAILED].uuid}"
     answer = visitor.get(address)
     assert answer.status_code == 403
@@ -106,7 +122,7 @@ def test_an_action_is_logged_with_its_actor_and_channel(full, visitor, allow):
 
 
 def test_an_enqueue_is_logged_with_its_actor_and_channel(visitor, allow, db):
-    allow(TYPE, INSTANCE, OPERATE)
+    allow(TYPE, INSTANCE, ENQUEUE)
     visitor.post("/atp/types/tests.echo/enqueue/", {"inputs": "{}"})
     instance = Instance.objects.get()
     assert instance.created_by == "user olga via page"
@@ -153,3 +169,12 @@ def test_names_of_daemons_take_the_permission_to_see_them(path, full, visitor, a
     allow(INSTANCE)
     full.host.lose_lease()
     assert "host:1" not in visitor.get(path).content.decode()
+
+
+def test_the_login_page_contains_its_policy(client, db):
+    """Django's view sends none."""
+    text = html.unescape(client.get("/login/").content.decode())
+    head, _, rest = text.partition("Content-Security-Policy")
+    assert "<script" not in head
+    assert "default-src 'none'; script-src 'self'" in rest
+    assert "frame-ancestors" not in rest

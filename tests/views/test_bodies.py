@@ -97,6 +97,22 @@ def test_a_published_file(full, operator):
     assert get(operator, finished, "files/1").status_code == 404
 
 
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [("../../etc/passwd", "passwd"), ("..\\a\x07.txt", "a.txt"), ("..", "file"), ("/", "file")],
+)
+def test_a_published_file_is_offered_under_a_name_without_folders(full, operator, name, told):
+    """G14: and without control characters."""
+    path = storages["default"].save("atp/page.html", ContentFile(b"x"))
+    finished = full[State.FINISHED]
+    [entry] = finished.response.files
+    files = [{**entry, "path": path, "name": name}]
+    Response.objects.filter(instance=finished).update(files=files)
+    answer = get(operator, finished, "files/0")
+    body(answer)
+    assert answer["Content-Disposition"].endswith(f'filename="{told}"')
+
+
 def test_no_response_yet(full, operator):
     assert get(operator, full[State.RUNNING]).status_code == 404
 

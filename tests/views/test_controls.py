@@ -288,7 +288,7 @@ class TestLog:
 
     def test_who_may_not_see_it(self, full, visitor, allow):
         """G14."""
-        allow("view_type", "view_instance", "operate")
+        allow("view_type", "view_instance", "control")
         queue.hold(reason="maintenance", by="ann")
         queue.open_gate(by="bob")
         assert "maintenance" not in visitor.get("/atp/").content.decode()

@@ -193,7 +193,7 @@ def test_who_may_not_see_instances_is_not_shown_what_workers_do(full, visitor, a
 def test_enqueue_again_is_offered_where_it_can_be_done(full, visitor, allow):
     allow("view_instance", "operate", "view_inputs")
     assert "Enqueue again" not in shown(page_of(visitor, full[State.FAILED]))
-    allow("view_type")
+    allow("enqueue")
     assert "Enqueue again" in shown(page_of(visitor, full[State.FAILED]))
 
 

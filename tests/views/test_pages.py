@@ -288,11 +288,13 @@ def test_the_log_begins_at_the_newest(full, operator):
     assert operator.get(address, {"order": "sideways"}).status_code == 400
 
 
-def test_a_worker_whose_task_has_ended_is_not_shown_at_it(full, operator):
+def test_worker_of_short_tasks_is_busy_although_its_task_has_ended_since(full, operator):
     running = full[State.RUNNING]
     change = Move(event=Event.FINISH, instance=running.pk, attempt=1)
     assert full.host.record(change) == []
-    assert "done with its last task" in text(operator.get("/atp/daemons/"))
+    shown = text(operator.get("/atp/daemons/"))
+    assert "1 of 2 workers busy" in shown
+    assert "(ended since then)" in shown
 
 
 def test_who_may_not_see_daemons_is_not_led_to_them(full, visitor, allow):

@@ -13,7 +13,7 @@ from atp.templatetags.atp import strip
 from atp.verbs.table import VERBS
 
 from ..populated import SCHEDULE
-from .pages import INPUTS, INSTANCE, LOG, OPERATE, TYPE
+from .pages import CONTROL, ENQUEUE, INPUTS, INSTANCE, LOG, TYPE
 from .pages import SCHEDULE as VIEW
 
 LIST, PAGE, NEW = "/atp/schedules/", f"/atp/schedules/{SCHEDULE}/", "/atp/types/tests.add/schedule/"
@@ -129,7 +129,7 @@ def test_parts_of_the_page_take_permissions_of_their_own(full, visitor, allow):
     """G14: inputs, log and Instances may hold what not everybody is to see."""
     allow(VIEW)
     parts = {LOG: "<h2>Log</h2>", INPUTS: "<h2>Inputs</h2>", INSTANCE: "/atp/instances/"}
-    parts |= {TYPE: 'href="/atp/types/tests.echo/"', OPERATE: 'id="resume"'}
+    parts |= {TYPE: 'href="/atp/types/tests.echo/"', CONTROL: 'id="resume"'}
     shown = text(visitor.get(PAGE))
     assert not any(part in shown for part in parts.values())
     for permission, part in parts.items():
@@ -216,7 +216,7 @@ def test_cron_and_every_at_once_are_refused(full, operator):
 
 def test_the_form_has_the_inputs_for_who_may_see_them(full, visitor, allow):
     """G14: an edit without them leaves them as they are."""
-    allow(VIEW, OPERATE)
+    allow(VIEW, CONTROL, ENQUEUE)
     form = visitor.get(f"{PAGE}change/").context["form"]
     assert "inputs" not in form.initial
     visitor.post(f"{PAGE}change/", sent(form, priority="3"))

@@ -201,7 +201,7 @@ def test_who_may_only_look_sees_no_buttons(full, visitor, allow):
     assert f"{daemon}quiet/" not in visitor.get(daemon).content.decode()
     page = f"/atp/instances/{instance.uuid}/"
     assert "/change/" not in visitor.get(page).content.decode()
-    allow("operate")
+    allow("operate", "control")
     assert f"{daemon}quiet/" in visitor.get(daemon).content.decode()
     assert "/change/" in visitor.get(page).content.decode()
 

@@ -3,6 +3,8 @@
 import pytest
 
 from atp import queue
+from atp.sources import CursorMove, Note
+from atp.store.values import Settled
 
 from ..populated import MARKUP
 from ..store.world import registration
@@ -30,6 +32,23 @@ def test_a_page_has_the_cursors_and_who_has_set_them(tailer, operator):
     assert '<td data-label="Position">5</td>' in text
     assert "user ann via shell" in text
     assert MARKUP not in text
+
+
+def test_a_page_tells_what_was_lost_and_what_is_skipped(full, tailer, operator):
+    lost = Note(kind="lost", count=17, message="17 entries were removed unread")
+    move = CursorMove(shard="b", before=None, after="9", notes=[lost])
+    store = full.world.store.tailers
+    store.advance("tests.tailer", [move], Settled(records=0))
+    odd = Note(kind="skipped", count=2, message=f"2 names are odd: {MARKUP}")
+    store.look("tests.tailer", source="", behind=0, notes=[odd])
+    text = operator.get("/atp/tailers/tests.tailer/").content.decode()
+    assert "17 in 1 gap" in text
+    assert "17 entries were removed unread" in text
+    assert text.count("2 names are odd") == 2
+    assert MARKUP not in text
+    text = operator.get("/atp/tailers/").content.decode()
+    assert '<td data-label="Lost" class="number">17</td>' in text
+    assert '<td data-label="Skipped" class="number">2</td>' in text
 
 
 def test_one_that_is_not_there_is_not_found(tailer, operator):

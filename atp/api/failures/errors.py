@@ -4,6 +4,7 @@ from rest_framework import serializers as rest
 from rest_framework.response import Response
 
 from ... import queue
+from ...models import ErrorGroup
 from ...reports.errors import groups
 from ...verbs.table import ERROR
 from ...web.filters import ErrorFilter
@@ -60,7 +61,7 @@ class ErrorSerializer(Document):
 
 
 def _documents(view, rows):
-    told = groups.groups(rows, lines=may_see_errors(view.request.user))
+    told = groups.groups(rows, lines=may_see_errors(view.request.user, *rows))
     found = [groups.document(group) for group in told]
     return [each | {"url": view.url("errors-detail", each["key"])} for each in found]
 
@@ -74,13 +75,14 @@ def _documents(view, rows):
 class ErrorViewSet(ViewSet):
     tag = "errors"
     lookup_field = "name"
+    model = ErrorGroup
     serializer_class = ErrorSerializer
     pagination_class = Pages
     filter_backends = (Filters,)
     filterset_class = ErrorFilter
     named = (named("name", "The group's name: four digits of its key or more.", type="string"),)
 
-    def get_object(self):
+    def find(self):
         """Return the error group of the URL. Raises UnknownErrorGroup."""
         return queue.get_error_group(self.kwargs["name"])
 
@@ -94,7 +96,7 @@ class ErrorViewSet(ViewSet):
         query=query_of(ErrorFilter),
     )
     def list(self, request):
-        return self.listed(self.filter_queryset(queue.error_groups()))
+        return self.listed(self.filter_queryset(self.narrowed(queue.error_groups())))
 
     @operation("get_error", "One error group", VIEW_ERROR)
     def retrieve(self, request, name):

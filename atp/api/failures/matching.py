@@ -24,7 +24,7 @@ def _action(verb):
         f"{verb.id}_matching",
         verb.label,
         VIEW_INSTANCE,
-        verb.permission,
+        *verb.needs,
         description=verb.explanation,
         body=body_of(verb, "Matching"),
         answer=DoneSerializer,

@@ -1,16 +1,27 @@
 """Tailers in the API: a list, a single tailer with its cursors, and the verbs on it."""
 
+from rest_framework import serializers as rest
+from rest_framework.decorators import action
 from rest_framework.response import Response
 
 from ... import queue
+from ...models import Tailer
 from ...reports.tailing import documents
 from ...verbs.table import TAILER
-from ...web.permissions import VIEW_TAILER
+from ...web.permissions import VIEW_LOG, VIEW_TAILER
 from .. import fields
 from ..base import ViewSet, with_verbs
 from ..fields import TypeIdentifier
+from ..queries import page_of
 from ..schema import named, operation
-from ..serializers import Document
+from ..serializers import Document, LogRecordSerializer
+
+
+class TailersSerializer(rest.ListSerializer):
+    """A list of tailers, read with a fixed number of queries."""
+
+    def to_representation(self, data):
+        return documents.documents(data)
 
 
 class TailerSerializer(Document):
@@ -21,8 +32,20 @@ class TailerSerializer(Document):
     enqueued = fields.count("Instances that the records made.")
     rejected = fields.count("Records that were put aside.")
     behind = fields.count("Records left at the last look; null if unknown.", null=True)
+    gaps = fields.count("Times that records were lost, also where their number is unknown.")
+    lost = fields.count("Records that the source removed before they were read.")
+    lost_at = fields.time("When records were found to be lost last.", null=True)
+    passed_over = fields.count("Records that cannot be read, behind the cursor.")
+    skipped = fields.count("What is in the source now and cannot be read.")
+    error = fields.text("Why the tailer stopped itself; empty after a good look.")
+    notes = fields.texts("What the last look has left in the source, as sentences.")
+    state = fields.text("Reading, paused, or failing.")
+    why = fields.text("Why it is paused, or has stopped itself; otherwise empty.")
 
     render = staticmethod(documents.document)
+
+    class Meta:
+        list_serializer_class = TailersSerializer
 
 
 class CursorSerializer(Document):
@@ -53,10 +76,11 @@ class TailerViewSet(ViewSet):
 
     tag = "tailers"
     lookup_field = "identifier"
+    model = Tailer
     serializer_class = TailerWithCursorsSerializer
     named = (named("identifier", "The tailer's identifier.", **TypeIdentifier.schema),)
 
-    def get_object(self):
+    def find(self):
         return queue.get_tailer(self.kwargs["identifier"])
 
     def answer(self, row, outcome):
@@ -64,7 +88,19 @@ class TailerViewSet(ViewSet):
 
     @operation("list_tailers", "The tailers, and what came out of their sources", VIEW_TAILER)
     def list(self, request):
-        return self.listed(queue.tailers())
+        return self.listed(self.seen(queue.tailers()))
+
+    @operation(
+        "list_tailer_log",
+        "What a tailer lost and cannot read, and who set its cursors",
+        VIEW_TAILER,
+        VIEW_LOG,
+        description=f"The newest first, {documents.LOG} at most.",
+        answer=page_of(LogRecordSerializer),
+    )
+    @action(detail=True, serializer_class=LogRecordSerializer)
+    def log(self, request, identifier):
+        return self.listed(documents.log(self.get_object()))
 
     @operation("get_tailer", "One tailer, with its cursors", VIEW_TAILER)
     def retrieve(self, request, identifier):

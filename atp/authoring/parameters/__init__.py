@@ -35,6 +35,7 @@ class TypeParameters(TypedDict, total=False):
     downstream_errors: retrying.Named | Sequence[retrying.Named]
     owner: str
     runbook: str
+    sensitive: Sequence[str]
     max_memory: int | str | None
     serializer: Literal["json", "pickle"]
     transactional: bool | str
@@ -62,6 +63,6 @@ DURATIONS = ("timeout", "backoff", "backoff_max", "retention")
 
 COUNTS = ("max_restarts", "max_retries")
 
-PARAMETERS = (*DURATIONS, *COUNTS, "max_memory", "downstream", "owner", "runbook")
+PARAMETERS = (*DURATIONS, *COUNTS, "max_memory", "downstream", "owner", "runbook", "sensitive")
 
 OPTIONS = ("priority", "collection", "exact")

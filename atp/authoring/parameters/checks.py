@@ -29,8 +29,11 @@ _LONGEST = timedelta(days=3650).total_seconds()
 _MOST, _MOST_STEPS = 1_000_000, 100
 
 
-def check_handler(identifier: str, handler: Any) -> None:
-    """Refuse a handler that could never run. Raises InvalidType or InvalidInputs."""
+def check_handler(identifier: str, handler: Any, sensitive: Sequence[str] = ()) -> None:
+    """Refuse a handler that could never run, or that does not take an argument that is named.
+
+    Raises InvalidType or InvalidInputs.
+    """
     if not inspect.isfunction(handler):
         raise InvalidType(f"task_type({identifier!r}): a handler is a function, not {handler!r}.")
     for is_kind, kind, advice in _NO_HANDLERS:
@@ -39,7 +42,20 @@ def check_handler(identifier: str, handler: Any) -> None:
                 f"task_type({identifier!r}): {handler.__qualname__} is {kind}; a handler is a "
                 f"function or a coroutine function. {advice}"
             )
-    binding.signatures_of(handler)
+    parameters = binding.signatures_of(handler)[0].parameters
+    is_open = any(each.kind is each.VAR_KEYWORD for each in parameters.values())
+    for name in sensitive:
+        taken = parameters.get(name)
+        if taken is not None and taken.kind is taken.VAR_KEYWORD:
+            raise InvalidType(
+                f"task_type({identifier!r}): sensitive={name!r}: name the arguments that "
+                f"**{name} takes."
+            )
+        if taken is None and not is_open:
+            raise InvalidType(
+                f"task_type({identifier!r}): sensitive={name!r} is not an argument of the handler."
+                f"{did_you_mean(name, parameters)}"
+            )
 
 
 _COLLECT = "Return a list of all that it yields, or loop over the generator in a handler."
@@ -112,10 +128,21 @@ def _check_value(told: str, name: str, value: Any) -> None:
         _check_memory(told, value)
     elif name == "downstream":
         retrying.check_downstream(told, value)
+    elif name == "sensitive":
+        _check_sensitive(told, value)
     elif name == "runbook":
         _check_runbook(told, value)
     elif name in ("keep_processes", "stoppable") and not isinstance(value, bool):
         raise InvalidType(f"{told}: {name} must be True or False, not {value!r}.")
+
+
+def _check_sensitive(told: str, names: Any) -> None:
+    is_list = isinstance(names, (list, tuple)) and all(isinstance(name, str) for name in names)
+    if not is_list or len(set(names)) < len(names):
+        raise InvalidType(
+            f"{told}: sensitive={names!r}: must be a list of names of arguments, each once, as in "
+            "['password']."
+        )
 
 
 def _check_runbook(told: str, value: Any) -> None:

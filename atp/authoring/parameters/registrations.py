@@ -28,6 +28,7 @@ def registration_of(identifier: str, handler: str, serializer: str, *values: Any
         given[name] = seconds(given[name])
     if given["max_memory"] is not None:
         given["max_memory"] = read_size(given["max_memory"])
+    given["sensitive"] = list(given["sensitive"]) or None
     return Registration(
         identifier=identifier,
         handler=handler[-255:],

@@ -103,13 +103,32 @@ def tailers(scrape: Scrape) -> Iterator[Metric]:
             "atp_tailer_rejected", "Records that were put aside.", labels=["tailer"]
         ),
     }
+    counts |= {
+        "gaps": CounterMetricFamily(
+            "atp_tailer_gaps",
+            "Times that records were lost, also where their number is unknown.",
+            labels=["tailer"],
+        ),
+        "lost": CounterMetricFamily(
+            "atp_tailer_lost",
+            "Records that a source removed before they were read.",
+            labels=["tailer"],
+        ),
+        "passed_over": CounterMetricFamily(
+            "atp_tailer_passed_over",
+            "Records that cannot be read, and that the cursor has passed over.",
+            labels=["tailer"],
+        ),
+    }
+    skipped = gauge("tailer_skipped", "What is in a source and cannot be read.", "tailer")
     for row in Tailer.objects.using(settings.DATABASE):
         age.add_metric([row.identifier], max(0.0, (now - row.read_at).total_seconds()))
+        skipped.add_metric([row.identifier], row.skipped)
         if row.behind is not None:
             behind.add_metric([row.identifier], row.behind)
         for name, metric in counts.items():
             metric.add_metric([row.identifier], getattr(row, name))
-    yield from (age, behind, *counts.values())
+    yield from (age, behind, skipped, *counts.values())
 
 
 def database(scrape: Scrape) -> Iterator[Metric]:

@@ -41,4 +41,4 @@ def _has_token(request: HttpRequest) -> bool:
 
 def _may_view(request: HttpRequest) -> bool:
     user = getattr(request, "user", AnonymousUser())
-    return not permissions.lacking(user, [permissions.VIEW_TYPE])
+    return permissions.holds(user, permissions.VIEW_TYPE)

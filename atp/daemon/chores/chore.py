@@ -1,5 +1,55 @@
 """Chores: the periodic jobs of a dispatcher, beside its Tasks."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from django.db import connections
+
+from ...conf import settings
+from ..system.processes import uptime
+
+# The seconds that a call should take at most, by vendor: SQLite has only one writer, and a daemon
+# cuts calls that take over STATEMENT_TIMEOUT.
+LONG, LONG_BY_VENDOR = 1.0, {"sqlite": 0.25}
+# The longest rest between two portions, in seconds.
+LONGEST_REST = 0.2
+
+
+class Portion:
+    """The number of rows that a chore takes at once; ``size`` adapts to the time that they take.
+
+    A call that takes too long makes it smaller, and so does one that fails, since the daemon cuts
+    a call that takes over STATEMENT_TIMEOUT: so the next call does not fail at the same rows. Quick
+    calls make it larger again, up to ``most``.
+    """
+
+    def __init__(self, first: int, most: int) -> None:
+        self.size = first
+        # The seconds for which the chore should rest before it takes more, so that others get
+        # their turn: its neighbours in the thread, and on SQLite the other writers.
+        self.rest = 0.0
+        self._most = most
+        self._long = LONG_BY_VENDOR.get(connections[settings.DATABASE].vendor, LONG)
+
+    @contextmanager
+    def measured(self) -> Iterator[int]:
+        """Give the number of rows for the call in this block, and adapt it to the call."""
+        began = uptime()
+        try:
+            yield self.size
+        except BaseException:
+            self._shrink()
+            raise
+        seconds = uptime() - began
+        self.rest = min(LONGEST_REST, seconds)
+        if seconds > self._long:
+            self._shrink()
+        elif seconds < self._long / 3:
+            self.size = min(self._most, 2 * self.size)
+
+    def _shrink(self) -> None:
+        self.size = max(1, self.size // 2)
+
 
 class Chore:
     """One entry of the table of chores.

@@ -3,7 +3,10 @@
 from functools import partial
 
 from .. import journal
-from .chore import Chore
+from .chore import Chore, Portion
+
+# The number of Instances that are failed at once, at first and at most.
+FIRST, MOST = 250, 500
 
 
 class Drop(Chore):
@@ -11,8 +14,16 @@ class Drop(Chore):
 
     name, doing = "drop", "dropping what a gate drops"
 
+    def __init__(self, *parts):
+        super().__init__(*parts)
+        self._portion = Portion(FIRST, MOST)
+
     def call(self):
-        return partial(self.core.store.drop, who=self.core.identity.name)
+        return partial(self._drop, self.core.identity.name)
+
+    def _drop(self, who):
+        with self._portion.measured() as limit:
+            return self.core.store.drop(who=who, limit=limit)
 
     def done(self, result):
         if result.value:

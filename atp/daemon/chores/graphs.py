@@ -5,12 +5,13 @@ from django.db import connections
 from ...conf import settings
 from .. import journal
 from ..system.processes import uptime
-from .chore import Chore
+from .chore import Chore, Portion
 
 # The interval in seconds while graphs live, and while the daemon does not know of a live one.
 BUSY, IDLE = 1.0, 5.0
-# The number of nodes that one turn fails, and the number of graphs that it looks at.
-LIMIT, GRAPHS = 500, 1000
+# The number of nodes that one turn fails or removes at first, and at most. It looks at twice as
+# many graphs.
+FIRST, MOST = 250, 500
 
 
 class Graphs(Chore):
@@ -25,6 +26,7 @@ class Graphs(Chore):
         super().__init__(*parts)
         self._after = 0
         self._is_busy = False
+        self._portion = Portion(FIRST, MOST)
 
     def every(self):
         return BUSY if self._is_busy else IDLE
@@ -45,25 +47,28 @@ class Graphs(Chore):
         who = self.core.identity.name
 
         def keep_up():
-            failed = graphs.fail_dependants(who=who, limit=LIMIT)
-            ended, after_these = graphs.end(limit=GRAPHS, after=after, who=who)
-            removed = graphs.purge(limit=LIMIT) if purges else 0
-            is_busy = graphs.are_live()
+            with self._portion.measured() as limit:
+                failed = graphs.fail_dependants(who=who, limit=limit)
+                _, after_these = graphs.end(limit=2 * limit, after=after, who=who)
+                is_undoing = graphs.undo(limit=limit, who=who)
+                removed = graphs.purge(limit=limit) if purges else 0
+                is_busy = graphs.are_live()
             if not is_busy:
                 connections[settings.DATABASE].close()
-            return failed, ended, removed, after_these, is_busy
+            goes_on = failed or is_undoing or removed >= limit
+            return failed, removed, removed >= limit, goes_on, after_these, is_busy
 
         return keep_up
 
     def done(self, result):
-        failed, _, removed, self._after, self._is_busy = result.value
+        failed, removed, are_more_over, goes_on, self._after, self._is_busy = result.value
         if failed:
             journal.dependants_failed(count=failed)
         if removed:
             journal.purged(count=removed)
-        if failed or removed >= LIMIT:
-            self.core.timers.now(self.name)
-        if removed >= LIMIT:
+        if goes_on:
+            self.core.timers.later(self.name, self._portion.rest)
+        if are_more_over:
             self.core.timers.now(self.purging)
 
     def failed(self, result):

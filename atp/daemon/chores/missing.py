@@ -2,7 +2,10 @@
 
 from functools import partial
 
-from .chore import Chore
+from .chore import Chore, Portion
+
+# The number of Instances that are failed at once, at first and at most.
+FIRST, MOST = 250, 500
 
 
 class Miss(Chore):
@@ -10,8 +13,16 @@ class Miss(Chore):
 
     name, doing = "miss", "looking for what was missed"
 
+    def __init__(self, *parts):
+        super().__init__(*parts)
+        self._portion = Portion(FIRST, MOST)
+
     def call(self):
-        return partial(self.core.store.miss, who=self.core.identity.name)
+        return partial(self._miss, self.core.identity.name)
+
+    def _miss(self, who):
+        with self._portion.measured() as limit:
+            return self.core.store.miss(who=who, limit=limit)
 
     def done(self, result):
         if result.value:

@@ -3,10 +3,10 @@
 from functools import partial
 
 from .. import journal
-from .chore import Chore
+from .chore import Chore, Portion
 
-# The number of schedules that are planned at once.
-LIMIT = 500
+# The number of schedules that are planned at once, at first and at most.
+FIRST, MOST = 250, 500
 # The time until the next look if nothing could be planned, in seconds.
 REST = 0.2
 
@@ -19,6 +19,10 @@ class Plan(Chore):
 
     name, doing = "plan", "planning the slots of schedules"
 
+    def __init__(self, *parts):
+        super().__init__(*parts)
+        self._portion = Portion(FIRST, MOST)
+
     def may(self):
         return self.core.identity.leased
 
@@ -30,7 +34,11 @@ class Plan(Chore):
         return super().is_due()
 
     def call(self):
-        return partial(self.core.store.schedules.plan, who=self.core.identity.name, limit=LIMIT)
+        return partial(self._plan, self.core.identity.name)
+
+    def _plan(self, who):
+        with self._portion.measured() as limit:
+            return self.core.store.schedules.plan(who=who, limit=limit)
 
     def done(self, result):
         planned, queue = result.value, self.core.queue

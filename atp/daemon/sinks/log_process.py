@@ -10,11 +10,13 @@ import contextlib
 import logging
 import os
 import signal
+import sys
 import time
 from collections import deque
 
 from ..shared.channel import Channel, Closed
 from ..system import processes
+from ..system.stderr import NonBlockingStream
 from . import records
 from .guard import close_broken_connections, complaints, guarded
 from .interception import loggers
@@ -141,6 +143,8 @@ def _be_log_process(parent, channel, ready):
         return 1
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, processes.ignore)
+    # Handlers that fail write any text there.
+    sys.stderr = NonBlockingStream()
     guarded(ready)
     with contextlib.suppress(Closed):
         while True:

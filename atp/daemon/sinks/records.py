@@ -4,6 +4,7 @@ import logging
 import pickle
 import sys
 
+from ...words import wording
 from ..system.stderr import NonBlockingHandler
 
 # The attributes of a record that name the process, the thread and the time of its making.
@@ -61,6 +62,10 @@ def made(logger, level, message, exc_info=None, extra=None):
     elif exc_info and not isinstance(exc_info, tuple):
         exc_info = sys.exc_info()
     record = logging.LogRecord(logger.name, level, __file__, 0, message, (), exc_info or None)
+    if record.exc_info:
+        # Other formatters take this text instead of making their own.
+        text = logging.Formatter().formatException(record.exc_info)
+        record.exc_text = wording.continued(text)
     record.__dict__ |= extra or {}
     record.__dict__[_BARE] = tuple(extra or ())
     return record

@@ -1,14 +1,10 @@
 """Formatting the lines that workers have printed for the daemon's log."""
 
-import json
 import os
-import re
 from datetime import UTC, datetime
 
-from ..journal import Style
-
-# Characters that control a terminal or the direction of writing.
-_HARMFUL = re.compile("[\x00-\x08\x0a-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069]")
+from ...words import wording
+from ..journal import Style, json_line
 
 
 def marked(data, *, worker, instance):
@@ -27,13 +23,9 @@ def marked(data, *, worker, instance):
 def _printed_json(line, source):
     said = {"fact": "printed", "message": line, **source}
     facts = {"time": datetime.now(UTC).isoformat(), "level": "INFO", "pid": os.getpid(), **said}
-    return json.dumps(facts, ensure_ascii=False) + "\n"
+    return json_line(facts) + "\n"
 
 
 def _printed_text(line, source):
     name = f"worker {source['worker']} {source['instance'] or ''}".rstrip()
-    return f"{name}: {_HARMFUL.sub(_escaped, line)}\n"
-
-
-def _escaped(found):
-    return found[0].encode("unicode_escape").decode()
+    return f"{name}: {wording.one_line(line)}\n"

@@ -4,19 +4,16 @@ import contextlib
 import os
 import shutil
 import stat
-import tempfile
 import uuid
 from pathlib import Path
 
+from ...authoring.context import SCRATCH_PREFIX
 from ...conf import settings
 from ...exceptions import FolderRefused
 from ...store import filelock, get_store
 from ...words import ownership
 from . import abandoned
 
-_PREFIX = "atp-scratch-"
-_UNLOCKED = "atp-new-"
-_LOCK = ".lock"
 # The most attempts to make a folder that other daemons remove.
 ATTEMPTS = 5
 
@@ -37,11 +34,16 @@ class DaemonFolders:
     def make(self):
         """Make the scratch folder, and take the lock of the lease if leases are locks."""
         remove_abandoned()
-        # Rename it only when it is locked, or another daemon could take it for abandoned.
+        if ownership.is_strange(settings.SCRATCH_DIR):
+            raise FolderRefused(
+                f"ATP['SCRATCH_DIR'], {settings.SCRATCH_DIR}, is where every user can make it, "
+                f"and not this user's: {ownership.whose(settings.SCRATCH_DIR)}. "
+                "Remove it, or choose a folder elsewhere."
+            )
         with _told("ATP['SCRATCH_DIR']", settings.SCRATCH_DIR):
-            made = Path(tempfile.mkdtemp(prefix=_UNLOCKED, dir=settings.SCRATCH_DIR))
-        self._descriptors.append(filelock.acquire(made / _LOCK))
-        self.scratch = made.rename(made.with_name(made.name.replace(_UNLOCKED, _PREFIX)))
+            made = filelock.make_locked_folder(settings.SCRATCH_DIR, SCRATCH_PREFIX)
+        self.scratch, descriptor = made
+        self._descriptors.append(descriptor)
         self._mark = abandoned.mark(self.scratch.name)
         folder = get_store().lock_folder
         if folder is not None:
@@ -56,9 +58,16 @@ class DaemonFolders:
     def _take_lock(self, folder):
         name = f"{uuid.uuid4()}.lock"
         for remaining in reversed(range(ATTEMPTS)):
-            # Not its parents: the folder of the database is there, or its name is wrong.
-            folder.mkdir(exist_ok=True)
             try:
+                # Not its parents: the folder of the database is there, or its name is wrong.
+                filelock.make_folder(folder)
+                if folder.stat().st_mode & stat.S_IWOTH:
+                    raise FolderRefused(
+                        f"The folder of the daemons' locks, {folder}, can be written by every "
+                        f"user: {ownership.whose(folder)}. Whoever can remove a lock there can "
+                        "have a running task started twice. Give that folder to a group that "
+                        "the users of all daemons are in: chmod 2770."
+                    )
                 self._descriptors.append(filelock.acquire(folder / name))
                 break
             except FileNotFoundError:  # the last daemon that had a lock there has ended just now
@@ -112,10 +121,10 @@ def _told(name, folder):
 
 def remove_abandoned():
     """Remove the scratch folders of this user's daemons that have no living process."""
-    for folder in Path(settings.SCRATCH_DIR).glob(f"{_PREFIX}*"):
+    for folder in Path(settings.SCRATCH_DIR).glob(f"{SCRATCH_PREFIX}*"):
         try:
-            ours = folder.stat().st_uid == os.getuid() and (folder / _LOCK).exists()
-            if ours and filelock.is_free(folder / _LOCK):
+            ours = folder.lstat().st_uid == os.getuid() and (folder / filelock.LOCK).exists()
+            if ours and filelock.is_free(folder / filelock.LOCK):
                 shutil.rmtree(folder, ignore_errors=True)
         except OSError:
             continue  # another daemon was quicker

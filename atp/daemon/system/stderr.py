@@ -13,6 +13,8 @@ import socket
 import stat
 import traceback
 
+from ...words import wording
+
 # In characters: an exception may have any text.
 LONGEST_LINE = 64 * 1024
 
@@ -46,23 +48,42 @@ class NonBlockingHandler(logging.Handler):
     def handleError(self, record):  # noqa: N802 (of logging)
         """Report a record that cannot be formatted, without sys.stderr, which could block."""
         with contextlib.suppress(OSError):
-            text = f"{record.name}: a line could not be logged\n{traceback.format_exc()}"
+            why = wording.continued(traceback.format_exc().rstrip())
+            text = f"{wording.one_line(record.name)}: a line could not be logged\n{why}\n"
             self._write(text.encode("utf-8", "backslashreplace"))
 
 
 class NonBlockingStream(io.TextIOBase):
-    """A replacement for sys.stderr that never blocks and never raises."""
+    """A replacement for sys.stderr that never blocks and never raises.
+
+    Python and libraries may write any text there, so each line of it is marked. It is written
+    when it is whole, or another process would write into it.
+    """
 
     def __init__(self, descriptor=2):
         self._write = writer(descriptor)
+        self._rest = ""
 
     def writable(self):
         return True
 
     def write(self, text):
-        with contextlib.suppress(OSError):
-            self._write(text.encode("utf-8", "backslashreplace"))
+        lines, end, self._rest = (self._rest + text).rpartition("\n")
+        if end:
+            self._write_marked(lines)
+        if len(self._rest) > LONGEST_LINE:
+            self.flush()
         return len(text)
+
+    def flush(self):
+        rest, self._rest = self._rest, ""
+        if rest:
+            self._write_marked(rest)
+
+    def _write_marked(self, lines):
+        with contextlib.suppress(OSError):
+            text = wording.continued(lines) + "\n"
+            self._write(text.encode("utf-8", "backslashreplace"))
 
 
 def _shortened(line):

@@ -3,6 +3,7 @@
 import contextlib
 import logging
 import sys
+from dataclasses import replace
 from functools import cache, partial
 
 from asgiref.sync import iscoroutinefunction
@@ -14,7 +15,7 @@ from ...authoring.raised.facts import release, trace
 from ...conf import settings
 from ...exceptions import CorruptData, NoResult, NotSerializable
 from ...middleware import carrying, onion
-from ...payload import codec
+from ...payload import codec, sensitive
 from ...payload.adapting import fitted
 from ...verbs.registry import registry
 from ...words import log_messages
@@ -49,9 +50,10 @@ def run(claimed, context, transaction=None, interruption=_NEVER, is_left_open=bo
     reported = None
     if error is not None:
         outcome, reported = endings.outcome_of(claimed, error)
+        outcome = _without_secrets(outcome, context)
     try:
         if reported is not None:
-            own(_log_raised, claimed, reported)
+            own(_log_raised, claimed, context, reported)
             own(_send_exception, reported)
         if signals.handler_ended.receivers:
             facts = {"context": context, "claimed": claimed, "exception": reported}
@@ -80,9 +82,13 @@ def _call(claimed, context, interruption, is_left_open):
         inputs = codec.decode(claimed.inputs)
         if _may_have_results(claimed):
             inputs = context.results.resolved(inputs)
-        (args, kwargs), why = fitted(task_type.signatures, task_type.adapters, inputs)
+        (args, kwargs), why = fitted(
+            task_type.signatures, task_type.adapters, inputs, task_type.sensitive
+        )
     except (CorruptData, NoResult) as error:
         raise Unusable from error
+    if task_type.sensitive:
+        context.secrets = sensitive.texts_of({**kwargs, "*": list(args)}, task_type.sensitive)
     if why:
         raise Misfit(log_messages.misfit(settings.RELEASE, why))
     handler = task_type.handler
@@ -104,6 +110,20 @@ def _call(claimed, context, interruption, is_left_open):
         raise Unusable from error
 
 
+def _without_secrets(outcome, context):
+    """Return the outcome of an attempt that raised, with masks for sensitive inputs."""
+    if not _has_secrets(context):
+        return outcome
+    failed = outcome.failed
+    if failed is not None:
+        failed = failed._replace(title=context.hidden(failed.title))
+    return replace(outcome, message=context.hidden(outcome.message), failed=failed)
+
+
+def _has_secrets(context):
+    return context is not None and bool(context.secrets)
+
+
 def _carried(claimed, context, call):
     with carrying.restored(claimed.carried):
         return onion.run(context, call)
@@ -114,14 +134,19 @@ def _may_have_results(claimed):
     return codec.may_have_results(claimed.inputs)
 
 
-def _log_raised(claimed, error):
+def _log_raised(claimed, context, error):
     values = {"type": claimed.type, "instance": claimed.uuid, "attempt": claimed.attempt}
+    extra = {"fact": "raised", "values": values}
+    if _has_secrets(context):
+        told = context.hidden(describe(error))
+        logger.error("%s %s raised\n%s", claimed.type, claimed.uuid, told, extra=extra)
+        return
     logger.error(
         "%s %s raised",
         claimed.type,
         claimed.uuid,
         exc_info=(type(error), error, trace(error)),
-        extra={"fact": "raised", "values": values},
+        extra=extra,
     )
 
 

@@ -9,10 +9,13 @@ from django.db import Error
 from ...authoring.output import Output
 from ...authoring.storage import storage_path, store_file
 from ...conf import settings
+from ...exceptions import NotSerializable
 from ...models import Response, Task
 from ...payload import codec
+from ...payload.tagged_json import is_of_bytes
 from ...store.values import ResponseData
 from ...verbs.registry import registry
+from ...words.wording import exception_words
 
 # The number of attempts before this one whose stored responses are looked for.
 MOST_LOST = 20
@@ -65,9 +68,23 @@ def _render(value, task_type):
     if isinstance(value, (bytes, bytearray, memoryview)):
         value = Output(value)
     if isinstance(value, Output):
-        if isinstance(value.content, str):
-            return value.content_type or "text/plain; charset=utf-8", value.content.encode()
-        return value.content_type or "application/octet-stream", bytes(value.content)
+        return _raw(value)
     payload = codec.encode(value, format=task_type.serializer, what="The response")
     kinds = {codec.JSON: "application/json", codec.PICKLE: codec.PICKLE_CONTENT_TYPE}
     return kinds[payload.format], payload.data.encode()
+
+
+def _raw(output):
+    """Return content type and body of text or bytes. Raises NotSerializable."""
+    content = output.content
+    if isinstance(content, memoryview) and not is_of_bytes(content):
+        raise NotSerializable("The response is a memoryview of something else than bytes in a row.")
+    try:
+        if isinstance(content, str):
+            return output.content_type or "text/plain; charset=utf-8", str.encode(content)
+        return output.content_type or "application/octet-stream", bytes(content)
+    # Text that is not valid Unicode, or a subclass with code that may raise anything.
+    except Exception as error:
+        raise NotSerializable(
+            f"The response cannot be written: {exception_words(error)}."
+        ) from error

@@ -11,7 +11,7 @@ from ...authoring.context import Context
 from ...authoring.log_text import clean
 from ...conf import settings
 from ...verbs.registry import registry
-from ...words import attempt_messages
+from ...words import attempt_messages, ownership
 from ..options import hostname
 from ..shared import messages
 from ..shared.channel import Closed
@@ -23,6 +23,7 @@ from ..system import memory, processes
 from . import execution, preparing
 from .checkpoints import Checkpoints
 from .connections import Connections
+from .coroutines import is_any_abandoned
 from .interruption import Interruption
 from .isolation.context_variables import ContextVariables
 from .isolation.leftovers import Leftovers, Unkillable, has_children
@@ -74,8 +75,8 @@ class Worker:
 
     def run(self):
         """Run Tasks until the channel is closed or the worker retires."""
-        shutil.rmtree(self._scratch, ignore_errors=True)  # left by a worker that has died
-        self._scratch.mkdir(parents=True, exist_ok=True)
+        if ownership.is_private(self._scratch.parent):
+            shutil.rmtree(self._scratch, ignore_errors=True)  # left by a worker that has died
         preparing.open_logging(self._capture)
         preparing.share_caches()
         self._threads.install()
@@ -207,6 +208,9 @@ class Worker:
             return outcome
         finally:
             self._worn_out = self._process_state.restore() or self._worn_out
+            if is_any_abandoned():
+                self._worn_out = "a coroutine has left a loop that does not end"
+                report("log", logging.WARNING, attempt_messages.left_in_loop())
             self._end_leftovers(claimed, report)
             self._capture.context = None
             context.end()

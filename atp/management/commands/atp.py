@@ -4,18 +4,22 @@ import contextlib
 import os
 import sys
 
+from django.core.exceptions import PermissionDenied
 from django.core.management.base import BaseCommand, CommandError
 from django.db import Error, OperationalError, ProgrammingError
 
 from atp.exceptions import ATPError
 from atp.reports import migrated
 from atp.shell import present, subcommands
+from atp.shell.acting import acting_as
 
 
 class Command(BaseCommand):
     help = "Look at the queue and steer it."
 
     def add_arguments(self, parser):
+        told = "act as this user of the project, with this user's permissions"
+        parser.add_argument("--user", metavar="NAME", help=told)
         words = parser.add_subparsers(dest="subcommand", metavar="SUBCOMMAND", required=True)
         for subcommand in subcommands():
             added = words.add_parser(
@@ -31,17 +35,26 @@ class Command(BaseCommand):
             reconfigure(errors="backslashreplace")
         chosen = next(s for s in subcommands() if s.name == options["subcommand"])(self)
         try:
-            document = chosen.run(options)
+            with acting_as(options["user"], chosen.name, options):
+                document = chosen.run(options)
             if document is not None:
-                write = present.as_json if options["json"] else chosen.text
-                self._write(write(document))
+                if options["json"]:
+                    self._write(present.as_json(document))
+                else:
+                    self._write(present.page(chosen.text(document)))
                 chosen.check(document, options)
+        except CommandError as error:
+            # Its text may be stored text.
+            raise CommandError(present.page(error), returncode=error.returncode) from error
+        except PermissionDenied as error:
+            raise CommandError(present.printable(error)) from error
         except ATPError as error:
             raise CommandError(present.printable(error)) from error
         except (OperationalError, ProgrammingError) as error:
             raise CommandError(
                 _not_migrated()
-                or f"The queue's database does not answer as it should: {str(error).strip()}"
+                or "The queue's database does not answer as it should: "
+                + present.page(str(error).strip())
             ) from error
 
     def _write(self, text):

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ...conf import settings
+from ...contracts.checking import check
 from ...exceptions import CorruptData, NoResult
 from ...graphs.results import Result, resolved, results_in
 from ...models import Inputs, Node
 from ...payload import adapting, codec
 from ...payload.signed_pickle import check_signature
+from ...rows.graph import result_of
 from ...states import TERMINAL, State
-from ...verbs.graphs import nodes_beside, result_of
+from ...verbs.graphs import nodes_beside
 from . import pickles
 from .findings import Kind
 
@@ -58,10 +61,27 @@ def _adapted(task_type: TaskType, key: int, text: str, why: str) -> tuple[Kind, 
             if any(node.instance.state not in TERMINAL for node in nodes.values()):
                 return Kind.UNOPENED, NOT_YET
             inputs = resolved(inputs, lambda name: _output(nodes[name]))
-        _, still = adapting.fitted(task_type.signatures, task_type.adapters, inputs)
+        _, still = adapting.fitted(
+            task_type.signatures, task_type.adapters, inputs, task_type.sensitive
+        )
     except CorruptData as error:
         return Kind.UNREADABLE, str(error)
     return (Kind.MISFIT, still) if still else (Kind.ADAPTED, why)
+
+
+def against_contract(task_type: TaskType, keys: Sequence[int]) -> Iterator[Judged]:
+    """Yield for JSON inputs whether their values fit the contract of the Type."""
+    for rows in _rows(keys):
+        for key, text in rows:
+            try:
+                problems = check(task_type, codec.decode(codec.Payload(codec.JSON, text)))
+            except CorruptData as error:
+                yield key, Kind.UNREADABLE, str(error)
+                continue
+            # The names alone: values may be secret, and would keep like findings apart.
+            names = sorted({re.split(r"[.\[]", each.path)[0] for each in problems})
+            told = f"the contract refuses the value of {', '.join(names)}" if names else ""
+            yield key, Kind.MISFIT if told else None, told
 
 
 def pickled(task_type: TaskType, keys: Sequence[int], *, deep: bool) -> Iterator[Judged]:
@@ -74,7 +94,9 @@ def pickled(task_type: TaskType, keys: Sequence[int], *, deep: bool) -> Iterator
         try:
             inputs = codec.decode(codec.Payload(codec.PICKLE, text))
             _, before = adapting.fitted(task_type.signatures, (), inputs)
-            _, after = adapting.fitted(task_type.signatures, task_type.adapters, inputs)
+            _, after = adapting.fitted(
+                task_type.signatures, task_type.adapters, inputs, task_type.sensitive
+            )
         except Exception as error:  # whatever is unpickled may raise anything
             return f"{type(error).__name__}: {error}", False
         return after or before, bool(before and not after)

@@ -12,7 +12,8 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from ...conf import settings
-from ...models import Type
+from ...contracts.contract import schema_of
+from ...models import Tailer, Type
 from ...payload import binding, codec
 from ...store import get_store
 from ...store.values import Shape
@@ -83,8 +84,9 @@ def pending(*, deep: bool = False, wants: Callable[[str], bool] = everything) ->
     """Check all live Instances and all schedules against the code of this process.
 
     ``wants(identifier)`` chooses the Types. For JSON inputs the names of the arguments are compared
-    with the signature of the handler. With ``deep``, pickled inputs are opened, in a child process;
-    and so are all JSON inputs that need adapters or contain results of other nodes, not only some.
+    with the signature of the handler, and some of their values with its contract. With ``deep``,
+    pickled inputs are opened, in a child process; and so are all JSON inputs that have a contract,
+    need adapters or contain results of other nodes, not only some.
     """
     now = overview.now()
     alive = releases.living(overview.daemons(), now)
@@ -111,6 +113,9 @@ class _Look:
         self._alive = alive
         self._collected = Collected()
         self._types: dict[int, str] = {}
+        self._tailers = frozenset(
+            Tailer.objects.using(settings.DATABASE).values_list("identifier", flat=True)
+        )
         # Why inputs do not fit ("" if they do), by Type and shape.
         self._judged: dict[tuple[str, int, tuple[str, ...]], str] = {}
         self._tried: dict[object, int] = defaultdict(int)
@@ -146,6 +151,8 @@ class _Look:
                 self._add(Kind.UNDECLARED, _GONE, f"#{shape.type}", shape)
             return
         if identifier not in registry:
+            if identifier in self._tailers:
+                return  # a look of a tailer that was removed: the source keeps what it would read
             self._add(Kind.UNDECLARED, self._served(identifier), identifier, shape)
             return
         task_type = registry.get(identifier)
@@ -184,6 +191,12 @@ class _Look:
                 self._add(*self._alike.get(key, (Kind.ADAPTED, why)), identifier, shape, others)
         elif why:
             self._add(Kind.MISFIT, why, identifier, shape)
+        elif not shape.has_results and schema_of(task_type) is not None:
+            some = self._some((_CONTRACT, *key), shape.keys, EXAMPLES)
+            self._judge(opening.against_contract(task_type, some), identifier, shape)
+            if others := shape.keys[len(some) :]:
+                told = "not compared with the contract: --deep looks at all of them"
+                self._add(Kind.UNOPENED, told, identifier, shape, others)
         if shape.has_results:
             some = self._some(_RESULTS, shape.keys, MOST_RESULTS)
             self._judge(opening.results(some, deep=self._deep), identifier, shape)
@@ -208,8 +221,8 @@ class _Look:
             self._add(kind, why, identifier, shape, keys)
 
 
-# The key under which inputs with results are counted.
-_RESULTS = "results"
+# The keys under which inputs with results, and those with a contract, are counted.
+_RESULTS, _CONTRACT = "results", "contract"
 
 
 def _differences(alive: list[Document]) -> Iterator[Difference]:

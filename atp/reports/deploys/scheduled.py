@@ -6,9 +6,10 @@ from collections.abc import Callable, Iterator
 
 from ...conf import settings
 from ...exceptions import CorruptData
-from ...models import Gate, Limit, Schedule
+from ...models import Limit, Schedule
 from ...payload import adapting, codec
 from ...payload.signed_pickle import check_signature
+from ...verbs.control.gates import gates
 from ...verbs.registry import registry
 from ...verbs.schedule_specs import declared
 from .findings import Finding, Kind
@@ -44,18 +45,22 @@ def _judged(row: Schedule) -> tuple[Kind, str]:
         inputs = codec.decode(codec.Payload(row.format, row.data))
         if row.takes_slot:
             inputs = {**inputs, _SLOT: None}
-        _, why = adapting.fitted(task_type.signatures, task_type.adapters, inputs)
+        _, why = adapting.fitted(
+            task_type.signatures, task_type.adapters, inputs, task_type.sensitive
+        )
     except (CorruptData, TypeError) as error:
         return Kind.UNREADABLE, str(error)
     return Kind.MISFIT, why
 
 
 def leftovers(wants: Callable[[str], bool]) -> Iterator[Finding]:
-    """Yield a Finding for each Type that has gates or limits, and that no code declares."""
+    """Yield a Finding for each Type that has shut gates or limits, and that no code declares."""
     found: dict[str, list[str]] = {}
-    for model, word in ((Gate, "gate"), (Limit, "limits")):
-        rows = model.objects.using(settings.DATABASE).filter(type__isnull=False)
-        for identifier in rows.values_list("type__identifier", flat=True).distinct().order_by():
+    limits = Limit.objects.using(settings.DATABASE).filter(type__isnull=False)
+    limited = limits.values_list("type__identifier", flat=True).distinct().order_by()
+    shut = {gate.type.identifier for gate in gates() if gate.type is not None}
+    for identifiers, word in ((shut, "gate"), (limited, "limits")):
+        for identifier in identifiers:
             if identifier not in registry and wants(identifier):
                 found.setdefault(identifier, []).append(word)
     for identifier, words in sorted(found.items()):

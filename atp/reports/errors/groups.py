@@ -9,7 +9,7 @@ from datetime import datetime
 from django.db.models import IntegerField, OuterRef, QuerySet, Subquery
 
 from ...conf import settings
-from ...models import Daemon, ErrorGroup, Instance
+from ...models import Daemon, ErrorGroup, Failure, Instance
 from ...rows.querysets import Counted
 from ...verbs.matching.selection import matches
 from ..documents import Document
@@ -20,7 +20,7 @@ MOST, NEWEST = 1_000, 200
 
 
 class _Collections(Subquery):
-    template = "(SELECT count(DISTINCT counted.collection) FROM (%(subquery)s) counted)"
+    template = "(SELECT count(DISTINCT nullif(counted.collection, '')) FROM (%(subquery)s) counted)"
     output_field = IntegerField()
 
 
@@ -28,13 +28,16 @@ class _Collections(Subquery):
 class Group:
     """An error group; ``left`` counts its dead letters, without those redriven or removed.
 
-    ``is_more`` says that there are more than were counted. ``collections`` is the number of
-    collections among the newest of them. ``title`` is the error line of the first failure, and
-    ``line`` that of the newest, empty if that is gone or has failed in another group since.
-    ``release`` was running when the group was first seen, as far as the rows of daemons show it.
+    ``failures`` counts all failures so far, those included that no daemon has added to the row
+    yet. ``is_more`` says that more are left than were counted. ``collections`` is the number of
+    collections among the newest of them; Instances without a collection do not count. ``title`` is
+    the error line of the first failure, and ``line`` that of the newest, empty if that is gone or
+    has failed in another group since. ``release`` was running when the group was first seen, as far
+    as the rows of daemons show it.
     """
 
     row: ErrorGroup
+    failures: int
     left: int
     is_more: bool
     collections: int
@@ -51,22 +54,28 @@ def groups(rows: Iterable[ErrorGroup], *, lines: bool = True) -> list[Group]:
     """
     found = list(rows)
     own = Instance.objects.using(settings.DATABASE).filter(error=OuterRef("pk")).order_by("-pk")
+    # Daemons add failures to their groups all the time, so few are left to be added.
+    added_later = Failure.objects.using(settings.DATABASE).filter(group=OuterRef("pk")).order_by()
     counted = (
         ErrorGroup.objects.using(settings.DATABASE)
         .filter(pk__in=[row.pk for row in found])
         .annotate(left=Counted(own.values("pk")[: MOST + 1]))
         .annotate(collections=_Collections(own.values("collection")[:NEWEST]))
-        .values_list("pk", "left", "collections")
+        .annotate(later=Counted(added_later.values("pk")))
+        .values_list("pk", "left", "collections", "count", "later")
     )
-    counts = {pk: (left, collections) for pk, left, collections in counted}
+    counts = {pk: rest for pk, *rest in counted}
+    none = (0, 0, 0, 0)
     told = _lines(found) if lines else {}
     releases = _releases()
     return [
         Group(
             row=row,
-            left=min(counts.get(row.pk, (0, 0))[0], MOST),
-            is_more=counts.get(row.pk, (0, 0))[0] > MOST,
-            collections=counts.get(row.pk, (0, 0))[1],
+            # One statement has read both, so what is added meanwhile counts once.
+            failures=sum(counts.get(row.pk, none)[2:]),
+            left=min(counts.get(row.pk, none)[0], MOST),
+            is_more=counts.get(row.pk, none)[0] > MOST,
+            collections=counts.get(row.pk, none)[1],
             title=row.title if lines else row.exception.rpartition(".")[2],
             line=told.get(row.pk, ""),
             release=next((name for since, name in releases if since <= row.first_seen), ""),
@@ -113,7 +122,7 @@ def document(group: Group) -> Document:
         "exception": row.exception,
         "title": group.title,
         "line": group.line,
-        "count": row.count,
+        "count": group.failures,
         "left": group.left,
         "is_more": group.is_more,
         "collections": group.collections,

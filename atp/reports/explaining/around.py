@@ -10,12 +10,10 @@ from django.db.models import Exists, OuterRef, Q, Subquery
 from ...conf import settings
 from ...models import Gate, Instance, Limit, Task, Type
 from ...rows.querysets import CLAIMING_ORDER, Counted, TaskQuerySet
-from ..statistics import quantiles, start_rate
+from ..statistics import histogram, quantiles_of, start_rate
 from ..timeline import NOT_RUNNING
-from .facts import Facts, Flow, Queued
+from .facts import MOST_COUNTED, Facts, Flow, Queued
 
-# The maximum of each count.
-MOST = 1000
 # The window in which starts are counted, and the maximum number of runs that are read.
 WINDOW = timedelta(minutes=5)
 RUNS = 300
@@ -53,10 +51,10 @@ def queued(facts: Facts) -> Queued:
     found = {row["identifier"]: row for row in told}
     mine: Any = found.pop(facts.identifier)
     return Queued(
-        ahead=min(MOST, mine["above"] + mine["level"]),
+        ahead=min(MOST_COUNTED, mine["above"] + mine["level"]),
         above=mine["above"],
         # Without a lane nothing is beside it.
-        beside=min(MOST, (mine["below"] or 0) + (mine["beyond"] or 0)),
+        beside=min(MOST_COUNTED, (mine["below"] or 0) + (mine["beyond"] or 0)),
         rivals={
             name: row["weight"] or 1.0
             for name, row in found.items()
@@ -67,7 +65,7 @@ def queued(facts: Facts) -> Queued:
 
 
 def _bounded(tasks: TaskQuerySet[Task]) -> Counted:
-    return Counted(tasks.order_by().values("pk")[:MOST])
+    return Counted(tasks.order_by().values("pk")[:MOST_COUNTED])
 
 
 def _before(
@@ -96,7 +94,7 @@ def flow(type: Any, now: datetime) -> Flow:
     """
     if type.retention == timedelta(0):
         rate = start_rate(type.identifier, seconds=WINDOW.total_seconds(), now=now)
-        return Flow(rate=rate, run=quantiles(type.identifier, "run", now=now))
+        return _counted_flow(type, now, rate)
     ended = Instance.objects.using(settings.DATABASE).filter(
         type=type, finished__gte=now - WINDOW, started__isnull=False
     )
@@ -105,11 +103,17 @@ def flow(type: Any, now: datetime) -> Flow:
     newest = ended.order_by("-finished").values_list("started", "finished")
     rows: list[Any] = list(newest[:RUNS])
     if not rows:
-        return Flow(run=quantiles(type.identifier, "run", now=now))
+        return _counted_flow(type, now)
     runs = sorted((finished - started).total_seconds() for started, finished in rows)
     # The rate counts from the oldest of these ends, as nothing may have run before it.
     span = (now - rows[-1][0]).total_seconds()
-    return Flow(rate=len(rows) / max(span, 0.001), run=_quantiles(runs))
+    return Flow(rate=len(rows) / max(span, 0.001), run=_quantiles(runs), runs=len(runs))
+
+
+def _counted_flow(type: Any, now: datetime, rate: float = 0.0) -> Flow:
+    """Return the flow by the daemons' counts of the last hour, in one query."""
+    counts = histogram(type.identifier, "run", now=now)
+    return Flow(rate=rate, run=quantiles_of(counts), runs=sum(counts))
 
 
 def _quantiles(runs: list[float]) -> tuple[float, ...]:

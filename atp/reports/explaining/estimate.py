@@ -8,11 +8,12 @@ slower one with the worst order of lanes gives ``high``, the faster one with the
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import timedelta
 
 from ...conf import settings
 from .causes.table import OPEN
-from .facts import Facts, Flow, Queued
+from .facts import MOST_COUNTED, Facts, Flow, Queued
 from .values import Estimate, Reason
 
 # The factors for low and high: the Tasks ahead may run faster, or slower, than those before.
@@ -36,11 +37,17 @@ def estimated(facts: Facts, reasons: Sequence[Reason]) -> Estimate | None:
     low, likely, high = _turn(facts, facts.queued, facts.flow)
     if high is None:
         return Estimate(why="no-figures")
-    return Estimate(
+    found = Estimate(
         low=_delay(max(floor, low)),
         likely=_delay(max(floor, likely)),
         high=_delay(max(floor + LEAST_HIGH, high)),
     )
+    # Beyond the bound of a count nobody knows how many more there are.
+    if facts.queued.ahead >= MOST_COUNTED:
+        return replace(found, likely=None, high=None, why="many")
+    if facts.queued.beside >= MOST_COUNTED:
+        return replace(found, high=None, why="many")
+    return found
 
 
 def _delay(seconds: float) -> timedelta:

@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from functools import cached_property
 from typing import Any
 
-from ...models import Daemon, Downstream, Gate, Instance, Limit, Task, Type
+from ...models import Daemon, Downstream, Gate, Instance, Limit, Schedule, Task, Type
 from ...words import orders, sentences
 from ...words.orders import Mode
 from ..documents import Document
@@ -18,11 +18,17 @@ from ..documents import Document
 class Flow:
     """The speed of a Type: ``rate`` in starts a second, ``run`` as quantiles of its run times.
 
-    ``run`` are the quantiles 0.5, 0.95 and 0.99, in seconds; None if nothing was counted.
+    ``run`` are the quantiles 0.5, 0.95 and 0.99, in seconds; None if nothing was counted. ``runs``
+    is the number of run times that these were computed from.
     """
 
     rate: float = 0.0
     run: tuple[float, ...] | None = None
+    runs: int = 0
+
+
+# What is before a Task is counted up to this number. It is a range of an index, read in one piece.
+MOST_COUNTED = 50_000
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,7 +36,7 @@ class Queued:
     """The queue around a waiting Task: ``ahead`` of it in its lane, ``above`` of these by priority.
 
     ``beside`` are the due Tasks in other lanes of its Type, which take turns with it. Each count
-    stops at a thousand. ``rivals`` are the weights, by identifier, of other Types with due Tasks
+    stops at MOST_COUNTED. ``rivals`` are the weights, by identifier, of other Types with due Tasks
     that the same daemons serve; ``weight`` is that of its own Type.
     """
 
@@ -65,7 +71,8 @@ class Facts:
     plain values. ``daemons`` are documents, with ``misfits``. ``misfit`` says why its inputs fit
     some daemon or none, ``is_fit_elsewhere`` whether they may fit another that claims; about a
     Type, which of its Instances fit none.
-    ``downstream`` is set if the downstream of the Type is not healthy.
+    ``downstream`` is set if the downstream of the Type is not healthy, ``schedule`` if a schedule
+    that has the name of the Type, as that of a tailer, is paused.
     """
 
     now: datetime
@@ -84,6 +91,7 @@ class Facts:
     limits: Sequence[Limit] = ()
     full: Sequence[Full] = ()
     downstream: Downstream | None = None
+    schedule: Schedule | None = None
     upstream: Sequence[Document] = ()
     misfit: str = ""
     is_fit_elsewhere: bool = False

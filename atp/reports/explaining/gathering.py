@@ -18,7 +18,7 @@ from django.db.models import OuterRef, Q, Subquery
 from django.db.models.functions import JSONObject
 
 from ...conf import settings
-from ...models import Downstream, Edge, Instance, LogRecord, Task, Type
+from ...models import Downstream, Edge, Instance, LogRecord, Schedule, Task, Type
 from ...rows.graph import SATISFIED
 from ...rows.log import Kind, signature_in
 from ...states import Event
@@ -88,6 +88,7 @@ def of_type(type: Type, collection: str | None, *, estimates: bool = True) -> Fa
         collection=collection,
         daemons=releases.told(rows, now),
         misfit=" ".join(misfits.problems(rows, now, type.identifier)),
+        schedule=_paused_schedule(type, now),
     )
     return _of_waiting(facts, estimates)
 
@@ -123,6 +124,13 @@ def _downstream(type: Type | None) -> Downstream | None:
         return None
     rows = Downstream.objects.using(settings.DATABASE).filter(name=type.downstream)
     return rows.exclude(state="closed").first()
+
+
+def _paused_schedule(type: Type, now: datetime) -> Schedule | None:
+    """Return the schedule that has the name of its Type, if it is paused; otherwise None."""
+    rows = Schedule.objects.using(settings.DATABASE)
+    row = rows.filter(type=type, identifier=type.identifier, retired__isnull=True).first()
+    return row if row is not None and row.is_paused(now) else None
 
 
 def covers(row: Any, facts: Facts) -> bool:

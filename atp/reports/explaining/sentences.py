@@ -11,7 +11,7 @@ from ...store.values import OpenTransaction
 from ...words import sentences, wording
 from .. import blocked as nodes
 from ..documents import Document
-from .facts import Full, Queued
+from .facts import MOST_COUNTED, Full, Queued
 
 NEW = (
     "Nothing holds back one that is enqueued now: it waits for its turn, and for a worker that is "
@@ -106,7 +106,10 @@ def running(told: Mapping[str, Any], began: datetime, until: datetime | None, no
     parts = [f"It runs: attempt {told['attempt']}, since {wording.age(began, now)}"]
     if told["is_slow"]:
         p99 = wording.duration(timedelta(seconds=told["p99"]))
-        parts.append(f"longer than 99 of 100 of its Type, which end within {p99}")
+        if told["runs"] < 100:
+            parts.append(f"longer than the last {told['runs']} of its Type, which took up to {p99}")
+        else:
+            parts.append(f"longer than 99 of 100 of its Type, which end within {p99}")
     if told["silent_since"] > began or told["is_slow"]:
         parts.append(f"its log has been silent for {wording.age(told['silent_since'], now)}")
     if until is not None:
@@ -208,13 +211,17 @@ def busy(workers: int, types: Sequence[tuple[str, int]], longest: Document, now:
 # The queue
 
 
+def counted(number: int) -> str:
+    """Return a bounded count of Tasks in words: "12,000", or "50,000 or more"."""
+    return f"{number:,}{' or more' if number >= MOST_COUNTED else ''}"
+
+
 def behind(found: Queued) -> str:
-    more = "1,000 or more" if found.ahead >= 1000 else f"{found.ahead:,}"
     parts = []
     if found.ahead:
-        above = f", {found.above:,} of them by a higher priority" if found.above else ""
-        parts.append(f"{more} of its lane {_are(found.ahead)} before it{above}")
-    turns = [f"{found.beside:,} in other lanes of its Type"] if found.beside else []
+        above = f", {counted(found.above)} of them by a higher priority" if found.above else ""
+        parts.append(f"{counted(found.ahead)} of its lane {_are(found.ahead)} before it{above}")
+    turns = [f"{counted(found.beside)} in other lanes of its Type"] if found.beside else []
     turns += [f"{len(found.rivals)} other Type{_s(len(found.rivals))}"] if found.rivals else []
     if turns:
         take = "takes" if len(found.rivals) + found.beside == 1 else "take"

@@ -44,7 +44,9 @@ class Reason:
 class Estimate:
     """An estimate of the time until the start: ``low``, ``likely`` and ``high``.
 
-    All are None if the end is unknown; ``why`` is then the code of the cause.
+    All are None if the end is unknown; ``why`` is then the code of the cause. Where more Tasks wait
+    than are counted, ``why`` is "many": then ``high`` is None, and ``likely`` too if they are
+    ahead of it in its lane.
     """
 
     low: timedelta | None = None
@@ -67,8 +69,8 @@ class Explanation:
     ``subject`` is the uuid of an Instance, the identifier of a Type, or that and a collection.
     ``state`` is the Instance's state; empty for a Type or a missing Instance. The first of
     ``reasons`` must be resolved first. ``ahead`` is the number of Instances of the lane that start
-    before it, counted up to 1,000; None if it does not wait. ``starts`` is None if it will never
-    start.
+    before it, counted up to MOST_COUNTED; None if it does not wait. ``starts`` is None if it will
+    never start.
     """
 
     subject: str

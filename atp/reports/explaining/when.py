@@ -12,6 +12,10 @@ def starts(estimate: Estimate | None) -> str:
     """Return "Starts in about 2 min (1 to 6).", or why that is unknown; "" without an estimate."""
     if estimate is None:
         return ""
+    if estimate.why == "many" and estimate.low is not None:
+        if estimate.likely is None:
+            return f"Starts in {_rounded(estimate.low)} at the earliest: many are before it."
+        return f"Starts in about {_rounded(estimate.likely)}, or later: many wait in other lanes."
     if estimate.low is None or estimate.likely is None or estimate.high is None:
         return _OPEN.get(estimate.why, "Nobody knows when it starts: something has to be done.")
     low, likely, high = map(_rounded, (estimate.low, estimate.likely, estimate.high))

@@ -9,8 +9,9 @@ from ..fields import InstantField
 class Tailer(models.Model):
     """The counts of one tailer, since its row was made.
 
-    ``identifier`` is that of the Type whose attempts read the source. ``behind`` is the number of
-    records that were left at the last look; null if the source does not tell.
+    ``identifier`` is that of the Type whose attempts read the source. ``behind``, ``skipped`` and
+    ``notes`` describe the source as the last attempt has left it; ``behind`` is null if the source
+    does not count. ``gaps``, ``lost`` and ``passed_over`` are committed with the cursors.
     """
 
     identifier = models.CharField(max_length=MAX_IDENTIFIER, unique=True)
@@ -21,6 +22,25 @@ class Tailer(models.Model):
     rejected = models.BigIntegerField(default=0, help_text="Records that were put aside.")
     rejected_in_a_row = models.IntegerField(default=0, help_text="Since one was mapped last.")
     behind = models.BigIntegerField(null=True)
+    gaps = models.BigIntegerField(
+        default=0, help_text="Times that records were lost, also where their number is unknown."
+    )
+    lost = models.BigIntegerField(
+        default=0, help_text="Records that the source removed before they were read."
+    )
+    lost_at = InstantField(null=True, help_text="When records were found to be lost last.")
+    passed_over = models.BigIntegerField(
+        default=0, help_text="Records that cannot be read, and that the cursor has passed over."
+    )
+    skipped = models.BigIntegerField(
+        default=0, help_text="What is in the source now and cannot be read."
+    )
+    notes = models.TextField(
+        blank=True, default="", help_text="What is skipped, and what waits: a line for each kind."
+    )
+    error = models.TextField(
+        blank=True, default="", help_text="Why the tailer stopped itself; empty after a good look."
+    )
 
     class Meta:
         ordering = ["identifier"]

@@ -1,6 +1,7 @@
 """``metrics``: the metrics of the queue, as Prometheus scrapes them."""
 
 import os
+import tempfile
 from pathlib import Path
 
 from django.core.management.base import CommandError
@@ -44,12 +45,21 @@ class Metrics(Subcommand):
 
 
 def _write(path, text):
-    """Replace the file at once: who reads it meanwhile gets the old one or the new one."""
-    new = path.with_name(f".{path.name}.{os.getpid()}")
+    """Replace the file at once: who reads it meanwhile gets the old one or the new one.
+
+    Others may be able to write in the folder. So the new file has a random name that nobody has
+    taken, as a link for example.
+    """
+    new = None
     try:
-        new.write_text(text)
-        new.chmod(0o644)
-        new.replace(path)
+        descriptor, new = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+        with open(descriptor, "w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fchmod(file.fileno(), 0o644)  # the collector is another user
+            os.fsync(file.fileno())
+        os.replace(new, path)
     except OSError as error:
-        new.unlink(missing_ok=True)
+        if new is not None:
+            Path(new).unlink(missing_ok=True)
         raise CommandError(f"{path} cannot be written: {error.strerror}.") from None

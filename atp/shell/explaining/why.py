@@ -8,6 +8,7 @@ from django.core.management.base import CommandError
 from ...exceptions import UnknownInstance, UnknownType
 from ...reports.explaining.document import document
 from ...reports.explaining.explain import explain
+from ...reports.explaining.sentences import counted
 from .. import arguments, present
 from ..base import Subcommand, find
 
@@ -40,7 +41,7 @@ class Why(Subcommand):
         head = [document["subject"], document["state"]]
         ahead = document["ahead"]
         if ahead:
-            head.append(f"{ahead:,} ahead of it" if ahead < 1000 else "1,000 or more ahead of it")
+            head.append(f"{counted(ahead)} ahead of it")
         parts = [present.printable(", ".join(filter(None, head)))]
         width = max((len(reason["code"]) for reason in document["reasons"]), default=0)
         for reason in document["reasons"]:

@@ -3,14 +3,15 @@
 The tables are read with SQL, so django-celery-beat need not be installed any more.
 """
 
-import json
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
 from django.db import connections
 from django.utils.text import slugify
 
-from ...exceptions import ATPError
+from ...exceptions import ATPError, NotSerializable
+from ...payload import tagged_json
+from ...words.wording import shorten
 
 TASKS = "django_celery_beat_periodictask"
 # The tables with the times of tasks, by the column of TASKS that refers to them.
@@ -85,7 +86,9 @@ def _entry(row, timings, types):
     )
     try:
         entry.given = _timing(row, timings) | {"inputs": _inputs(row)}
-    except (ValueError, OverflowError, RecursionError) as error:
+    except RecursionError:
+        entry.trouble = "its args or kwargs are nested too deep"
+    except (ValueError, OverflowError) as error:
         entry.trouble = str(error)
     entry.remarks = [
         f"{name}={row[name]} is left out: {why}"
@@ -153,6 +156,6 @@ def _inputs(row):
 
 def _parsed(row, name, empty):
     try:
-        return json.loads(row[name] or empty)
-    except ValueError as error:
-        raise ValueError(f"{name}={row[name]} is no JSON: {error}") from None
+        return tagged_json.parse(row[name] or empty)
+    except NotSerializable as error:
+        raise ValueError(f"{name}={shorten(row[name], 200)} is {error}") from None

@@ -4,7 +4,8 @@ from typing import Any
 
 from ... import queue
 from ...reports import overview
-from ...reports.tailing.documents import SHOWN, cursor, document
+from ...reports.documents import log_record
+from ...reports.tailing.documents import SHOWN, cursor, document, documents, log
 from ...verbs.table import TAILER, VERBS
 from ...words import wording
 from .. import arguments, present
@@ -17,19 +18,23 @@ class Tailers(Subcommand):
     help = "The sources that tailers read: what came out of each, and how much is left."
 
     def run(self, options):
-        return {"time": overview.now(), "tailers": [document(row) for row in queue.tailers()]}
+        return {"time": overview.now(), "tailers": documents(queue.tailers())}
 
     def text(self, document):
         if not document["tailers"]:
             return "No tailer has read its source."
-        headings = ["tailer", "source", "read", "records", "enqueued", "rejected", "behind"]
+        headings = ["tailer", "source", "state", "read", "records", "enqueued", "rejected"]
+        headings += ["behind", "lost", "skipped"]
         rows = [
             [
                 each["identifier"],
                 wording.shorten(each["source"], 60),
+                each["state"],
                 wording.age(each["read_at"], document["time"]),
                 *(each[name] for name in ("records", "enqueued", "rejected")),
                 "" if each["behind"] is None else each["behind"],
+                _lost(each),
+                each["skipped"],
             ]
             for each in document["tailers"]
         ]
@@ -42,7 +47,7 @@ class Tailer(Subcommand):
 
     def add_arguments(self, parser):
         words = parser.add_subparsers(dest="verb", metavar="VERB", required=True)
-        shown = add_word(words, "show", "Its cursors, those that moved last first.")
+        shown = add_word(words, "show", "Its cursors, what it lost, and what it cannot read.")
         shown.add_argument("tailer", type=arguments.text, help="its identifier")
         for verb in VERBS[TAILER].values():
             added = add_word(words, verb.name, verb.explanation)
@@ -56,11 +61,35 @@ class Tailer(Subcommand):
             outcome = verb.perform(row, actor(), **given(verb.parameters, options))
             done = {"outcome": outcome.told}
         found = queue.cursors(row.identifier, limit=SHOWN)
-        return done | document(row) | {"cursors": [cursor(each) for each in found]}
+        return done | {
+            **document(row),
+            "cursors": [cursor(each) for each in found],
+            "log": [log_record(each) for each in log(row)],
+        }
 
     def text(self, document):
-        shown = _cursors(document["cursors"])
-        return f"{document['outcome']}\n{shown}" if "outcome" in document else shown
+        parts = [_cursors(document["cursors"])]
+        if "outcome" in document:
+            return "\n".join([document["outcome"], *parts])
+        if document["why"]:
+            parts.insert(0, f"{document['state']}: {present.printable(document['why'])}")
+        if document["notes"]:
+            notes = (f"{present.INDENT}{present.printable(note)}" for note in document["notes"])
+            parts.append("\n".join(["left in the source", *notes]))
+        if document["log"]:
+            parts.append("\n".join(["log, the newest first", *map(_logged, document["log"])]))
+        return "\n\n".join(parts)
+
+
+def _lost(document: dict[str, Any]) -> str:
+    """Return how many records were lost; "?" if none of the gaps has told its number."""
+    return "?" if document["gaps"] and not document["lost"] else str(document["lost"])
+
+
+def _logged(record: dict[str, Any]) -> str:
+    who = f" [{present.printable(record['who'])}]" if record["who"] else ""
+    message = present.printable(record["message"])
+    return f"{present.INDENT}{wording.moment(record['time'])}  {message}{who}"
 
 
 def _cursors(cursors: list[dict[str, Any]]) -> str:

@@ -64,7 +64,7 @@ class Batch:
             locked = instances.select_for_update(of=("self",)).filter(pk__in=without)
             self.instances.update((i.pk, i) for i in locked.order_by("pk"))
             if revives:
-                self.keys = Keys(self._store.rows, locked)
+                self.keys = Keys(self._store, locked)
                 self.upstreams = self._store.graphs.upstreams(without)
 
     def _wait_for_nodes(self, keys):

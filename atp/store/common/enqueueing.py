@@ -10,10 +10,11 @@ from ...exceptions import DuplicateIdentifier, IllegalTransition
 from ...models import Inputs, Instance, LogRecord, Task, Type
 from ...payload import own
 from ...rows.task import HOOKED
+from ...rows.type import families
 from ...states import Actor, Event, State
 from ..values import Move
 from .mover import Mover
-from .unique import Ended, Unique
+from .unique import Ended, Unique, take_turns
 
 # How often an enqueue tries again when others take its identifiers meanwhile.
 ATTEMPTS = 5
@@ -38,7 +39,11 @@ class Enqueueing(Unique):
         type_id = self.type_id(registration)
         self.keep_hooks(registration, submissions)
         now = self.now()
-        existing, live = self._existing(type_id, submissions), self.live(type_id, submissions)
+        family = self._family(type_id, submissions)
+        existing, live = (
+            self._existing(type_id, family, submissions),
+            self.live(family, submissions),
+        )
         instances, new, redrive = [], [], {}
         for submission in submissions:
             taken = (
@@ -96,12 +101,29 @@ class Enqueueing(Unique):
     def _kept(self, registration):
         return self.vendor.kept_type(self.rows(Type), registration.identifier)
 
-    def _existing(self, type_id, submissions):
+    def _family(self, type_id, submissions):
+        """Return the keys of the Types among which identifiers and unique keys are unique.
+
+        These are several if the Type was renamed. No index covers several, so until this
+        transaction commits, nobody else enqueues with these identifiers and keys.
+        """
+        keys = {key for each in submissions for key in (each.identifier, each.unique)} - {None}
+        family = families(self.rows(Type)).get(type_id) if keys else None
+        if family is None or len(family) == 1:
+            return [type_id]
+        take_turns(self, family)
+        return sorted(family)
+
+    def _existing(self, type_id, family, submissions):
         identifiers = {r.identifier for r in submissions if r.identifier is not None}
         if not identifiers:
             return {}
-        found = self.rows(Instance).filter(type=type_id, identifier__in=identifiers)
-        return {instance.identifier: instance for instance in found}
+        found = self.rows(Instance).filter(type__in=family, identifier__in=identifiers)
+        # Where two names of a Type have one identifier, that of its own name counts.
+        return {
+            instance.identifier: instance
+            for instance in sorted(found, key=lambda instance: instance.type_id == type_id)
+        }
 
     @staticmethod
     def _instance(type_id, submission, now):

@@ -117,7 +117,7 @@ class _Remedy:
         waits = upstreams.waits(instance.pk)
         if waits is None and instance.is_hooked:
             waits = HOOKED
-        keys = Keys(self._store.rows, [instance])
+        keys = Keys(self._store, [instance])
         Task(
             instance=instance,
             unique_key=keys.take(instance) if keys.is_free(instance) else None,

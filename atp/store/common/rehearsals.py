@@ -43,8 +43,9 @@ class Rehearsals(Claims):
             if row is None:
                 raise UnknownSchedule(f"There is no schedule {schedule!r}.")
             if row.due_at is not None and row.due_at <= since:
-                move_on(row, timing_of(row), since)
-                row.save(using=self.alias, update_fields=["next_at", "due_at"])
+                move_on(row, timing_of(row), since, since)
+                fields = ["next_at", "due_at", "planned_until", "planned_offset"]
+                row.save(using=self.alias, update_fields=fields)
             while (at := rows.values_list("due_at", flat=True).get()) and at <= until:
                 decided += self.schedules.plan(who=who, now=at, only=schedule).decided
                 if rows.values_list("due_at", flat=True).get() == at:

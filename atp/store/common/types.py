@@ -46,7 +46,24 @@ class Types(ORMBase):
             if update:
                 pairs = [(row, wanted[name]) for name, row in known.items()]
                 locked |= self._update(pairs, now, who)
-            return locked
+            return locked | self._join_names(registrations)
+
+    def _join_names(self, registrations):
+        """Write which rows are names of one Type; return the Types that another session locked."""
+        locked = set()
+        for each in registrations:
+            if not each.formerly:
+                continue
+            rows = self.rows(Type).filter(identifier__in=[each.identifier, *each.formerly])
+            # A release that knows fewer names of the Type does not split its family.
+            known = set(rows.exclude(family="").values_list("family", flat=True))
+            family = min(known, default=each.identifier)
+            if rows.exclude(family=family).exists():
+                with self.unless_locked() as is_locked:
+                    rows.exclude(family=family).update(family=family)
+                if is_locked:
+                    locked.add(each.identifier)
+        return locked
 
     def _update(self, pairs, now, who):
         locked = set()

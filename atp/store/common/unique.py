@@ -10,9 +10,10 @@ import logging
 from django.db.models import F
 
 from ...exceptions import UniqueTaken
-from ...models import Inputs, LogRecord, Step, Task
+from ...models import Inputs, Instance, LogRecord, Step, Task, Type
 from ...payload.own import UNIQUE
 from ...rows.log import Kind
+from ...rows.type import families
 from ...states import State
 from ...words import log_messages
 from ..values import Changes
@@ -24,12 +25,15 @@ class Ended(Exception):
 
 
 class Unique(ORMBase):
-    def live(self, type_id, submissions):
-        """Return the live Instances that have unique keys of these submissions, by key."""
+    def live(self, family, submissions):
+        """Return the live Instances that have unique keys of these submissions, by key.
+
+        ``family`` has the keys of the names of their Type.
+        """
         keys = {each.unique for each in submissions if each.unique is not None}
         if not keys:
             return {}
-        tasks = self.rows(Task).filter(type=type_id, unique_key__in=keys)
+        tasks = self.rows(Task).filter(type__in=family, unique_key__in=keys)
         return {task.unique_key: task.instance for task in tasks.select_related("instance__type")}
 
     def meet(self, submission, taken, type, now, who):
@@ -69,6 +73,8 @@ class Unique(ORMBase):
             self.change([taken.pk], Changes(due=submission.due), who=who)
         else:
             self._replace(task, submission.inputs, now, who)
+        # The caller gets the Instance and its Task as they are now.
+        self.rows(Instance).reload([taken])
 
     def _replace(self, task, inputs, now, who):
         """Give a waiting Task, already locked, other inputs."""
@@ -91,20 +97,30 @@ class Unique(ORMBase):
 class Keys:
     """The unique keys of Instances that are to be live again, and which of them are free."""
 
-    def __init__(self, rows, instances):
-        wanted = {_lane(each) for each in instances if key_of(each) is not None}
-        self._taken = set()
+    def __init__(self, store, instances):
+        wanted = {(each.type_id, key_of(each)) for each in instances if key_of(each) is not None}
+        self._taken, self._families = set(), {}
         if wanted:
-            found = rows(Task).filter(unique_key__in={key for _, key in wanted})
-            self._taken = set(found.values_list("type_id", "unique_key"))
+            self._families = families(store.rows(Type))
+            asked = {self._families.get(type_id, frozenset()) for type_id, _ in wanted}
+            for family in sorted((each for each in asked if len(each) > 1), key=min):
+                take_turns(store, family)
+            found = store.rows(Task).filter(unique_key__in={key for _, key in wanted})
+            taken = found.values_list("type_id", "unique_key")
+            self._taken = {(self._name(type_id), key) for type_id, key in taken}
 
     def is_free(self, instance):
-        return key_of(instance) is None or _lane(instance) not in self._taken
+        key = key_of(instance)
+        return key is None or (self._name(instance.type_id), key) not in self._taken
 
     def take(self, instance):
         """Mark the key of an Instance as taken, and return it."""
-        self._taken.add(_lane(instance))
+        self._taken.add((self._name(instance.type_id), key_of(instance)))
         return key_of(instance)
+
+    def _name(self, type_id):
+        """Return what stands for all names of a Type."""
+        return min(self._families.get(type_id, (type_id,)))
 
 
 def key_of(instance):
@@ -112,5 +128,10 @@ def key_of(instance):
     return (instance.own or {}).get(UNIQUE)
 
 
-def _lane(instance):
-    return instance.type_id, key_of(instance)
+def take_turns(store, family):
+    """Until the commit, let nobody else take a key under any name of a renamed Type.
+
+    Enqueues that hold the row of the Type for their own key do not wait for this lock.
+    """
+    rows = store.rows(Type).filter(pk=min(family)).select_for_update(no_key=True)
+    list(rows.values_list("pk"))

@@ -26,10 +26,6 @@ def as_guest(connection):
     return nullcontext()
 
 
-def take_turn(connection, name):
-    pass
-
-
 def kept_type(types, identifier):
     return types.select_for_update().filter(identifier=identifier)
 

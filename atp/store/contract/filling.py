@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
-from ..values import Fill, Submission
+from ..values import Fill, Registration, Submission
 
 
 class Filling(ABC):
@@ -31,10 +31,11 @@ class Filling(ABC):
         """Return how many Instances of a Type ended per second, over the last ``seconds``."""
 
     @abstractmethod
-    def enqueueing_alone(self, type: str) -> AbstractContextManager[None]:
+    def enqueueing_alone(self, registration: Registration) -> AbstractContextManager[None]:
         """Return a context: a transaction in which nobody else enqueues this Type in this way.
 
-        Inside another transaction it lasts until that one ends.
+        Inside another transaction it lasts until that one ends. The Type is registered if it
+        is not yet.
         """
 
     @abstractmethod

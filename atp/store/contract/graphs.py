@@ -67,9 +67,16 @@ class Graphs(ABC):
     def end(self, *, limit: int = 100, after: int = 0, who: str = "") -> tuple[int, int]:
         """Mark graphs without live nodes as ended; returns how many, and a key to go on from.
 
-        If a node has FAILED, the nodes that undo others are written first, once. Looks at up to
-        ``limit`` graphs with keys above ``after``. The second value is the last key looked at, or 0
-        if there are no more graphs.
+        If a node has FAILED, the undo of the others begins first, once, and :meth:`undo` goes on
+        with it. Looks at up to ``limit`` graphs with keys above ``after``. The second value is the
+        last key looked at, or 0 if there are no more graphs.
+        """
+
+    @abstractmethod
+    def undo(self, *, limit: int = 500, who: str = "") -> bool:
+        """Write up to ``limit`` nodes that undo others, for a graph whose undo has begun.
+
+        Graphs take turns. Returns whether more can be written at once.
         """
 
     @abstractmethod

@@ -6,6 +6,7 @@ from datetime import timedelta
 
 from ...payload.codec import Payload
 from ..values import Checkpoint, CursorMove, Settled
+from ..values.steps import Note
 
 
 class Steps(ABC):
@@ -71,15 +72,34 @@ class Tailers(ABC):
         """Return the position of each shard that has been read."""
 
     @abstractmethod
-    def advance(self, tailer: str, moves: Sequence[CursorMove], settled: Settled) -> bool:
+    def advance(
+        self, tailer: str, moves: Sequence[CursorMove], settled: Settled, *, who: str = ""
+    ) -> bool:
         """Move cursors and add to the counts, in the caller's transaction.
 
-        Returns False if a cursor is not where its move begins: then the caller rolls back.
+        The notes of the moves are counted, and written to the log of the Type. Returns False if a
+        cursor is not where its move begins: then the caller rolls back.
         """
 
     @abstractmethod
-    def look(self, tailer: str, *, source: str, behind: int | None) -> None:
-        """Write that an attempt looks at the source; ``source`` is text for display."""
+    def look(
+        self,
+        tailer: str,
+        *,
+        source: str,
+        behind: int | None,
+        notes: Sequence[Note] = (),
+        who: str = "",
+    ) -> bool:
+        """Write how an attempt leaves the source; ``source`` is text for display.
+
+        The notes replace those of the look before. Returns True if the Type's log tells of them:
+        when they come and go, and at most once an hour while they change.
+        """
+
+    @abstractmethod
+    def stop(self, tailer: str, error: str) -> None:
+        """Write why a tailer has stopped itself, until the next :meth:`look`."""
 
     @abstractmethod
     def miss(

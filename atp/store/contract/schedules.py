@@ -22,6 +22,14 @@ class Schedules(ABC):
         """Retire schedules that code declares no more: no slots are planned. Returns them."""
 
     @abstractmethod
+    def follow_rules(self, *, who: str = "") -> list[str]:
+        """Compute the next slots anew where the rules of time zones have changed (G16).
+
+        Returns the schedules whose next slot is another one. A slot that has passed by the new
+        rules, and was not decided, is due. Schedules that another session has locked are left out.
+        """
+
+    @abstractmethod
     def set(self, spec: ScheduleSpec, *, who: str = "", expected: int | None = None) -> Schedule:
         """Write a schedule as an operator sets it; ``expected`` is 0 for a new one.
 

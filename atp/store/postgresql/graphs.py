@@ -47,6 +47,23 @@ _EDGES = """
     INSERT INTO atp_edge (upstream_id, downstream_id, "on")
     SELECT * FROM unnest(%s::bigint[], %s::bigint[], %s::text[])
 """
+# LATERAL with OFFSET looks up the edges of each node by the index: a join may read all edges for
+# each step of a chain, since the planner expects few steps. LIMIT ends the recursion.
+_DOOMED = """
+    WITH RECURSIVE doomed (id) AS (
+        SELECT unnest(%(keys)s::bigint[])
+        UNION
+        SELECT dependant.id FROM doomed CROSS JOIN LATERAL (
+            SELECT edge.downstream_id AS id
+            FROM atp_edge edge
+            JOIN atp_task task ON task.instance_id = ANY (ARRAY[edge.downstream_id])
+            WHERE edge.upstream_id = ANY (ARRAY[doomed.id])
+              AND edge."on" = 'finished' AND task.waits > 0
+            OFFSET 0
+        ) dependant
+    )
+    SELECT id FROM doomed WHERE id <> ALL (%(keys)s::bigint[]) LIMIT %(most)s
+"""
 
 
 class Graphs(ORMGraphs):
@@ -114,6 +131,11 @@ class Graphs(ORMGraphs):
             self.store.hooks.write([Ended(*each) for each in json.loads(hooked)], who)
         return set(doomed or ())
 
+    def _doomed(self, failed, most):
+        with cursor_of(self.store.connection) as cursor:
+            cursor.execute(_DOOMED, {"keys": array(sorted(failed)), "most": most})
+            return [key for (key,) in cursor.fetchall()]
+
     @staticmethod
     def _keys_of(instances):
         return instances.keys if isinstance(instances, Enqueued) else ORMGraphs._keys_of(instances)
@@ -132,15 +154,15 @@ class Graphs(ORMGraphs):
                 ],
             )
 
-    def _write_edges(self, edges, keys):
+    def _write_edges(self, edges):
         if not edges:
             return
         with cursor_of(self.store.connection) as cursor:
             cursor.execute(
                 _EDGES,
                 [
-                    array([keys[edge.upstream] for edge in edges]),
-                    array([keys[edge.downstream] for edge in edges]),
-                    texts([str(edge.on) for edge in edges]),
+                    array([upstream for upstream, _, _ in edges]),
+                    array([downstream for _, downstream, _ in edges]),
+                    texts([str(on) for _, _, on in edges]),
                 ],
             )

@@ -1,6 +1,5 @@
 """The answers of PostgreSQL: see :mod:`..vendors`."""
 
-import zlib
 from datetime import UTC, datetime
 
 from ..common.vendor import file_id, lock_folder
@@ -15,7 +14,6 @@ __all__ = [
     "log_position",
     "now",
     "open_transactions",
-    "take_turn",
 ]
 
 # The oldest come first. A session that this user may not see shows no xact_start.
@@ -33,8 +31,6 @@ FROM (SELECT) clock LEFT JOIN (
 ) other ON true ORDER BY xact_start
 """
 
-# The first key of ATP's advisory locks in the database: "atp" in ASCII.
-_OURS = 0x617470
 _KEPT = "SELECT id FROM atp_type WHERE identifier = %s FOR KEY SHARE"
 # Every record that is logged later gets a higher number, whenever it commits.
 _LOG_POSITION = """
@@ -75,12 +71,6 @@ def open_transactions(connection, longer):
         if pid is not None
     ]
     return _time(rows[0][0]), found
-
-
-def take_turn(connection, name):
-    key = zlib.crc32(name.encode()) - 2**31
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT pg_advisory_xact_lock(%s, %s)", [_OURS, key])
 
 
 def kept_type(types, identifier):

@@ -10,8 +10,33 @@ from .look.waiting import Waiting
 from .wakeups.handover import STANDS
 from .wakeups.listener import LISTENERS, Wakeups
 
+# Statistics of a table that had fewer rows than this are forgotten.
+FEW = 1000
+_HAS_STATISTICS = "SELECT 1 FROM sqlite_schema WHERE name = 'sqlite_stat1'"
+_FORGET = r"""
+    DELETE FROM sqlite_stat1
+    WHERE tbl LIKE 'atp\_%%' ESCAPE '\' AND CAST(stat AS integer) < %(few)s
+"""
+
 
 class Daemons(Asking, Wakeups, Waiting, ORMDaemons):
+    def join(self, *args, **more):
+        self._forget_small_statistics()
+        return super().join(*args, **more)
+
+    def _forget_small_statistics(self):
+        """Forget what ANALYZE has found in tables of ATP that were nearly empty.
+
+        With such statistics, SQLite 3.53 reads a table from end to end instead of looking up
+        primary keys, however many rows it has by then. Without statistics it looks keys up.
+        Connections that are open keep the old plans.
+        """
+        if not self.select(_HAS_STATISTICS):
+            return
+        with self.atomic():
+            if self.run(_FORGET, few=FEW):
+                self.run("ANALYZE sqlite_schema")
+
     def renew(self, daemon, *, channel="", idle=False, **said):
         with self.atomic():
             unheard = self._unheard(daemon, channel)

@@ -16,6 +16,19 @@ _FREE = """
     ))
     WHERE instance_id IN (SELECT value FROM json_each(%(keys)s))
 """
+# CROSS JOIN keeps this order: from a node along its edges, never through all Tasks.
+_DOOMED = """
+    WITH RECURSIVE doomed (id) AS (
+        SELECT edge.downstream_id FROM json_each(%(keys)s) failed
+        CROSS JOIN atp_edge edge ON edge.upstream_id = failed.value AND edge."on" = 'finished'
+        CROSS JOIN atp_task task ON task.instance_id = edge.downstream_id AND task.waits > 0
+        UNION
+        SELECT edge.downstream_id FROM doomed
+        CROSS JOIN atp_edge edge ON edge.upstream_id = doomed.id AND edge."on" = 'finished'
+        CROSS JOIN atp_task task ON task.instance_id = edge.downstream_id AND task.waits > 0
+    )
+    SELECT id FROM doomed LIMIT %(most)s
+"""
 _LOG = """
     INSERT INTO atp_logrecord
         (instance_id, subject, time, kind, state, attempt, level, who, message)
@@ -32,9 +45,12 @@ class Graphs(ORMGraphs):
         ]
         self.store.run_many(_NODES, rows)
 
-    def _write_edges(self, edges, keys):
-        rows = [(keys[e.upstream], keys[e.downstream], str(e.on)) for e in edges]
-        self.store.run_many(_EDGES, rows)
+    def _write_edges(self, edges):
+        self.store.run_many(_EDGES, [(up, down, str(on)) for up, down, on in edges])
+
+    def _doomed(self, failed, most):
+        found = self.store.select(_DOOMED, keys=as_json(sorted(failed)), most=most)
+        return [key for (key,) in found]
 
     def _free(self, tasks, who):
         given = {"keys": as_json([task.pk for task in tasks]), "now": as_text(self.store.now())}

@@ -29,8 +29,11 @@ class Registration:
     downstream: str = ""
     owner: str = ""
     runbook: str = ""
+    sensitive: list[str] | None = None
     # In the format of :mod:`atp.payload.hooks`.
     hooks: list[dict[str, Any]] | None = None
+    # The former identifiers of the Type.
+    formerly: tuple[str, ...] = field(default=(), compare=False)
     # The Types of these hooks, and of hooks in options: they are registered together with it.
     hook_types: tuple[Registration, ...] = field(default=(), compare=False, repr=False)
 
@@ -53,9 +56,12 @@ class Registration:
         return {name: getattr(self, name) for name in _columns()}
 
 
+_NO_COLUMNS = ("formerly", "hook_types")
+
+
 @cache
 def _columns() -> tuple[str, ...]:
-    return tuple(each.name for each in fields(Registration) if each.name != "hook_types")
+    return tuple(each.name for each in fields(Registration) if each.name not in _NO_COLUMNS)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -104,6 +104,8 @@ class Member:
             while after != 0:
                 ended, after = store.graphs.end(after=after or 0, who=who)
                 done += ended
+            while store.graphs.undo(who=who):
+                pass
             # The nodes that undo others.
             done += self._waiting().count() - before
         return bool(done)

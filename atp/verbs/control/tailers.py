@@ -6,6 +6,7 @@ from ...conf import settings
 from ...exceptions import InvalidOption, UnknownType
 from ...models import Cursor, Tailer
 from ...rows.tailers.cursor import MAX_SHARD
+from ...sources import base as sources
 from ...store import get_store
 from ...words.hints import did_you_mean
 from ...words.options import check_lines
@@ -42,11 +43,18 @@ def seek(identifier: str, *, shard: str, position: str, by: str = "") -> Tailer:
 
     The position is the source's: of Kafka the offset that is next, of Redis the id of the entry
     that was read last. An attempt that reads now does not settle what it has read. Raises
-    UnknownType, or InvalidOption if there is no such cursor.
+    UnknownType, or InvalidOption if there is no such cursor, or if the source that this process
+    declares has no such position.
     """
     check_lines("position", position, MAX_POSITION)
     if not position:
         raise InvalidOption("position must not be empty: forget_cursor() forgets it.")
+    source = sources.declared.get(identifier)
+    if source is not None:
+        try:
+            source.check_position(position)
+        except ValueError as error:
+            raise InvalidOption(f"position: {error}") from None
     return _set(identifier, shard, position, by)
 
 

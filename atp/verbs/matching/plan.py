@@ -16,6 +16,7 @@ from ...models import Daemon, ErrorGroup, Inputs, Instance, Node, Task, Type
 from ...payload import binding, codec, own
 from ...payload.adapting import shape
 from ...rows.graph import REDRIVABLE
+from ...rows.type import families
 from ..registry import DELETES, registry
 from .selection import DELETE, REDRIVE, Selection
 
@@ -151,15 +152,19 @@ class Judge:
 
         Of several with one key, the first can be redriven, and none if a live Instance has the key.
         """
-        wanted: dict[tuple[int, str], list[int]] = defaultdict(list)
-        for each in instances:
-            key = (each.own or {}).get(own.UNIQUE)
-            if key is not None:
-                wanted[each.type_id, key].append(each.pk)
-        if not wanted:
+        keys = {each: (each.own or {}).get(own.UNIQUE) for each in instances}
+        if not any(keys.values()):
             return {}
+        names = families(Type.objects.using(settings.DATABASE))
+        wanted: dict[tuple[int, str], list[int]] = defaultdict(list)
+        for each, key in keys.items():
+            if key is not None:
+                wanted[min(names.get(each.type_id, {each.type_id})), key].append(each.pk)
         tasks = Task.objects.using(settings.DATABASE).filter(unique_key__in={k for _, k in wanted})
-        live = set(tasks.values_list("type_id", "unique_key"))
+        live = {
+            (min(names.get(type, {type})), key)
+            for type, key in tasks.values_list("type_id", "unique_key")
+        }
         taken = {key: keys if key in live else keys[1:] for key, keys in wanted.items()}
         return {key: TAKEN for keys in taken.values() for key in keys}
 

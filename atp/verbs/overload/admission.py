@@ -54,7 +54,7 @@ def admitted(
     admission = _Admission(store, task_type)
     try:
         if any(each.exact for each in options):
-            with store.enqueueing_alone(task_type.identifier):
+            with store.enqueueing_alone(task_type.registration()):
                 known_of(store).looks.clear()
                 yield admission.of(submissions, options)
         else:

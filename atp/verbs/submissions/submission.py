@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...exceptions import InvalidInputs
 from ...middleware import carrying
-from ...payload import binding, codec, own
+from ...payload import binding, codec, own, sensitive
 from ...rows.task import HOOKED
 from ...store.values import Submission
 from ...words.hints import seconds
@@ -69,7 +69,20 @@ def payload_of(
     name, format = task_type.identifier, task_type.serializer
     signature, plain = task_type.signatures
     bound = binding.bind(name, signature, args, kwargs, plain)
+    if task_type.sensitive:
+        _refuse_mask(task_type, bound)
     if task_type.as_called:
         bound = binding.as_called(args, kwargs)
     codec.check_format(format)
     return codec.encode(bound, format=format, limit=limit, what=f"Inputs of {name!r}")
+
+
+def _refuse_mask(task_type: TaskType, bound: Mapping[str, Any]) -> None:
+    """Raise InvalidInputs for a mask: somebody gives inputs again that they have been shown."""
+    name = sensitive.mask_given(bound, task_type.sensitive)
+    if name is not None:
+        raise InvalidInputs(
+            f"Inputs of {task_type.identifier!r}: {name!r} is sensitive, and {sensitive.MASK!r} is "
+            "only shown for it: give its value.",
+            argument=name,
+        )

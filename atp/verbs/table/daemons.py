@@ -6,7 +6,7 @@ from ...models import Daemon
 from ...words import orders
 from ...words.orders import EXPLANATIONS, Order
 from ..daemons import command
-from .verb import Verb
+from .verb import CONTROL, Verb
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -14,6 +14,7 @@ class DaemonVerb(Verb):
     """A verb that sends an order to a daemon, which carries it out within a second or two."""
 
     order: Order
+    permission: str = CONTROL
 
     def is_allowed(self, daemon: Daemon) -> bool:
         """Whether the order would change the mode of the daemon."""

@@ -11,7 +11,7 @@ from ...words import wording
 from ...words.kinds import DATE_TIME, Choice, Kind, Number, time_from_json
 from ..control import downstreams
 from ..control.downstreams import FASTEST, SLOWEST
-from .verb import Parameter, Verb, always
+from .verb import CONTROL, Parameter, Verb, always
 
 
 class DownstreamState(Kind):
@@ -41,6 +41,7 @@ class DownstreamVerb(Verb):
     """A verb on a downstream. ``is_allowed(row)`` tells whether it would change anything."""
 
     is_allowed: Callable[[Downstream], bool] = always
+    permission: str = CONTROL
 
 
 def _bound(row: Downstream, *, by: str, **given: Any) -> Downstream:

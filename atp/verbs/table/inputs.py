@@ -7,6 +7,7 @@ from typing import Any
 from ...exceptions import NotSerializable
 from ...payload import binding, tagged_json
 from ...words.kinds import Kind
+from ...words.wording import shorten
 
 
 class Inputs(Kind):
@@ -23,9 +24,14 @@ class Inputs(Kind):
         return self.from_json(value)
 
     def from_json(self, value: object) -> dict[str, Any]:
-        if not isinstance(value, dict):
-            raise ValueError(f"{value!r} is not a JSON object.")
-        return tagged_json.from_plain(value)
+        # A tag may stand for the whole: {"$float": "nan"} is an object, and is a number.
+        found = tagged_json.from_plain(value)
+        if not isinstance(found, dict):
+            raise ValueError(f"{shorten(repr(value), 200)} is not a JSON object of arguments.")
+        for name in found:
+            if not isinstance(name, str):
+                raise ValueError(f"An argument is called {name!r}; names are text.")
+        return found
 
     @staticmethod
     def text_of(value: Mapping[str, Any]) -> str:

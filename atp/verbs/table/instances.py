@@ -14,9 +14,7 @@ from ...words.kinds import PRIORITY, Delay, Moment, Text
 from .. import instances, removal
 from ..changing import change
 from ..registry import DELETES, registry
-from .verb import OPERATE, Parameter, Verb, always
-
-DELETE = "atp.delete_instance"
+from .verb import DELETE, OPERATE, Parameter, Verb, always
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -19,9 +19,7 @@ from ..matching.starting import (
 )
 from .lines import Lines
 from .past_moment import Past
-from .verb import Parameter, Verb, always
-
-DELETE = "atp.delete_instance"
+from .verb import DELETE, Parameter, Verb, always
 
 
 @dataclass(frozen=True, kw_only=True)

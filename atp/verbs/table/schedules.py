@@ -7,6 +7,7 @@ from typing import Any
 from ...models import Schedule
 from ...payload import codec
 from ...payload.codec import Payload
+from ...payload.sensitive import masked_json
 from ...rows.schedule import Missed, Overlap
 from ...store import get_store
 from ...store.values import Planned
@@ -14,9 +15,10 @@ from ...words import wording
 from ...words.kinds import PRIORITY, Choice, Delay, Moment, Text, WholeNumber
 from .. import schedules
 from ..schedule_specs import MOST_MISSED
+from ..types import sensitive_names
 from .inputs import Inputs
 from .past_moment import Past
-from .verb import Parameter, Verb, always
+from .verb import CONTROL, ENQUEUE, OPERATE, Parameter, Verb, always
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,6 +26,7 @@ class ScheduleVerb(Verb):
     """A verb on a schedule. ``is_allowed(schedule)`` tells whether it would change anything."""
 
     is_allowed: Callable[[Schedule], bool] = always
+    permission: str = CONTROL
 
 
 def _current(schedule: Schedule) -> dict[str, Any]:
@@ -38,7 +41,8 @@ def _current(schedule: Schedule) -> dict[str, Any]:
 def _inputs(schedule: Schedule) -> Any:
     if schedule.format != codec.JSON:
         return {}
-    return codec.decode(Payload(schedule.format, schedule.data))
+    shown = masked_json(schedule.data, sensitive_names(schedule.type))
+    return codec.decode(Payload(schedule.format, shown))
 
 
 def _change(schedule: Schedule, *, by: str, **changes: Any) -> Schedule | None:
@@ -126,6 +130,7 @@ VERBS: tuple[ScheduleVerb, ...] = (
         call=lambda schedule, by: schedules.run_schedule(schedule.identifier, by=by),
         told=lambda _, instance: f"{instance.uuid} is enqueued.",
         is_allowed=lambda schedule: schedule.retired is None,
+        permission=OPERATE,
     ),
     ScheduleVerb(
         name="pause",
@@ -156,6 +161,8 @@ VERBS: tuple[ScheduleVerb, ...] = (
         told=_changed,
         parameters=(*PARAMETERS, REVISION),
         current=_current,
+        # It chooses inputs that will be enqueued.
+        permission_too=ENQUEUE,
         method="PATCH",
     ),
     ScheduleVerb(
@@ -168,6 +175,7 @@ VERBS: tuple[ScheduleVerb, ...] = (
             Parameter(name="start", kind=Past(), help="Slots from this time on.", is_required=True),
             Parameter(name="end", kind=Past(), help="Slots up to this time; empty means now."),
         ),
+        permission=OPERATE,
     ),
     ScheduleVerb(
         name="leave",

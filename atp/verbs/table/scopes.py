@@ -13,7 +13,7 @@ from .. import removal
 from ..control import gates, limits
 from ..types import get_type, types_without_retention
 from .gate_state import GateState
-from .verb import Parameter, Verb
+from .verb import CONTROL, DELETE, Parameter, Verb
 
 
 class Level(StrEnum):
@@ -38,6 +38,7 @@ class ScopeVerb(Verb):
 
     levels: frozenset[Level] = frozenset(Level)
     of: str = ""
+    permission: str = CONTROL
 
 
 def level(scope: Subject) -> Level:
@@ -180,6 +181,6 @@ VERBS = (
         told=_purged,
         is_final=True,
         levels=frozenset({Level.EVERYTHING, Level.TYPE}),
-        permission="atp.delete_instance",
+        permission=DELETE,
     ),
 )

@@ -8,7 +8,7 @@ from ...words.kinds import Kind
 from ...words.options import check_lines
 from ..control import tailers
 from ..control.tailers import MAX_POSITION
-from .verb import Parameter, Verb
+from .verb import CONTROL, Parameter, Verb
 
 
 class _Line(Kind):
@@ -79,6 +79,7 @@ VERBS = (
                 is_required=True,
             ),
         ),
+        permission=CONTROL,
     ),
     Verb(
         name="forget",
@@ -88,5 +89,6 @@ VERBS = (
         call=_forget,
         told=lambda _, row: "The cursor is forgotten.",
         parameters=(_SHARD,),
+        permission=CONTROL,
     ),
 )

@@ -6,7 +6,15 @@ from typing import Any
 
 from ...words.kinds import Kind
 
+# The permissions to act. Each is needed beside the permission to see what is acted upon.
+# To enqueue Instances.
+ENQUEUE = "atp.enqueue"
+# To act on Instances, graphs and error groups, and to run slots of schedules.
 OPERATE = "atp.operate"
+# To decide what runs at all: gates, limits, downstreams, schedules, tailers and daemons.
+CONTROL = "atp.control"
+# To remove Instances for good.
+DELETE = "atp.delete_instance"
 
 
 def always(*_: object) -> bool:
@@ -62,8 +70,9 @@ class Verb:
     ``asks_first(subject)`` tells whether a person has to confirm first; a verb that ``is_final``
     cannot be undone, and always has to be confirmed.
     ``phrase`` is the label with a place for the subject, where that does not just follow it.
-    ``permission`` is needed beside the permission to see the subject. ``method`` is its HTTP
-    method: a POST goes to an address below the subject's, any other to the address of the subject.
+    ``permission`` is needed beside the permission to see the subject, and so is ``permission_too``
+    if it is given. ``method`` is its HTTP method: a POST goes to an address below the subject's,
+    any other to the address of the subject.
     """
 
     name: str
@@ -77,6 +86,7 @@ class Verb:
     is_final: bool = False
     phrase: str = ""
     permission: str = OPERATE
+    permission_too: str = ""
     method: str = "POST"
 
     @property
@@ -100,4 +110,9 @@ class Verb:
 
     def permissions(self, subject: Any) -> tuple[str, ...]:
         """Return the permissions that the verb needs on this subject."""
-        return (self.permission,)
+        return self.needs
+
+    @property
+    def needs(self) -> tuple[str, ...]:
+        """The permissions that the verb needs on any subject."""
+        return (self.permission, *filter(None, [self.permission_too]))

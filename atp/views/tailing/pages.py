@@ -4,17 +4,13 @@ from django.urls import reverse
 
 from ... import queue
 from ...conf import settings
-from ...models import LogRecord, Schedule
+from ...models import Schedule, Tailer
 from ...reports import overview
-from ...reports.tailing.documents import SHOWN
-from ...rows.log import Kind
+from ...reports.tailing.documents import SHOWN, document, documents, log
 from ...verbs.table import TAILER, VERBS
 from ...web import permissions
 from ..base import Page
 from ..verbs import VerbPage
-
-# Log records on a tailer's page.
-LOG = 50
 
 
 class TailersPage(Page):
@@ -24,30 +20,32 @@ class TailersPage(Page):
     template_name = "atp/tailers.html"
 
     def get(self, request):
-        return self.show(now=overview.now(), tailers=queue.tailers())
+        return self.show(now=overview.now(), tailers=documents(self.seen(queue.tailers())))
 
 
 class TailerPage(Page):
-    """The page of a tailer, with its verbs, its cursors, and who has set them."""
+    """The page of a tailer: its verbs, its cursors, what it lost, what it cannot read."""
 
     permissions = (permissions.VIEW_TAILER,)
     template_name = "atp/tailer.html"
 
     def get(self, request, tailer):
-        row = queue.get_tailer(tailer)
+        row = self.look_up(Tailer, tailer, lambda: queue.get_tailer(tailer))
         return self.show(
             now=overview.now(),
-            tailer=row,
-            verbs=[verb for verb in VERBS[TAILER].values() if self.may(verb.permission)],
+            tailer=document(row),
+            verbs=[verb for verb in VERBS[TAILER].values() if self.may(*verb.needs)],
             has_schedule=_has_schedule(row),
             cursors=queue.cursors(row.identifier, limit=SHOWN),
             shown=SHOWN,
-            log=_log(row) if self.may(permissions.VIEW_LOG) else None,
+            log=list(log(row)) if self.may(permissions.VIEW_LOG) else None,
         )
 
 
 class TailerVerbPage(VerbPage):
     kind = TAILER
+    model = Tailer
+    key = "tailer"
     view_permission = permissions.VIEW_TAILER
 
     def find(self):
@@ -63,8 +61,3 @@ class TailerVerbPage(VerbPage):
 def _has_schedule(row):
     schedules = Schedule.objects.using(settings.DATABASE)
     return schedules.filter(identifier=row.identifier).exists()
-
-
-def _log(row):
-    records = LogRecord.objects.using(settings.DATABASE).about(f"type:{row.identifier}")
-    return list(records.filter(kind=Kind.CURSOR).reverse()[:LOG])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ....verbs.table import DOWNSTREAM
+from ....verbs.table import DOWNSTREAM, SCHEDULE
 from .. import helps, sentences
 from ..facts import Facts
 from ..values import Reason
@@ -69,6 +69,23 @@ def downstream(facts: Facts) -> Iterator[Reason]:
         since=row.since,
         until=row.not_before,
         helps=helps.verb(DOWNSTREAM, "reset", row.name),
+    )
+
+
+def schedule(facts: Facts) -> Iterator[Reason]:
+    """Yield a Reason if the schedule that enqueues the Type, as that of a tailer, is paused."""
+    row = facts.schedule
+    if row is None:
+        return
+    by = f" by {row.paused_by}" if row.paused_by else ""
+    why = f": {row.paused_reason}" if row.paused_reason else ""
+    yield Reason(
+        code="schedule-paused",
+        sentence=f"Its schedule {row.identifier!r} is paused{by}{why}".rstrip(".") + ".",
+        facts={"schedule": row.identifier, "who": row.paused_by, "reason": row.paused_reason},
+        since=row.paused_since,
+        until=row.paused_until,
+        helps=helps.verb(SCHEDULE, "resume", row.identifier),
     )
 
 

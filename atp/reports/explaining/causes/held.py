@@ -15,6 +15,9 @@ from .. import helps, sentences
 from ..facts import Facts
 from ..values import Help, Reason
 
+# A run is called slow only if this many others were measured.
+FEWEST_RUNS = 10
+
 
 def cancel_asked(facts: Facts) -> Iterator[Reason]:
     """Yield a Reason if the holder was asked to cancel the Instance, and has not ended it yet."""
@@ -89,11 +92,12 @@ def running(facts: Facts) -> Iterator[Reason]:
     began = instance.started or facts.now
     age = (facts.now - began).total_seconds()
     limit = instance.timeout or instance.type.timeout
+    runs = facts.flow.runs if facts.flow is not None else 0
     p99 = facts.flow.run[2] if facts.flow is not None and facts.flow.run else None
     if facts.pause is not None and facts.pause["attempt"] == instance.attempt:
         # The time-out does not count pauses, and neither do the run times of others.
         p99 = limit = None
-    is_slow = p99 is not None and age > p99
+    is_slow = p99 is not None and runs >= FEWEST_RUNS and age > p99
     until = None if limit is None else began + limit
     heard = None if facts.word is None else facts.word["time"]
     silent = heard if heard is not None and heard > began else began
@@ -101,6 +105,7 @@ def running(facts: Facts) -> Iterator[Reason]:
         "attempt": instance.attempt,
         "progress": instance.progress,
         "p99": p99,
+        "runs": runs,
         "is_slow": is_slow,
         "silent_since": silent,
     }

@@ -25,6 +25,7 @@ CAUSES: tuple[Cause, ...] = (
     held.holder_late,
     held.paused,
     held.running,
+    control.schedule,
     control.gate,
     due.blocked,
     due.not_due,
@@ -41,7 +42,7 @@ CAUSES: tuple[Cause, ...] = (
     due.misfits,
 )
 # Causes of which nobody knows when they end, unless their Reason has an ``until``.
-OPEN = ("gate", "blocked", "in-line", "misfit", "unserved", "quiet")
+OPEN = ("schedule-paused", "gate", "blocked", "in-line", "misfit", "unserved", "quiet")
 
 
 def judged(facts: Facts) -> tuple[Reason, ...]:

@@ -9,6 +9,7 @@ from django.db.models import Count, Min, Q, Sum
 from ....models import Instance, Limit, LogRecord, Statistic, Task, Type
 from ....rows.log import Kind
 from ....rows.statistic import FAILED, Span
+from ....rows.type import families
 from ....words import log_messages
 from ...values import Fill, Scope
 from ...values.scopes import LOW
@@ -80,11 +81,15 @@ class Filling(ORMBase):
         names = {each.identifier for each in submissions if each.identifier is not None}
         keys = {each.unique for each in submissions if each.unique is not None}
         named, live = set(), set()
+        if not names and not keys:
+            return set()
+        own = self.rows(Type).filter(identifier=type).values_list("pk", flat=True).first()
+        family = families(self.rows(Type)).get(own, {own})
         if names:
-            found = self.rows(Instance).of_type(type).filter(identifier__in=names)
+            found = self.rows(Instance).filter(type__in=family, identifier__in=names)
             named = set(found.values_list("identifier", flat=True))
         if keys:
-            found = self.rows(Task).filter(type__identifier=type, unique_key__in=keys)
+            found = self.rows(Task).filter(type__in=family, unique_key__in=keys)
             live = set(found.values_list("unique_key", flat=True))
         return {
             number
@@ -116,9 +121,16 @@ class Filling(ORMBase):
         return float(sum(filter(None, sums.values()))) / (now - begin).total_seconds()
 
     @contextmanager
-    def enqueueing_alone(self, type):
+    def enqueueing_alone(self, registration):
+        no_key = self.connection.features.has_select_for_no_key_update
+        # Daemons and other enqueues only keep others from unregistering the Type. So they do not
+        # wait for this lock, which needs a right on the table, unlike an advisory lock.
+        type = self.rows(Type).select_for_update(no_key=no_key)
+        keys = type.filter(identifier=registration.identifier).values_list("pk")
         with self.atomic():
-            self.vendor.take_turn(self.connection, f"enqueue {type}")
+            if not list(keys):
+                self.register([registration], update=False)
+                list(keys.all())
             yield
 
     def log_full(self, fill, count, *, seconds, who=""):

@@ -21,6 +21,9 @@ class Graphs(
     def __init__(self, store):
         self.store = store
         self.rows = store.rows
-        # How far purge() and fail_dependants() have looked in vain: there they go on.
+        # Where the next purge(), fail_dependants() and undo() go on, so that all graphs have their
+        # turn.
         self.purge_mark = None
-        self.failing_mark = 0
+        self.failing_mark = self.undoing_mark = 0
+        # The orders in which graphs are being undone, by the key of the graph.
+        self.undo_orders = {}

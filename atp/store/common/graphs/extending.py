@@ -19,6 +19,7 @@ from ...values import CANCEL
 from ..steps import holds
 from .checking import Checking
 from .reviving import REMOVE
+from .submitting import edges_of
 
 # How often an addition tries again when others take its names meanwhile.
 ATTEMPTS = 5
@@ -132,10 +133,8 @@ class Extending(Checking):
         self._write_nodes(graph, new, found)
         self._write_undos(new, found)
         on = self._conditions({found[name] for _, name in before})
-        self._write_edges(
-            [*edges, *(PlannedEdge(name, other, on[found[other]]) for name, other in before)],
-            found,
-        )
+        more = [PlannedEdge(name, other, on[found[other]]) for name, other in before]
+        self._write_edges(edges_of([*edges, *more], found))
         for other, count in Counter(other for _, other in before).items():
             waiting = self.rows(Task).filter(pk=found[other])
             waiting.update(waits=F("waits") + count)

@@ -1,6 +1,15 @@
-"""Failing the nodes that wait for a FAILED node, then those that wait for them, and so on."""
+"""Failing the nodes that wait for a FAILED node, then those that wait for them, and so on.
+
+A portion is one transaction: it reads the nodes that have to fail, however many edges behind the
+FAILED ones, and fails them together. So it takes the same statements for a chain as for nodes
+that all wait for the same one.
+"""
 
 import logging
+from abc import abstractmethod
+from collections import defaultdict, deque
+
+from django.db.models import Exists, OuterRef
 
 from ....models import Edge, Failing, Instance, Node
 from ....rows.graph import Condition
@@ -9,9 +18,8 @@ from ....words import graph_messages
 from ...values import Move
 from ..mover import Mover
 
-# The transaction of an end fails at most MOST dependants, and follows at most STEPS edges. A
-# chore fails the others; it follows up to STEPS_OF_CHORE edges.
-MOST, STEPS, STEPS_OF_CHORE = 500, 10, 100
+# The number of dependants that the transaction of an end fails; a chore fails the others.
+MOST = 500
 # The number of FAILED nodes that the chore works on at once.
 ROWS = 100
 
@@ -19,7 +27,7 @@ ROWS = 100
 class Failures:
     def fail_behind(self, failed, who):
         """Fail the first dependants of nodes that have just FAILED; leave the others to a chore."""
-        _, left = self._fail(failed, who, MOST, STEPS)
+        _, left = self._fail(failed, who, MOST)
         self._leave(left)
 
     def fail_dependants(self, *, who="", limit=MOST):
@@ -27,19 +35,20 @@ class Failures:
             return 0
         with self.store.atomic():
             rows = self.rows(Failing).select_for_update(skip_locked=True).order_by("pk")
-            keys = [row.pk for row in rows.filter(pk__gt=self.failing_mark)[:ROWS]]
+            behind = rows.filter(pk__gt=self.failing_mark)
+            keys = [row.pk for row in behind[:ROWS] or rows[:ROWS]]
             self.failing_mark = 0
             if not keys:
                 return 0
             locked = self.lock(keys, waits=False)
             own = self.rows(Instance).filter(pk__in=locked)
             failed = set(own.filter(state=State.FAILED).values_list("pk", flat=True))
-            count, left = self._fail(failed, who, limit, STEPS_OF_CHORE)
+            count, left = self._fail(failed, who, limit)
             # A node that has been redriven meanwhile must not fail its dependants any more.
             self.rows(Failing).filter(pk__in=locked - left).delete()
             self._leave(left - failed)
-        if not count and len(keys) == ROWS:
-            # Somebody has locked what is behind all of these: others may come first.
+        if len(keys) == ROWS:
+            # More rows lie behind these: it is their turn next, whatever is left of these.
             self.failing_mark = keys[-1]
         return count
 
@@ -48,60 +57,62 @@ class Failures:
             rows = [Failing(pk=key) for key in sorted(keys)]
             self.rows(Failing).bulk_create(rows, ignore_conflicts=True)
 
-    def _fail(self, failed, who, most, steps):
+    def _fail(self, failed, who, most):
         """Fail up to ``most`` dependants; returns how many, and the nodes that have more.
 
         Dependants that another session has locked count as more.
         """
-        count, left, ahead = 0, set(), sorted(failed)
-        while ahead:
-            if count >= most or not steps:
-                return count, left | self._with_dependants(ahead)
-            steps -= 1
-            edges = self._edges(ahead).order_by("downstream", "upstream")
-            pairs = list(edges.values_list("downstream", "upstream")[: most - count + 1])
-            if len(pairs) > most - count:
-                # It was one too many: it shows that there are more.
-                pairs.pop()
-                left |= self._with_dependants(ahead)
-            done = self._fail_each(pairs, who)
-            left |= {upstream for key, upstream in pairs if key not in done}
-            count, ahead = count + len(done), sorted(done)
-        # Some nodes in ``left`` may have no dependants any more.
-        return count, self._with_dependants(left) if left else left
+        if not failed:
+            return 0, set()
+        done = set()
+        if most and (doomed := self._doomed(failed, most)):
+            done = self._fail_each(failed, doomed, who)
+        return len(done), self._with_dependants(failed | done)
 
-    def _edges(self, failed):
-        """Return the edges behind these FAILED nodes whose downstream node has to fail."""
+    @abstractmethod
+    def _doomed(self, failed, most):
+        """Return up to ``most`` waiting nodes that have to fail because of these FAILED ones."""
+
+    def _edges(self):
+        """Return the edges whose downstream node has to fail if the upstream node FAILED."""
         return self.rows(Edge).filter(
-            upstream__in=failed,
-            on=Condition.FINISHED,
-            downstream__instance__task__waits__gt=0,
+            on=Condition.FINISHED, downstream__instance__task__waits__gt=0
         )
 
     def _with_dependants(self, keys):
-        return set(self._edges(keys).values_list("upstream", flat=True).distinct())
+        more = self._edges().filter(upstream=OuterRef("pk")).order_by()
+        nodes = self.rows(Node).filter(Exists(more), pk__in=keys)
+        return set(nodes.values_list("pk", flat=True))
 
-    def _fail_each(self, pairs, who):
-        """Fail nodes because of their upstream node; returns the keys of those that failed.
+    def _fail_each(self, failed, doomed, who):
+        """Fail these nodes because of FAILED upstream nodes; returns the keys of those that failed.
 
-        ``pairs`` are pairs of keys: the node, and the upstream node that FAILED.
+        A node of which no upstream node is among ``failed``, or fails here, does not fail.
         """
-        why = {}
-        for key, upstream in pairs:
-            why.setdefault(key, upstream)
-        upstreams = self.rows(Node).filter(pk__in=set(why.values()))
-        told = {
-            key: graph_messages.upstream_failed(name, reason)
-            for key, name, reason in upstreams.values_list("pk", "name", "instance__reason")
+        sources = failed | set(doomed)
+        edges = self._edges().filter(downstream__in=doomed, upstream__in=sources)
+        behind = defaultdict(list)
+        for key, upstream in edges.values_list("downstream", "upstream"):
+            behind[upstream].append(key)
+        nodes = self.rows(Node).filter(pk__in=behind.keys())
+        names = {
+            key: (name, reason)
+            for key, name, reason in nodes.values_list("pk", "name", "instance__reason")
         }
-        mover = Mover(self.store, self.store.now()).load(sorted(why), waits=False)
-        done = {
-            key
-            for key, upstream in why.items()
-            if mover.apply(_end(key, told[upstream], who), actor=Actor.ANYONE)
-        }
+        mover = Mover(self.store, self.store.now()).load(sorted(doomed), waits=False)
+        done, ahead = set(), deque(sorted(failed))
+        while ahead:
+            upstream = ahead.popleft()
+            for key in sorted(set(behind.get(upstream, ())) - done):
+                name, reason = names[upstream]
+                message = graph_messages.upstream_failed(
+                    name, Reason.UPSTREAM if upstream in done else reason
+                )
+                if mover.apply(_end(key, message, who), actor=Actor.ANYONE):
+                    done.add(key)
+                    ahead.append(key)
         mover.write(settles=False)
-        # Nodes that wait for any end of the failed ones are satisfied now. Others must fail next.
+        # Nodes that wait for any end of the failed ones are satisfied now.
         self.satisfy(dict.fromkeys(done, State.FAILED), who)
         return done
 

@@ -8,6 +8,7 @@ from django.db.models import Exists, Max, OuterRef, Q
 from ....models import Failing, Graph, Instance, Node, Type
 from ..removal import failures_kept
 from .reviving import REMOVE
+from .undoing import MOST
 
 # The number of ended graphs that one purge looks at, and that it reads at a time.
 GRAPHS, PART = 5_000, 50
@@ -23,19 +24,25 @@ class Removing:
             return 0, 0
         ended = 0
         for key in live.filter(pk__in=keys).filter(~self._tasks()).values_list("pk", flat=True):
-            # Undoing it may have to wait for a Type that somebody has locked.
+            begun = []
             with self.store.unless_locked():
-                ended += self._end(key, who)
+                ended += self._end(key, begun)
+            for graph in begun:
+                self._undo_portion(graph, min(limit, MOST), who)
         return ended, keys[-1] if len(keys) == limit else 0
 
-    def _end(self, key, who):
+    def _end(self, key, begun):
+        """Mark a graph as ended, unless its undo begins here; then add it to ``begun``."""
         with self.store.atomic():
             # A redrive or an addition locks the graph too.
             locked = self.rows(Graph).select_for_update(skip_locked=True, no_key=True)
             graph = locked.filter(pk=key, ended__isnull=True).first()
             if graph is None or self.rows(Graph).filter(self._tasks(), pk=key).exists():
                 return 0
-            if self.undo(graph, who):
+            if graph.undo_pending:
+                return 0
+            if self._begin_undo(graph):
+                begun.append(key)
                 return 0
             nodes = self.rows(Node).filter(graph=key)
             last = nodes.aggregate(last=Max("instance__finished"))["last"]

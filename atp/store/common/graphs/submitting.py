@@ -17,7 +17,7 @@ class Submitting:
             )
             keys = self._enqueue(plan.nodes, waits, plan.created_by)
             self._write_nodes(graph, plan.nodes, keys)
-            self._write_edges(plan.edges, keys)
+            self._write_edges(edges_of(plan.edges, keys))
             self._write_undos(plan.nodes, keys)
         return graph
 
@@ -52,18 +52,17 @@ class Submitting:
             batch_size=2000,
         )
 
-    def _write_edges(self, edges, keys):
+    def _write_edges(self, edges):
+        """Write edges: triples of the upstream key, the downstream key and the Condition."""
         self.rows(Edge).bulk_create(
-            [
-                Edge(
-                    upstream_id=keys[edge.upstream],
-                    downstream_id=keys[edge.downstream],
-                    on=edge.on,
-                )
-                for edge in edges
-            ],
+            [Edge(upstream_id=up, downstream_id=down, on=on) for up, down, on in edges],
             batch_size=2000,
         )
+
+
+def edges_of(edges, keys):
+    """Return planned edges as triples for the database; ``keys`` are the nodes' keys by name."""
+    return [(keys[edge.upstream], keys[edge.downstream], edge.on) for edge in edges]
 
 
 def _waiting(submission, waits):

@@ -15,6 +15,9 @@ class Whole:
     def cancel(self, graph, *, who=""):
         self.rows(Graph).filter(pk=graph).update(request=CANCEL)
         nodes = self.rows(Task).filter(waits__isnull=False, instance__node__graph=graph)
+        if self.rows(Graph).filter(pk=graph, undone__isnull=True).exists():
+            # What is written to undo the cancelled nodes is not cancelled with them.
+            nodes = nodes.filter(instance__node__undoes__isnull=True)
         failed, asked, before = [], [], []
         waiting = nodes.filter(daemon__isnull=True)
         if self.store.connection.in_atomic_block:

@@ -2,12 +2,14 @@
 
 from django.db import IntegrityError
 
-from ....exceptions import IllegalSchedule, ScheduleChanged, UnknownType
+from ....exceptions import IllegalSchedule, InvalidSchedule, ScheduleChanged, UnknownType
 from ....models import Schedule, Slot, Type
+from ....payload.sensitive import masked_json
 from ....words import schedule_messages
+from ...values.schedules import timing_of
 from .backfilling import Backfilling
 from .planning import PLANNED
-from .slots import PAUSE, close, delay, move_on, resume
+from .slots import PAUSE, close, delay, follow_rules, keep_rules, move_on, resume
 
 # The columns that decide the times of slots. When one changes, the schedule starts anew.
 _TIMES = ("cron", "every", "timezone")
@@ -44,6 +46,7 @@ class Schedules(Backfilling):
             self._take(row, spec, now, who)
         elif row.next_at is None:  # it was retired meanwhile
             row.next_at = row.due_at = now
+            row.planned_until = None
         self._save(row, now, who, "declare", message)
 
     def retire(self, declared, *, who=""):
@@ -61,6 +64,36 @@ class Schedules(Backfilling):
                 row.retired, row.next_at, row.due_at = now, None, None
                 self._save(row, now, who, "retire", schedule_messages.retired())
             return [row.identifier for row in gone]
+
+    def follow_rules(self, *, who=""):
+        rows = self._store.rows(Schedule).filter(next_at__isnull=False)
+        # Each is judged without a lock first: rules change seldom.
+        suspects = [row.pk for row in rows if _follows_others(row)]
+        if not suspects:
+            return []
+        with self._store.atomic():
+            now, moved = self._store.now(), []
+            locked = self._store.rows(Schedule).select_for_update(skip_locked=True)
+            rows = list(locked.filter(pk__in=suspects, next_at__isnull=False))
+            for row in rows:
+                before, timing = row.next_at, timing_of(row)
+                if not self._is_current(row):
+                    keep_rules(row, timing, now)
+                elif follow_rules(row, timing):
+                    moved.append(row.identifier)
+                    message = schedule_messages.rules_changed(before, row.next_at)
+                    self._log(row.identifier, now, who, "rules", message)
+            self._keep_rows(rows, PLANNED)
+            if moved:
+                self._store.tell()
+            return moved
+
+    def _is_current(self, row):
+        """Return whether ``planned_until`` is up to date; an older release does not write it."""
+        if row.planned_until is None:
+            return False
+        behind = self._store.rows(Slot).filter(schedule=row, at__gt=row.planned_until)
+        return not behind.exists()
 
     def set(self, spec, *, who="", expected=None):
         try:
@@ -130,7 +163,7 @@ class Schedules(Backfilling):
             self._log(identifier, self._store.now(), who, "delete", schedule_messages.deleted())
 
     def _take(self, row, spec, now, who):
-        """Copy a spec to a schedule's row; returns the changes: (old, new) by column.
+        """Copy a spec to a schedule's row; returns the changes, for the log: (old, new) by column.
 
         If its times change, the schedule goes on with its first slot after now.
         """
@@ -150,11 +183,14 @@ class Schedules(Backfilling):
             setattr(row, name, value)
         row.type = type
         if starts_anew:
-            move_on(row, spec.timing, now)
+            move_on(row, spec.timing, now, now)
         elif "jitter" in changes:
             delay(row)
         if changes:
             row.trouble = ""
+        if "data" in changes:
+            names = type.sensitive or ()
+            changes["data"] = tuple(masked_json(text, names) for text in changes["data"])
         return changes
 
     def _close(self, row, now, who):
@@ -178,6 +214,14 @@ class Schedules(Backfilling):
         # A daemon may be sleeping until a later slot than this schedule's next one.
         self._store.tell()
         return row
+
+
+def _follows_others(row):
+    """Return whether the next slot of a schedule may have been computed by other rules."""
+    try:
+        return row.planned_until is None or follow_rules(row, timing_of(row))
+    except InvalidSchedule:  # it is in trouble, which planning records
+        return False
 
 
 def _check_declared(row, done):

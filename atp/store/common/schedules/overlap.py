@@ -2,8 +2,9 @@
 
 from collections import Counter
 
-from ....models import Instance
+from ....models import Instance, Type
 from ....rows.schedule import IN_LINE, LONGEST_LINE, Overlap
+from ....rows.type import families
 from ....states import LIVE
 from ....words import schedule_messages
 from ...values import Registration, Submission
@@ -23,35 +24,36 @@ class Runs:
         return self._lines.lock([row for row in rows if row.overlap in IN_LINE], waits=waits)
 
     def allowed(self, runs, lines):
-        """Return the runs that ``overlap`` allows, and Slots for the skipped ones."""
+        """Return the runs that ``overlap`` allows, and Slots for the skipped ones.
+
+        Where it allows fewer runs of a schedule than are due, the newest of them run.
+        """
         live = self._live([row for row, _ in runs if row.overlap == Overlap.SKIP])
-        # Each run but the newest would be cancelled by the next.
-        newest = {row.pk: at for row, at in runs if row.overlap == Overlap.CANCEL}
-        ahead = Counter({key: len(line.live) for key, line in lines.items()})
-        waiting = Counter({key: line.waiting for key, line in lines.items()})
+        due = Counter(row.pk for row, _ in runs)
         allowed, slots = [], []
         for row, at in runs:
+            newer = due[row.pk] = due[row.pk] - 1
             if row.overlap == Overlap.SKIP and row.pk in live:
                 slots.append(skipped(row, at, live[row.pk]))
-            elif row.overlap == Overlap.CANCEL and at != newest[row.pk]:
+            elif row.overlap in (Overlap.SKIP, Overlap.CANCEL) and newer:
                 slots.append(passed_over(row, at))
-            elif row.overlap == Overlap.QUEUE and waiting[row.pk] >= min(row.most, LONGEST_LINE):
-                slots.append(full(row, at, waiting[row.pk]))
+            elif row.overlap == Overlap.QUEUE and newer >= _room(row, lines[row.pk]):
+                slots.append(full(row, at, max(lines[row.pk].waiting, _longest(row))))
             else:
-                waiting[row.pk] += bool(ahead[row.pk])
-                ahead[row.pk] += 1
-                live[row.pk] = None  # the one that is being enqueued
                 allowed.append((row, at))
         return allowed, slots
 
     def fitting(self, type, runs):
-        """Return the runs that fit into their Type and their lanes, and Slots for the others."""
+        """Return the runs that fit into their Type and their lanes, and Slots for the others.
+
+        The newest runs get the room that there is.
+        """
         if not runs:
             return [], []
         lanes = {row.collection for row, _ in runs}
         fills = self._store.fills(type.identifier, [None, *lanes], {})
         fit, slots, added = [], [], Counter()
-        for row, at in runs:
+        for row, at in sorted(runs, key=lambda run: run[1], reverse=True):
             scopes = None, row.collection
             full = [fills[s] for s in scopes if fills[s].excess(added[s] + 1, row.priority)]
             if full:
@@ -59,7 +61,7 @@ class Runs:
             else:
                 fit.append((row, at))
                 added.update(scopes)
-        return fit, slots
+        return sorted(fit, key=lambda run: run[1]), slots
 
     def _live(self, rows):
         """Return the last Instance of each schedule if it is live, by the schedule's key."""
@@ -98,14 +100,22 @@ class Runs:
     def there(self, row, slots):
         """Return those of the slots whose Instances exist, even if their Slots are gone."""
         named = {instance_identifier(row, at): at for at in slots}
-        found = self._store.rows(Instance).filter(type=row.type, identifier__in=list(named))
+        found = self._store.rows(Instance).filter(
+            type__in=self._names_of(row.type), identifier__in=list(named)
+        )
         return {named[name] for name in found.values_list("identifier", flat=True)}
 
     def _there(self, type, submissions):
         """Return the identifiers, among those of the submissions, that Instances have already."""
         wanted = [each.identifier for each in submissions if each.identifier is not None]
-        found = self._store.rows(Instance).filter(type=type, identifier__in=wanted)
+        found = self._store.rows(Instance).filter(
+            type__in=self._names_of(type), identifier__in=wanted
+        )
         return set(found.values_list("identifier", flat=True))
+
+    def _names_of(self, type):
+        """Return the keys of the rows that are names of one Type."""
+        return families(self._store.rows(Type)).get(type.pk, {type.pk})
 
     def _make_room(self, rows, lines):
         """Cancel live Instances where ``overlap`` is "cancel"; returns how many, by schedule.
@@ -121,6 +131,16 @@ class Runs:
                 line.live = [one for one in line.live if one not in cancelled.failed]
                 line.waiting = 0
         return done
+
+
+def _longest(row):
+    """Return how many Instances of a schedule may wait in its line."""
+    return min(row.most, LONGEST_LINE)
+
+
+def _room(row, line):
+    """Return how many more Instances a line takes; the first of an empty line does not wait."""
+    return _longest(row) - line.waiting + (0 if line.live else 1)
 
 
 def _submission(row, at, who):

@@ -24,7 +24,7 @@ from .slots import PAUSE, enqueued, plan_of
 # shorter than the second, if its slot would be late by then.
 TRY_AGAIN, SOONEST = timedelta(seconds=60), timedelta(seconds=5)
 # The columns that planning writes.
-PLANNED = ("next_at", "due_at", "last_id", "trouble")
+PLANNED = ("next_at", "due_at", "planned_until", "planned_offset", "last_id", "trouble")
 
 
 class Planning(Contract):

@@ -38,6 +38,7 @@ def plan_of(row, now):
     Raises InvalidSchedule, or any other exception if the row was broken by hand.
     """
     plan, timing = Plan(row), timing_of(row)
+    follow_rules(row, timing)
     slots, has_more = _due(row, timing, now)
     row.trouble = ""
     paused = [at for at in slots if _is_paused(row, at)]
@@ -46,8 +47,8 @@ def plan_of(row, now):
     run_late, missed = _caught_up(row, late, now)
     plan.runs = run_late + rest
     plan.slots = _not_run(row, paused, missed, has_more, now)
-    # If next_at is no slot any more, since the rules of its time zone changed, it is passed over.
-    move_on(row, timing, slots[-1] if slots else row.next_at)
+    # Without a due slot, next_at lies in the future, or somebody has set it to what is no slot.
+    move_on(row, timing, slots[-1] if slots else row.next_at - timedelta.resolution, now)
     # A slot of the pause may still wait for its jitter.
     if row.paused_until is not None and row.paused_until <= min(now, row.next_at):
         resume(row)
@@ -58,12 +59,14 @@ def plan_of(row, now):
 def close(row, now):
     """Decide the slots that have passed, running none, and move the schedule on, in memory.
 
-    Returns the Slots. If an earlier timing is invalid, there are none.
+    Returns the Slots. If its timing is invalid, as where the host lacks the time zone, only its
+    next slot is known.
     """
     try:
         timing = timing_of(row)
-    except InvalidSchedule:
-        return []
+    except InvalidSchedule as error:
+        return [] if row.next_at > now else [_unknown(row, error)]
+    follow_rules(row, timing)
     since = row.next_at - timedelta.resolution
     slots, has_more = timing.slots(since, now, WALKED + 1), False
     if len(slots) > WALKED:
@@ -72,7 +75,7 @@ def close(row, now):
     paused = [at for at in slots if _is_paused(row, at)]
     missed = [at for at in slots if not _is_paused(row, at)]
     found = _not_run(row, paused, missed, has_more, now)
-    move_on(row, timing, now)
+    move_on(row, timing, now, now)
     return found
 
 
@@ -82,10 +85,36 @@ def resume(row):
     row.paused_by = row.paused_reason = ""
 
 
-def move_on(row, timing, time):
+def move_on(row, timing, time, now):
     """Move a schedule to its first slot after a time, in memory."""
     row.next_at = timing.after(time)
+    keep_rules(row, timing, now)
     delay(row)
+
+
+def keep_rules(row, timing, now):
+    """Keep, in memory, what :func:`follow_rules` needs to notice that rules have changed."""
+    row.planned_until = min(now, row.next_at - timedelta.resolution)
+    row.planned_offset = timing.utc_offset(row.planned_until)
+
+
+def follow_rules(row, timing):
+    """Compute the next slot anew, in memory, if the rules of its time zone have changed.
+
+    Returns whether it is another one.
+    """
+    since = row.planned_until
+    if since is None or row.next_at <= since:  # of an older release, or set back by hand
+        return False
+    # The clock of the zone has shown the times up to here: a slot that the new rules put behind
+    # this moment of the clock is not decided twice.
+    since += max(timedelta(), row.planned_offset - timing.utc_offset(since))
+    next_at = timing.after(since)
+    if next_at == row.next_at:
+        return False
+    row.next_at = next_at
+    delay(row)
+    return True
 
 
 def delay(row):
@@ -108,13 +137,13 @@ def inputs_of(row, at):
 
 
 def skipped(row, at, running):
-    """Return a SKIPPED Slot: an Instance is live. ``running`` None is one being enqueued now."""
+    """Return a SKIPPED Slot: the Instance ``running`` is live."""
     return Slot(
         schedule=row,
         at=at,
         outcome=Outcome.SKIPPED,
-        instance_id=None if running is None else running.pk,
-        message=schedule_messages.slot_skipped(None if running is None else running.uuid),
+        instance_id=running.pk,
+        message=schedule_messages.slot_skipped(running.uuid),
     )
 
 
@@ -130,13 +159,13 @@ def enqueued(row, at, instance, message=""):
 
 
 def passed_over(row, at):
-    """Return a SKIPPED Slot: a later slot is due too, and its run would cancel this one."""
-    message = schedule_messages.slot_passed_over()
+    """Return a SKIPPED Slot: a later slot is due too, and ``overlap`` lets only one run."""
+    message = schedule_messages.slot_passed_over(row.overlap)
     return Slot(schedule=row, at=at, outcome=Outcome.SKIPPED, message=message)
 
 
 def full(row, at, waiting):
-    """Return a SKIPPED Slot: ``waiting`` Instances wait in the line already."""
+    """Return a SKIPPED Slot: ``waiting`` Instances wait in the line, and no more may."""
     message = schedule_messages.slot_full(waiting)
     return Slot(schedule=row, at=at, outcome=Outcome.SKIPPED, message=message)
 
@@ -216,6 +245,16 @@ def _missed(row, missed, is_more, now):
     slot = _row_of(row, missed or [first], Outcome.MISSED, message, first=first)
     slot.is_more = is_more
     return slot
+
+
+def _unknown(row, error):
+    """Return the Slot of a next slot that has passed; those behind it cannot be computed."""
+    if _is_paused(row, row.next_at):
+        outcome = Outcome.PAUSED
+        message = schedule_messages.slot_paused(row.paused_by, row.paused_reason)
+    else:
+        outcome, message = Outcome.MISSED, schedule_messages.slots_unknown(str(error))
+    return _row_of(row, [row.next_at], outcome, message)
 
 
 def _row_of(row, slots, outcome, message, first=None):

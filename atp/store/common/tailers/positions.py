@@ -1,12 +1,14 @@
 """The positions of sources, which move with the Instances of their records."""
 
+import logging
 from dataclasses import asdict
+from datetime import timedelta
 
 from django.db import IntegrityError
 from django.db.models import F
 
 from ....exceptions import InvalidOption
-from ....models import Cursor, Tailer
+from ....models import Cursor, LogRecord, Tailer
 from ....rows.log import MAX_DETAIL, Kind
 from ....words import log_messages
 from ....words.hints import did_you_mean
@@ -16,6 +18,8 @@ from ...contract.keeping import Tailers as Contract
 PORTION = 500
 # The number of cursors among which a mistyped one is looked for.
 LOOKED_AT = 1000
+# The shortest time between two log records about what a tailer cannot read.
+SELDOM = timedelta(hours=1)
 
 
 class Tailers(Contract):
@@ -25,7 +29,7 @@ class Tailers(Contract):
     def positions(self, tailer):
         return dict(self._cursors(tailer).values_list("shard", "position"))
 
-    def advance(self, tailer, moves, settled):
+    def advance(self, tailer, moves, settled, *, who=""):
         now = self._store.now()
         # In one order for all, so that two attempts do not wait for each other.
         for move in sorted(moves, key=lambda each: each.shard):
@@ -48,8 +52,26 @@ class Tailers(Contract):
         changes = {name: F(name) + count for name, count in counts.items()}
         if in_a_row is not None:
             changes["rejected_in_a_row"] = in_a_row
+        notes = [note for move in moves for note in move.notes]
+        if notes:
+            changes |= self._pass_over(tailer, notes, now, who)
         self._rows(tailer).update(read_at=now, **changes)
         return True
+
+    def _pass_over(self, tailer, notes, now, who):
+        """Log what a tailer passes over; return the changes of its row."""
+        facts = {"subject": f"type:{tailer}", "time": now, "who": who, "level": logging.WARNING}
+        self._store.log_all(
+            self._store.log_record(Kind.GAP, note.message, detail=_detail(note.count), **facts)
+            for note in notes
+        )
+        lost = [note.count or 0 for note in notes if note.kind == "lost"]
+        passed = sum(note.count or 0 for note in notes if note.kind != "lost")
+        changes = {"passed_over": F("passed_over") + passed} if passed else {}
+        if lost:
+            changes |= {"gaps": F("gaps") + len(lost), "lost": F("lost") + sum(lost)}
+            changes["lost_at"] = now
+        return changes
 
     def begin(self, tailer, *, source):
         row = self._rows(tailer).first()
@@ -58,20 +80,53 @@ class Tailers(Contract):
             self._store.rows(Tailer).bulk_create([row], ignore_conflicts=True)
         return row.rejected_in_a_row
 
-    def look(self, tailer, *, source, behind):
-        facts = {"source": _shortened(source), "read_at": self._store.now(), "behind": behind}
-        self._rows(tailer).update(**facts)
+    def look(self, tailer, *, source, behind, notes=(), who=""):
+        text = "\n".join(note.message for note in notes)
+        # One whose number is unknown is one at least.
+        counts = [1 if note.count is None else note.count for note in notes if _is_skipped(note)]
+        facts = {"source": _shortened(source), "behind": behind, "error": ""}
+        facts |= {"notes": text, "skipped": sum(counts)}
+        with self._store.atomic():
+            now = self._store.now()
+            was = self._rows(tailer).values_list("notes", flat=True).first()
+            self._rows(tailer).update(read_at=now, **facts)
+            if not text and not was:
+                return False
+            return self._log_source(tailer, text, sum(counts), now, who)
+
+    def _log_source(self, tailer, text, count, now, who):
+        """Log what a tailer cannot read, unless the log tells it already, or told of it lately."""
+        subject = f"type:{tailer}"
+        message = log_messages.source_left(text)
+        last = self._store.rows(LogRecord).about(subject).filter(kind=Kind.SOURCE).last()
+        if last is None and not text:
+            return False
+        if last is not None and last.message == message:
+            return False
+        if last is not None and text and now - last.time < SELDOM:
+            return False
+        level = logging.WARNING if count else logging.INFO
+        facts = {"subject": subject, "time": now, "who": who, "level": level}
+        self._store.log(Kind.SOURCE, message, detail=str(count), **facts)
+        return True
+
+    def stop(self, tailer, error):
+        self._rows(tailer).update(error=error)
 
     def miss(self, tailer, missing, present, *, for_):
         now, cursors = self._store.now(), self._cursors(tailer)
-        with self._store.atomic():
-            for shards in _portions(present):
-                found = cursors.filter(shard__in=shards, missing_since__isnull=False)
-                found.update(missing_since=None)
-            for shards in _portions(missing):
-                found = cursors.filter(shard__in=shards, missing_since__isnull=True)
-                found.update(missing_since=now)
-            cursors.filter(missing_since__lt=now - for_).delete()
+        # Only what has changed is written, as a source may have a hundred thousand shards, and a
+        # few statements at a time, as SQLite has one writer.
+        known = cursors.filter(missing_since__isnull=False)
+        since = dict(known.values_list("shard", "missing_since"))
+        missing = set(missing)
+        for shards in _portions(since.keys() & set(present)):
+            cursors.filter(shard__in=shards).update(missing_since=None)
+        for shards in _portions(missing - since.keys()):
+            cursors.filter(shard__in=shards).update(missing_since=now)
+        old = (shard for shard in since.keys() & missing if since[shard] < now - for_)
+        for shards in _portions(old):
+            cursors.filter(shard__in=shards, missing_since__lt=now - for_).delete()
 
     def remove(self, tailer):
         self._cursors(tailer).delete()
@@ -106,6 +161,14 @@ class Tailers(Contract):
 
 def _shortened(source):
     return source[: Tailer._meta.get_field("source").max_length]
+
+
+def _detail(count):
+    return "" if count is None else str(count)
+
+
+def _is_skipped(note):
+    return note.kind == "skipped"
 
 
 def _portions(shards):

@@ -15,6 +15,7 @@ type AS MATERIALIZED (
         id, pg_get_serial_sequence('atp_instance', 'id')::regclass AS keys,
         clock_timestamp() AS now
     FROM atp_type WHERE identifier = %(type)s::text
+        AND family = '' -- other names may have the identifier: only with identifiers
     FOR KEY SHARE -- nobody can unregister the Type until this commits: only with locking
 ),
 source AS MATERIALIZED (

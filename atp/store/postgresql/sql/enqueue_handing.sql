@@ -17,6 +17,7 @@
 WITH
 type AS MATERIALIZED (
     SELECT id, clock_timestamp() AS now FROM atp_type WHERE identifier = %(type)s::text
+        AND family = '' -- other names may have the identifier: only with identifier
     FOR KEY SHARE -- nobody can unregister the Type until this commits
 ),
 taker AS MATERIALIZED (

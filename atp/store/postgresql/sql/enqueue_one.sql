@@ -6,7 +6,9 @@
 WITH
 type AS MATERIALIZED (
     -- Nobody can unregister the Type until this commits.
-    SELECT id FROM atp_type WHERE identifier = %(type)s::text FOR KEY SHARE
+    SELECT id FROM atp_type WHERE identifier = %(type)s::text
+        AND family = '' -- other names may have the identifier: only with identifier
+    FOR KEY SHARE
 ),
 made AS (
     INSERT INTO atp_instance (

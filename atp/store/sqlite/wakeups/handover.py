@@ -84,7 +84,7 @@ class ChannelLock:
 
     def __init__(self, folder):
         """Create and lock the file. Raises OSError."""
-        folder.mkdir(exist_ok=True)
+        filelock.make_folder(folder)
         for path in folder.glob("*.ear"):
             if filelock.is_free(path):
                 filelock.remove(path)

@@ -1,0 +1,200 @@
+"""What a look has to tell is kept, though an attempt that ends well leaves no Instance."""
+
+import logging
+from datetime import timedelta
+
+import pytest
+from django.db import connection
+
+from atp import queue
+from atp.exceptions import Fatal
+from atp.models import LogRecord, Tailer
+from atp.reports import health
+from atp.reports.tailing import documents
+from atp.rows.log import Kind
+from atp.sources import CursorMove, Note, Reader, Source
+from atp.store import get_store
+
+from .conftest import Numbers
+
+NAME = "tests.tailer"
+
+
+def lost(count, message="records are gone"):
+    return Note(kind="lost", count=count, message=message)
+
+
+def skipped(count, message="names are odd"):
+    return Note(kind="skipped", count=count, message=message)
+
+
+class Noted(Source):
+    """A source without records, whose reader has these notes and this jump."""
+
+    def __init__(self):
+        self.notes, self.jump = [], None
+
+    def __str__(self):
+        return "noted"
+
+    def open(self, positions):
+        return _Opened(self)
+
+
+class _Opened(Reader):
+    def __init__(self, source):
+        self._source = source
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *given):
+        pass
+
+    def read(self, limit):
+        return []
+
+    def jumps(self):
+        return [] if self._source.jump is None else [self._source.jump]
+
+    def jumped(self):
+        self._source.jump = None
+
+    def notes(self):
+        return self._source.notes
+
+
+@pytest.fixture
+def source():
+    return Noted()
+
+
+@pytest.fixture
+def made(source, declare):
+    return declare(source)
+
+
+def row():
+    return Tailer.objects.get(identifier=NAME)
+
+
+def logged(kind):
+    records = LogRecord.objects.about(f"type:{NAME}").filter(kind=kind)
+    return list(records.values_list("message", "detail"))
+
+
+def test_what_is_lost_is_counted_with_the_move_of_the_cursor(source, made, read, caplog):
+    """G18: and the log of the Type keeps it, though the attempt leaves nothing."""
+    notes = [lost(17), lost(None, "the stream ends early")]
+    source.jump = CursorMove(shard="a", before=None, after="20", notes=notes)
+    read(made)
+    assert (row().gaps, row().lost, row().passed_over) == (2, 17, 0)
+    assert row().lost_at is not None
+    assert any("17 are known to be lost" in each for each in health.health().problems)
+    assert logged(Kind.GAP) == [("records are gone", "17"), ("the stream ends early", "")]
+    facts = [
+        (each.fact, each.values["count"]) for each in caplog.records if each.name == "atp.worker"
+    ]
+    assert facts == [("source_passed_over", 17), ("source_passed_over", None)]
+
+
+def test_what_a_cursor_passes_over_is_counted_apart(source, made, read):
+    source.jump = CursorMove(shard="a", before=None, after="20", notes=[skipped(3)])
+    read(made)
+    assert (row().gaps, row().lost, row().passed_over, row().skipped) == (0, 0, 3, 0)
+
+
+def test_a_move_that_is_not_committed_counts_nothing(source, made, read):
+    """G18: somebody else has moved the cursor."""
+    source.jump = CursorMove(shard="a", before="7", after="20", notes=[lost(17)])
+    read(made)
+    assert (row().gaps, row().lost) == (0, 0)
+    assert logged(Kind.GAP) == []
+    assert row().notes == "a cursor was moved meanwhile: the next look goes on there"
+
+
+def test_what_stays_in_the_source_is_told_once(source, made, read, caplog):
+    source.notes = [skipped(2), skipped(None, "a folder is closed")]
+    for _ in range(3):
+        read(made)
+    assert row().skipped == 3
+    assert row().notes == "names are odd\na folder is closed"
+    assert logged(Kind.SOURCE) == [("names are odd; a folder is closed", "3")]
+    assert any("cannot read 3 of its source" in each for each in health.health().problems)
+    assert [each.levelno for each in caplog.records if each.name == "atp.worker"] == [
+        logging.WARNING
+    ] * 2
+
+
+def test_changes_are_logged_once_an_hour_at_most(source, made, read):
+    """The page always has the newest."""
+    source.notes = [skipped(1)]
+    read(made)
+    source.notes = [skipped(2, "two names are odd")]
+    read(made)
+    assert logged(Kind.SOURCE) == [("names are odd", "1")]
+    assert (row().skipped, row().notes) == (2, "two names are odd")
+    LogRecord.objects.filter(kind=Kind.SOURCE).update(time=get_store().now() - timedelta(hours=2))
+    read(made)
+    assert logged(Kind.SOURCE)[1:] == [("two names are odd", "2")]
+
+
+def test_the_log_tells_when_all_can_be_read_again(source, made, read):
+    source.notes = [skipped(1)]
+    read(made)
+    source.notes = []
+    read(made)
+    read(made)
+    assert (row().skipped, row().notes) == (0, "")
+    assert logged(Kind.SOURCE)[1:] == [("everything in the source can be read again", "0")]
+
+
+def test_a_look_without_notes_reads_no_log(source, made, read):
+    read(made)
+    tailers = get_store().tailers
+    with connection.execute_wrapper(_refuse_log):
+        tailers.look(NAME, source="noted", behind=None)
+
+
+def _refuse_log(execute, sql, params, many, context):
+    assert "atp_logrecord" not in sql
+    return execute(sql, params, many, context)
+
+
+def test_what_waits_is_told_and_not_counted(source, made, read):
+    source.notes = [Note(kind="waiting", count=5, message="5 rows are locked")]
+    read(made)
+    assert (row().skipped, row().notes) == (0, "5 rows are locked")
+
+
+def test_odd_characters_of_a_note_can_be_kept(source, made, read):
+    """G13: names in a source are anybody's."""
+    source.notes = [skipped(1, "a\x00b \udcff\nc")]
+    read(made)
+    assert row().notes == "a\N{REPLACEMENT CHARACTER}b ? c"
+
+
+def test_a_tailer_that_stops_itself_says_why(declare, read):
+    def fail(positions):
+        raise Fatal("the position is odd")
+
+    numbers = Numbers(b"a")
+    opened, numbers.open = numbers.open, fail
+    made = declare(numbers)
+    queue.register_all()
+    with pytest.raises(Fatal):
+        read(made)
+    [found] = documents.documents(queue.tailers())
+    assert (found["state"], found["why"]) == ("paused", "the position is odd")
+    [problem] = [each for each in health.health().problems if "tests.tailer" in each]
+    assert problem.startswith("Tailer 'tests.tailer' has paused its schedule: the position is odd")
+    assert queue.explain(NAME).codes[0] == "schedule-paused"
+    queue.resume_schedule(NAME)
+    [found] = documents.documents(queue.tailers())
+    assert (found["state"], found["why"]) == ("failing", "the position is odd")
+    assert not any("paused its schedule" in each for each in health.health().problems)
+    assert "schedule-paused" not in queue.explain(NAME).codes
+    numbers.open = opened
+    read(made)
+    [found] = documents.documents(queue.tailers())
+    assert (found["state"], found["why"]) == ("reading", "")

@@ -1,0 +1,389 @@
+"""A project's rule about who may do what, on which Types and lanes: ``ATP["AUTHORIZE"]`` (G14)."""
+
+from io import StringIO
+
+import pytest
+from django.contrib import admin
+from django.contrib.auth.models import User
+from django.core.checks import run_checks
+from django.core.exceptions import ImproperlyConfigured
+from django.core.management import call_command
+from django.core.management.base import CommandError
+from django.test import override_settings
+from django.urls import reverse
+
+from atp import Graph, queue
+from atp.models import Graph as Row
+from atp.models import Instance, LogRecord, Task
+from atp.states import State
+from atp.web.authorization import EVERYTHING, Scope
+
+from . import rules
+from .api.client import Api, problem
+from .api.test_routes import CLOSED, NEEDED, OPERATIONS, address, body_of
+from .app.tasks import add, echo
+from .populated import populate, world_in
+from .views.pages import PAGES
+
+# The operations of the API whose address names no row.
+LISTS = {name for name in CLOSED if name.startswith("list_") and "{" not in OPERATIONS[name][0]}
+
+
+@pytest.fixture
+def world(db, tmp_path, media):
+    with world_in(tmp_path) as world:
+        yield world
+
+
+@pytest.fixture
+def full(world):
+    return populate(world)
+
+
+@pytest.fixture
+def rule(settings, monkeypatch):
+    """Set the rule: ``rule("tests.echo", **{"atp.operate": []})``; without it there is none."""
+    monkeypatch.setattr(rules, "HOLDS", {})
+
+    def of(*places, **of_permissions):
+        rules.HOLDS["others"] = places
+        for name, found in of_permissions.items():
+            rules.HOLDS[f"atp.{name}"] = found
+
+    with override_settings(ATP={**settings.ATP, "AUTHORIZE": "tests.rules.may"}):
+        yield of
+
+
+@pytest.fixture
+def root(db):
+    return User.objects.create_superuser("root", password="secret")
+
+
+@pytest.fixture
+def api(root):
+    return Api(root)
+
+
+@pytest.fixture
+def page(root, client):
+    client.force_login(root)
+    return client
+
+
+@pytest.fixture
+def lanes(world):
+    """An Instance of each of two lanes, and one of another Type."""
+    return {
+        "a": echo.using(collection="a", identifier="of-a").enqueue(said="of a"),
+        "b": echo.using(collection="b", identifier="of-b").enqueue(said="of b"),
+        "add": add.enqueue(1, 2),
+    }
+
+
+# A rule that allows nothing: no surface forgets to ask it.
+
+
+@pytest.mark.parametrize("name", CLOSED)
+def test_the_api_asks_the_rule_for_each_operation(full, api, rule, name):
+    method, path = address(name, full)
+    before = full.world.snapshot()
+    rule()
+    answer = api.call(method, path, body_of(name))
+    if name in LISTS and name != "list_daemons":
+        assert answer.status_code == 200
+        assert answer.json()["results"] == []
+    else:
+        assert answer.status_code in (403, 404)
+    assert full.world.snapshot() == before
+
+
+@pytest.mark.parametrize("case", PAGES, ids=lambda case: case.path)
+def test_the_pages_ask_the_rule(full, page, rule, case):
+    path = case.address(full)
+    before = full.world.snapshot()
+    rule()
+    for answer in (getattr(page, case.method)(path), page.post(path)):
+        if answer.status_code == 200:
+            shown = answer.content.decode()
+            assert case.name == "overview" or case.name.endswith("s")
+            assert not any(str(row.uuid) in shown for row in Instance.objects.all())
+            assert "tests." not in shown
+        else:
+            assert answer.status_code in (403, 404, 405)
+    assert full.world.snapshot() == before
+
+
+@pytest.mark.parametrize("model", admin.site._registry, ids=lambda model: model.__name__)
+def test_the_admin_asks_the_rule(full, page, rule, model):
+    if model._meta.app_label != "atp":
+        return
+    full.graph()
+    found = model.objects.first()
+    rule()
+    name = f"admin:atp_{model._meta.model_name}"
+    assert page.get(reverse(f"{name}_changelist")).context["cl"].result_count == 0
+    if found is not None:
+        # Django leads to the index if there is no such row.
+        assert page.get(reverse(f"{name}_change", args=[found.pk])).status_code == 302
+
+
+# Lanes and Types
+
+
+def test_a_list_has_the_lanes_of_the_rule(lanes, api, page, rule):
+    rule(("tests.echo", "a"))
+    told = [each["uuid"] for each in api.get("instances").json()["results"]]
+    assert told == [str(lanes["a"].uuid)]
+    assert [each["collection"] for each in api.get("tasks").json()["results"]] == ["a"]
+    shown = page.get("/atp/instances/").content.decode()
+    assert [str(each.uuid) in shown for each in lanes.values()] == [True, False, False]
+    assert "tests.add" not in shown  # nor among the Types to choose from
+    for model, number in ((Instance, 1), (Task, 1), (LogRecord, 1)):
+        url = reverse(f"admin:atp_{model._meta.model_name}_changelist")
+        assert page.get(url).context["cl"].result_count == number
+
+
+@pytest.mark.parametrize(
+    ("places", "seen"),
+    [
+        (["tests.echo"], {"a", "b"}),
+        (["tests.e*", ("tests.a*", "")], {"a", "b", "add"}),
+        ([("tests.*", "b")], {"b"}),
+        ([("tests.echo", "")], set()),
+        (["TESTS.ECHO"], set()),
+    ],
+)
+def test_types_patterns_and_lanes(lanes, api, rule, places, seen):
+    rule(*places)
+    told = {each["uuid"] for each in api.get("instances").json()["results"]}
+    assert told == {str(lanes[name].uuid) for name in seen}
+
+
+def test_what_is_hidden_answers_as_what_is_not_there(lanes, api, page, rule):
+    other, unknown = str(lanes["b"].uuid), "00000000-0000-7000-8000-000000000000"
+    rule(("tests.echo", "a"))
+    for part in ("", "/inputs", "/log", "/explanation", "/response"):
+        answers = [api.get(f"instances/{uuid}{part}").json() for uuid in (other, unknown)]
+        texts = [str(answer).replace(other, unknown) for answer in answers]
+        assert answers[0]["status"] == 404
+        assert texts[0] == texts[1]
+    for way in ("", "cancel/", "change/", "log/"):
+        assert page.get(f"/atp/instances/{other}/{way}").status_code in (404, 405)
+        assert page.post(f"/atp/instances/{other}/{way}").status_code in (404, 405)
+    assert queue.get(lanes["b"].uuid).state == State.ACCEPTED
+
+
+def test_a_permission_may_hold_on_less_than_another(lanes, api, page, rule):
+    rule("tests.echo", operate=[("tests.echo", "a")], view_inputs=[])
+    a, b = (f"instances/{lanes[name].uuid}" for name in "ab")
+    assert api.get(f"{b}/inputs").status_code == 403
+    assert "of b" not in page.get(f"/atp/{b}/").content.decode()
+    answer = api.post(f"{b}/cancel")
+    assert (answer.status_code, problem(answer)) == (403, "permission-denied")
+    assert "atp.operate" in answer.json()["detail"]
+    assert 'id="cancel"' not in page.get(f"/atp/{b}/").content.decode()
+    assert 'id="cancel"' in page.get(f"/atp/{a}/").content.decode()
+    assert api.post(f"{a}/cancel").status_code == 200
+
+
+def test_nothing_is_moved_into_another_lane(lanes, api, page, rule):
+    rule("tests.echo", operate=[("tests.echo", "a")])
+    a = f"instances/{lanes['a'].uuid}"
+    assert api.send("PATCH", a, {"collection": "b"}).status_code == 403
+    assert page.post(f"/atp/{a}/change/", {"collection": "b"}).status_code == 403
+    assert queue.get(lanes["a"].uuid).collection == "a"
+    assert api.send("PATCH", a, {"priority": 3}).status_code == 200
+
+
+def test_the_rule_only_narrows(lanes, rule, db):
+    rule("tests.echo")
+    answer = Api(User.objects.create_user("olga")).get("instances")
+    assert answer.status_code == 403
+
+
+# Enqueueing
+
+
+def test_all_that_is_enqueued_at_once_is_allowed_or_nothing_is(world, api, page, rule):
+    rule("tests.*", enqueue=[("tests.echo", "a")])
+    allowed = {"type": "tests.echo", "collection": "a"}
+    for refused in ({"type": "tests.echo"}, {**allowed, "collection": "b"}, {"type": "tests.add"}):
+        assert api.post("instances", [allowed, refused]).status_code == 403
+        assert api.post("instances", refused).status_code == 403
+        form = {"inputs": "{}", "collection": refused.get("collection", "")}
+        assert page.post(f"/atp/types/{refused['type']}/enqueue/", form).status_code == 403
+    assert not Instance.objects.exists()
+    assert api.post("instances", [allowed]).status_code == 201
+    form = {"inputs": "{}", "collection": "a"}
+    assert page.post("/atp/types/tests.echo/enqueue/", form).status_code == 302
+
+
+@pytest.mark.parametrize("existing", ["raise", "return", "redrive"])
+def test_an_enqueue_finds_no_instance_of_another_lane(lanes, api, rule, existing):
+    rule(("tests.echo", "a"))
+    before = Instance.objects.count()
+    mine = {"type": "tests.echo", "collection": "a"}
+    answer = api.post("instances", [mine, {**mine, "identifier": "of-b", "existing": existing}])
+    assert answer.status_code == (409 if existing == "raise" else 403)
+    assert str(lanes["b"].uuid) not in str(answer.json())
+    assert "ACCEPTED" not in str(answer.json())
+    assert Instance.objects.count() == before
+    again = api.post("instances", {**mine, "identifier": "of-a", "existing": "return"})
+    assert again.json()["uuid"] == str(lanes["a"].uuid)
+
+
+@pytest.mark.parametrize("existing", ["replace", "debounce"])
+def test_an_enqueue_changes_no_instance_of_another_lane(world, api, rule, existing):
+    other = echo.using(collection="b", unique="k").enqueue(said="b")
+    rule(("tests.echo", "a"))
+    body = {"type": "tests.echo", "collection": "a", "unique": "k", "existing": existing}
+    before = world.snapshot()
+    assert api.post("instances", body | {"run_after": 60}).status_code == 403
+    assert world.snapshot() == before
+    assert queue.get(other.uuid).state == State.ACCEPTED
+
+
+# All that match, graphs, error groups, schedules, gates
+
+
+def test_all_that_match_are_all_within_the_rule(full, api, rule):
+    rule("tests.e*", "tests.add", operate=["tests.e*"])
+    before = full.world.snapshot()
+    for filter in ({"all": True}, {"type": "tests.add"}, {"type": "*"}, {"type": "tests.?cho"}):
+        for name in ("redrive", "cancel"):
+            answer = api.post(f"matching/{name}", filter | {"dry_run": True})
+            assert answer.status_code == 403
+            assert api.post(f"matching/{name}", filter).status_code == 403
+    assert full.world.snapshot() == before
+    for filter in ({"type": "tests.echo"}, {"type": "tests.e*"}, {"type": "tests.ec*"}):
+        answer = api.post("matching/redrive", filter | {"dry_run": True})
+        assert answer.status_code == 200
+    rule("tests.e*", operate=[("tests.echo", "a")])
+    assert api.post("matching/cancel", {"type": "tests.echo"}).status_code == 403
+    lane = {"type": "tests.echo", "collection": "a", "dry_run": True}
+    assert api.post("matching/cancel", lane).status_code == 200
+
+
+def test_an_error_group_is_that_of_a_whole_type(full, api, page, rule):
+    group = full.error()
+    rule("tests.add", ("tests.echo", ""))
+    assert api.get("errors").json()["results"] == []
+    assert api.get(f"errors/{group.name}").status_code == 404
+    assert api.post(f"errors/{group.name}/redrive").status_code == 404
+    assert page.get(f"/atp/failures/{group.name}/").status_code == 404
+    assert api.post("matching/redrive", {"error": group.name}).status_code == 403
+    rule("tests.echo")
+    assert api.get(f"errors/{group.name}").status_code == 200
+
+
+def test_a_graph_with_a_node_of_another_type_is_hidden(world, api, page, rule):
+    with Graph("mixed") as mixed:
+        first = mixed.add(echo, said=1)
+        mixed.add(add, 1, 2, after=first)
+    with Graph("own") as own:
+        own.add(echo, said=1)
+    rule("tests.echo")
+    uuids = {each.name: str(each.uuid) for each in Row.objects.all()}
+    assert [each["name"] for each in api.get("graphs").json()["results"]] == ["own"]
+    for way in ("", "/nodes", "/graph.mmd"):
+        assert api.get(f"graphs/{uuids['mixed']}{way}").status_code == 404
+    assert api.post(f"graphs/{uuids['mixed']}/cancel").status_code == 404
+    assert page.get(f"/atp/graphs/{uuids['mixed']}/").status_code == 404
+    assert api.post(f"graphs/{uuids['own']}/cancel").status_code == 200
+    assert Instance.objects.filter(state=State.FAILED).count() == 1
+
+
+def test_a_schedule_is_made_and_moved_within_the_rule(world, api, page, rule):
+    rule("tests.*", control=[("tests.echo", "a")])
+    made = {"identifier": "nightly", "type": "tests.echo", "every": 60, "collection": "a"}
+    assert api.post("schedules", made | {"collection": "b"}).status_code == 403
+    assert "nightly" not in {row.identifier for row in queue.schedules()}
+    assert api.post("schedules", made).status_code == 201
+    assert api.send("PATCH", "schedules/nightly", {"collection": "b"}).status_code == 403
+    rule(("tests.echo", "b"))
+    assert api.get("schedules").json()["results"] == []
+    hidden, unknown = (api.get(f"schedules/{name}").json() for name in ("nightly", "nightl"))
+    assert hidden["detail"].replace("nightly", "nightl") == unknown["detail"]
+
+
+def test_a_gate_over_everything_is_for_who_is_not_restricted(world, api, rule):
+    rule("tests.echo")
+    assert api.post("gates", {"mode": "hold"}).status_code == 403
+    assert api.post("gates", {"mode": "hold", "type": "tests.add"}).status_code == 403
+    queue.hold(reason="all")
+    queue.hold("tests.add")
+    told = api.post("gates", {"mode": "hold", "type": "tests.echo"}).json()["results"]
+    # What holds his work he may see.
+    assert {each["type"] for each in told} == {None, "tests.echo"}
+
+
+def test_the_overview_counts_the_types_of_the_rule(lanes, page, rule):
+    rule("tests.echo")
+    shown = page.get("/atp/")
+    assert [each.type for each in shown.context["types_shown"]] == ["tests.echo"]
+    assert "tests.add" not in shown.content.decode()
+
+
+def shell(*words):
+    out = StringIO()
+    call_command("atp", "--user", "root", *words, stdout=out)
+    return out.getvalue()
+
+
+def test_a_user_of_the_shell_is_under_the_rule(lanes, root, rule):
+    a, b = (str(lanes[name].uuid) for name in "ab")
+    rule(("tests.echo", "a"))
+    listed = shell("list")
+    assert a[:8] in listed
+    assert "tests.add" not in listed
+    assert a in shell("show", a)
+    for words in (["show", b], ["cancel", b], ["change", b, "--priority", "3"]):
+        with pytest.raises(CommandError, match="There is no Instance"):
+            shell(*words)
+    with pytest.raises(CommandError, match="There is no Instance"):
+        shell("show", "--type", "tests.echo", "--identifier", "of-b")
+    with pytest.raises(CommandError, match="does not hold"):
+        shell("change", a, "--collection", "b")
+    for words in (["enqueue", "tests.add", "[1, 2]"], ["enqueue", "tests.echo"]):
+        with pytest.raises(CommandError, match=r"atp\.enqueue does not hold"):
+            shell(*words)
+    # What shows or selects more than single Instances takes no restriction.
+    for words in (["cancel", "--type", "tests.echo", "--yes"], ["types"], ["status"], ["gate"]):
+        with pytest.raises(CommandError, match="does not hold"):
+            shell(*words)
+    shell("cancel", a)
+    assert [queue.get(uuid).state for uuid in (a, b)] == [State.FAILED, State.ACCEPTED]
+
+
+# The rule itself
+
+
+def test_a_pattern_is_covered_by_one_that_matches_all_that_it_will_match():
+    scope = Scope(["dem.*", "a.?", ("b", "x")])
+    assert scope.covers("dem.*")
+    assert scope.covers("dem.alps.*")
+    assert scope.covers("a.?")
+    assert scope.covers("b", "x")
+    for place in (EVERYTHING, ("*", None), ("de*", None), ("a.[b]", None), ("b", None), ("b", "y")):
+        assert not scope.covers(*place)
+
+
+@pytest.mark.parametrize("returned", ["tests.echo", [7], [("a", "b", "c")], [("a", None)]])
+def test_a_rule_that_answers_nonsense_lets_nobody_in(lanes, api, rule, returned):
+    rule()
+    rules.HOLDS["others"] = returned
+    with pytest.raises(ImproperlyConfigured, match="AUTHORIZE"):
+        api.get("instances")
+
+
+@pytest.mark.parametrize("path", ["tests.rules.nothing", "nowhere.rule", "tests.rules.HOLDS"])
+def test_a_rule_that_cannot_be_used_is_reported(settings, path):
+    with override_settings(ATP={**settings.ATP, "AUTHORIZE": path}):
+        [found] = [each for each in run_checks() if each.id == "atp.E021"]
+    assert path in found.msg
+
+
+def test_the_needs_of_an_operation_begin_with_the_permission_to_see_its_row():
+    """That one hides the row; the others refuse."""
+    named = {name for name in CLOSED if "{" in OPERATIONS[name][0]}
+    assert all(NEEDED[name][0].startswith("view_") for name in named)

@@ -1,0 +1,126 @@
+"""``manage.py check --deploy`` names what others can read, write or run, and each remedy works."""
+
+import os
+import stat
+import subprocess
+from pathlib import Path
+
+import pytest
+from django.conf import settings as project
+from django.core.checks import run_checks
+from django.core.files.base import ContentFile
+from django.core.files.storage import storages
+from django.db import connection
+
+from atp import checks
+from atp.conf import settings as own
+from atp.store import get_store
+
+from .helpers import as_nobody
+
+
+def shell(hint):
+    subprocess.run(["sh", "-euc", hint], check=True)
+
+
+@pytest.mark.parametrize("given", [None, {}])
+def test_public_files_get_a_storage_of_their_own(settings, tmp_path, given):
+    """Those that are stored already move with it."""
+    settings.MEDIA_ROOT = tmp_path / "me dia"
+    if given is None:
+        del settings.ATP
+    else:
+        settings.ATP = given
+    storages["default"].save("atp/uuid/a.html", ContentFile("<script>"))
+    [warning] = checks.check_public_files(None)
+    assert warning.id == "atp.W030"
+    assert str(settings.MEDIA_ROOT) in warning.msg
+    code = [line.strip() for line in warning.hint.splitlines() if line.startswith("    ")]
+    names = {
+        name: dict(getattr(project, name))
+        for name in ("STORAGES", "ATP")
+        if hasattr(project, name) and project.is_overridden(name)
+    }
+    exec("\n".join(code[:-1]), names)
+    settings.STORAGES, settings.ATP = names["STORAGES"], names["ATP"]
+    shell(code[-1])
+    assert checks.check_public_files(None) == []
+    assert checks.check_settings(None) == []
+    storage = storages[own.STORAGE]
+    with storage.open("atp/uuid/a.html") as file:
+        assert file.read() == b"<script>"
+    assert settings.MEDIA_ROOT not in Path(storage.path("atp/uuid/a.html")).parents
+    assert not (settings.MEDIA_ROOT / "atp").exists()
+
+
+def test_a_link_into_the_public_folder_is_seen(settings, tmp_path):
+    settings.MEDIA_ROOT = tmp_path / "media"
+    (tmp_path / "media" / "inner").mkdir(parents=True)
+    (tmp_path / "link").symlink_to(tmp_path / "media" / "inner")
+    backend = "django.core.files.storage.FileSystemStorage"
+    own_one = {"BACKEND": backend, "OPTIONS": {"location": str(tmp_path / "link")}}
+    settings.STORAGES = {**settings.STORAGES, "atp": own_one}
+    settings.ATP = {"STORAGE": "atp"}
+    assert [each.id for each in checks.check_public_files(None)] == ["atp.W030"]
+
+
+def test_a_storage_elsewhere_is_no_matter_of_the_check(settings):
+    memory = {"BACKEND": "django.core.files.storage.InMemoryStorage"}
+    settings.STORAGES = {**settings.STORAGES, "default": memory}
+    assert checks.check_public_files(None) == []
+
+
+def test_pickle_is_reported_until_it_is_left_out(settings):
+    settings.ATP = {"ALLOW_PICKLE": True}
+    [warning] = checks.check_pickle(None)
+    assert (warning.id, "Leave ALLOW_PICKLE out" in warning.hint) == ("atp.W031", True)
+    settings.ATP = {}
+    assert checks.check_pickle(None) == []
+
+
+def test_a_webhook_over_http_is_reported_until_it_is_encrypted(settings):
+    secret = f"whsec_{'A' * 40}"
+    target = {"url": "http://host/x", "secret": secret, "allow_http": True}
+    settings.ATP = {"WEBHOOKS": {"audit": target}}
+    [warning] = checks.check_webhooks(None)
+    assert (warning.id, "'audit'" in warning.msg) == ("atp.W032", True)
+    assert secret not in str(warning)
+    settings.ATP = {"WEBHOOKS": {"audit": {"url": "https://host/x", "secret": secret}}}
+    assert checks.check_settings(None) == checks.check_webhooks(None) == []
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody else")
+def test_root_is_reported_and_another_user_is_not():
+    assert [each.id for each in checks.check_user(None)] == ["atp.W033"]
+    assert as_nobody(lambda: str(checks.check_user(None))) == "[]"
+
+
+@pytest.mark.skipif(connection.vendor != "sqlite", reason="a file that others can open")
+def test_a_database_that_others_can_open_is_closed(tmp_path, monkeypatch):
+    database = tmp_path / "my db.sqlite3"
+    monkeypatch.setattr(type(get_store()), "lock_folder", Path(f"{database}-atpd"))
+    for name in (database, f"{database}-wal", f"{database}-shm"):
+        Path(name).touch()
+        os.chmod(name, 0o664)
+    [warning] = checks.check_database_file(None)
+    assert (warning.id, str(database) in warning.msg) == ("atp.W034", True)
+    shell(warning.hint)
+    assert checks.check_database_file(None) == []
+    assert {stat.S_IMODE(each.stat().st_mode) for each in tmp_path.iterdir()} == {0o660}
+
+
+def test_a_scratch_folder_in_which_everybody_replaces_files(settings, tmp_path):
+    folder = tmp_path / "scr atch"
+    folder.mkdir()
+    folder.chmod(0o777)
+    settings.ATP = {"SCRATCH_DIR": folder}
+    [warning] = checks.check_scratch_owner(None)
+    assert warning.id == "atp.W035"
+    shell(warning.hint)
+    assert checks.check_scratch_owner(None) == []
+
+
+def test_they_run_with_deploy_alone(settings):
+    settings.ATP = {"ALLOW_PICKLE": True}
+    assert not [each for each in run_checks() if each.id == "atp.W031"]
+    assert "atp.W031" in [each.id for each in run_checks(include_deployment_checks=True)]

@@ -1,0 +1,244 @@
+"""The matrix of operations and roles: who has one permission to act does what it is for, no more.
+
+Each role may see everything. What a role may do, that its permission is enough and that each is
+needed, is shown for each operation in ``api/test_routes.py`` and ``views/test_access.py``.
+"""
+
+from io import StringIO
+
+import pytest
+from django.contrib import admin
+from django.contrib.auth.models import Permission, User
+from django.core.management import call_command
+from django.core.management.base import CommandError
+from django.urls import reverse
+
+from atp import queue
+from atp.admin.verbs import VerbActions
+from atp.models import Instance
+from atp.shell import subcommands
+from atp.shell.acting import _NEEDS
+from atp.verbs.table import VERBS
+
+from .api.client import Api
+from .api.test_routes import NEEDED, address, body_of
+from .generated import subcommand
+from .populated import populate, world_in
+from .views.pages import ACTING, PAGES
+
+# What each permission to act is for, in the table of operations.
+MATRIX = {
+    "operate": {
+        *(f"instance {name}" for name in ("redrive", "release", "pause", "resume", "run-now")),
+        *(f"instance {name}" for name in ("change", "cancel")),
+        *("schedule run", "schedule backfill", "graph cancel", "graph redrive"),
+        *("matching redrive", "matching cancel"),
+        *(f"error {name}" for name in ("redrive", "mute", "unmute", "annotate")),
+    },
+    "control": {
+        *(f"scope {name}" for name in ("hold", "drop", "open", "limit", "unlimit")),
+        *(f"daemon {name}" for name in ("quiet", "resume", "stop")),
+        *(f"schedule {name}" for name in ("pause", "resume", "change", "leave", "delete")),
+        *(f"downstream {name}" for name in ("bound", "reset", "trip")),
+        *("tailer seek", "tailer forget"),
+    },
+    "delete_instance": {"instance delete", "scope purge", "matching delete", "error delete"},
+}
+each_role = pytest.mark.parametrize("role", ACTING)
+
+
+@pytest.fixture
+def full(db, tmp_path, media):
+    with world_in(tmp_path) as world:
+        yield populate(world)
+
+
+@pytest.fixture
+def user(db):
+    """Make a user who may see everything, and act as the role says."""
+
+    def make(role):
+        found = User.objects.create_user("operator", password="secret", is_staff=True)
+        own = Permission.objects.filter(content_type__app_label="atp")
+        found.user_permissions.set(own.filter(codename__startswith="view_"))
+        found.user_permissions.add(own.get(codename=role))
+        return found
+
+    return make
+
+
+def test_each_operation_of_the_table_takes_one_of_the_permissions_to_act():
+    """G14."""
+    found = {role: set() for role in MATRIX}
+    for kind, verbs in VERBS.items():
+        for verb in verbs.values():
+            found[verb.permission.removeprefix("atp.")].add(f"{kind} {verb.name}")
+    assert found == MATRIX
+    too = {verb.name for verbs in VERBS.values() for verb in verbs.values() if verb.permission_too}
+    assert too == {"change"}
+
+
+def lacked(needs, role):
+    return {*needs} & {*ACTING} - {role}
+
+
+@each_role
+def test_the_api_refuses_the_operations_of_other_roles(full, user, role):
+    """G14."""
+    addresses = {name: address(name, full) for name, needs in NEEDED.items() if lacked(needs, role)}
+    api = Api(user(role))
+    before = full.world.snapshot()
+    for name, (method, path) in addresses.items():
+        answer = api.call(method, path, body_of(name))
+        assert answer.status_code == 403, name
+        assert all(f"atp.{each}" in answer.json()["detail"] for each in lacked(NEEDED[name], role))
+    assert full.world.snapshot() == before
+
+
+@each_role
+def test_the_pages_refuse_the_operations_of_other_roles(full, user, client, role):
+    """G14."""
+    addresses = {page: page.address(full) for page in PAGES if lacked(page.needs, role)}
+    client.force_login(user(role))
+    before = full.world.snapshot()
+    for page, path in addresses.items():
+        assert getattr(client, page.method)(path).status_code == 403, path
+        assert client.post(path).status_code == 403, path
+    assert full.world.snapshot() == before
+
+
+@each_role
+def test_the_admin_offers_a_role_the_actions_of_its_permission(user, rf, role):
+    """G14."""
+    request = rf.get("/")
+    request.user = user(role)
+    offered = set()
+    for model_admin in admin.site._registry.values():
+        if isinstance(model_admin, VerbActions):
+            names = model_admin.get_actions(request)
+            offered |= {f"{model_admin.kind} {name.replace('_', '-')}" for name in names}
+            assert not model_admin.has_add_permission(request)
+    if role == "delete_instance":
+        assert offered == {"instance delete-selected"}
+    else:
+        assert offered <= MATRIX.get(role, set())
+    assert bool(offered) == (role != "enqueue")
+
+
+def test_who_may_only_enqueue_can_enqueue(full, client):
+    """Not even to look is needed: the answer tells of what he has made himself."""
+    olga = User.objects.create_user("olga", password="secret")
+    olga.user_permissions.add(Permission.objects.get(codename="enqueue"))
+    answer = Api(olga).post("instances", {"type": "tests.echo", "inputs": {"a": 1}})
+    assert answer.status_code == 201
+    assert queue.get(answer.json()["uuid"]).created_by == "user olga via API"
+    client.force_login(olga)
+    page = reverse("atp:enqueue", args=["tests.echo"])
+    assert client.get(page).status_code == 200
+    answer = client.post(page, {"inputs": "{}"})
+    assert (answer.status_code, answer["Location"]) == (302, page)
+    assert Instance.objects.latest("pk").created_by == "user olga via page"
+
+
+@pytest.mark.parametrize(
+    ("existing", "lacking"),
+    [
+        ("return", ["view_instance"]),
+        ("redrive", ["view_instance", "operate"]),
+        ("replace", ["view_instance", "operate"]),
+        ("debounce", ["view_instance", "operate"]),
+    ],
+)
+def test_an_enqueue_that_shows_or_changes_another_instance_takes_more(
+    full, client, existing, lacking
+):
+    """G14: to run again, to change and to look are no part of enqueueing."""
+    olga = User.objects.create_user("olga", password="secret")
+    olga.user_permissions.add(Permission.objects.get(codename="enqueue"))
+    key = "identifier" if existing in ("return", "redrive") else "unique"
+    body = {"type": "tests.echo", key: "a", "existing": existing, "run_after": 60}
+    before = full.world.snapshot()
+    for sent in (body, [{"type": "tests.echo"}, body]):
+        answer = Api(olga).post("instances", sent)
+        assert answer.status_code == 403
+        assert all(f"atp.{name}" in answer.json()["detail"] for name in lacking)
+    client.force_login(olga)
+    form = {"inputs": "{}", key: "a", "existing": existing, "run_after": "60s"}
+    assert client.post(reverse("atp:enqueue", args=["tests.echo"]), form).status_code == 403
+    assert full.world.snapshot() == before
+
+
+# In the shell, with --user. Without it the shell asks for no permission.
+
+UUID = "00000000-0000-7000-8000-000000000000"
+# What is typed, and the roles that may; who may not is refused before anything is looked up.
+SHELL = {
+    "enqueue tests.echo": {"enqueue"},
+    "enqueue tests.echo --identifier a --existing redrive": set(),
+    **{
+        f"{name} {UUID}": {"operate"}
+        for name in ("redrive", "release", "pause", "resume", "run-now", "cancel")
+    },
+    f"change {UUID} --priority 3": {"operate"},
+    "redrive --all --yes": {"operate"},
+    "cancel --type tests.echo --yes": {"operate"},
+    f"delete {UUID}": {"delete_instance"},
+    f"delete {UUID} --cancel": set(),
+    "delete --type tests.echo --yes": {"delete_instance"},
+    "purge": {"delete_instance"},
+    **{f"gate {mode} --type tests.echo": {"control"} for mode in ("hold", "drop", "open")},
+    "limit --type tests.echo --max-running 3": {"control"},
+    "limit --type tests.echo --default": {"control"},
+    **{f"downstream {name} relay": {"control"} for name in ("reset", "trip")},
+    "downstream bound relay --ceiling 3": {"control"},
+    "schedule create nightly tests.echo --every 1h": set(),
+    "schedule change nightly --priority 3": set(),
+    **{f"schedule {name} nightly": {"control"} for name in ("pause", "resume", "leave", "delete")},
+    "schedule run nightly": {"operate"},
+    "schedule backfill nightly --start 2026-01-01T00:00": {"operate"},
+    "tailer seek tests.tailer --shard a --position 5": {"control"},
+    "tailer forget tests.tailer --shard a": {"control"},
+    **{f"graph {name} {UUID}": {"operate"} for name in ("cancel", "redrive")},
+    **{f"error {name} 7f3a": {"operate"} for name in ("redrive", "mute", "unmute")},
+    "error annotate 7f3a --note x": {"operate"},
+    "error delete 7f3a --yes": {"delete_instance"},
+    **{f"daemon {name} --all": {"control"} for name in ("quiet", "resume", "stop")},
+    "check": {"operate"},
+    "import-beat": set(),
+}
+
+
+@each_role
+def test_the_shell_refuses_the_operations_of_other_roles(full, user, role):
+    """G14: as a user, one may do there what one may do elsewhere."""
+    user(role)
+    before = full.world.snapshot()
+    for typed, roles in SHELL.items():
+        if role not in roles:
+            with pytest.raises(CommandError, match=r"lack the permission|cannot be used"):
+                call_command("atp", "--user", "operator", *typed.split())
+    assert full.world.snapshot() == before
+
+
+def test_the_shell_has_a_line_for_each_operation():
+    typed = {tuple(line.split()[:count]) for line in SHELL for count in (1, 2)}
+    for kind, verbs in VERBS.items():
+        for verb in verbs.values():
+            words = [word for word in subcommand(kind, verb).split() if word[0] != "-"]
+            assert tuple(words) in typed
+    assert {one.name for one in subcommands()} - _NEEDS.keys() == {"import-beat"}
+
+
+def test_a_user_of_the_shell_enqueues_and_is_named_in_the_log(full):
+    olga = User.objects.create_user("olga")
+    olga.user_permissions.add(Permission.objects.get(codename="enqueue"))
+    call_command("atp", "--user", "olga", "enqueue", "tests.echo", "{}", stdout=StringIO())
+    made = Instance.objects.latest("pk")
+    assert made.created_by == "user olga via shell"
+    with pytest.raises(CommandError, match="There is no user 'eve'"):
+        call_command("atp", "--user", "eve", "list")
+    with pytest.raises(CommandError, match=r"lack the permission atp\.view_instance"):
+        call_command("atp", "--user", "olga", "list")
+    olga.user_permissions.add(*Permission.objects.filter(codename__in=["view_instance", "operate"]))
+    call_command("atp", "--user", "olga", "cancel", str(made.uuid), stdout=StringIO())
+    assert made.log.last().who == "user olga via shell"

@@ -1,0 +1,364 @@
+"""One request to a target that answers in its own way: slowly, in parts, endlessly, or never."""
+
+import os
+import socket
+import ssl
+import subprocess
+import threading
+import time
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from email.utils import format_datetime
+
+import pytest
+
+from atp.conf.webhooks import Target
+from atp.webhooks import sending
+from atp.webhooks.sending import NotDelivered
+
+from ..helpers import wait_for
+
+NOW = datetime(2026, 11, 24, 18, 21, 3, tzinfo=UTC)
+DONE = b"HTTP/1.1 204 No Content\r\n\r\n"
+
+
+@pytest.fixture(autouse=True)
+def no_proxy(monkeypatch):
+    for name in ("http_proxy", "https_proxy", "all_proxy", "no_proxy"):
+        monkeypatch.delenv(name, raising=False)
+        monkeypatch.delenv(name.upper(), raising=False)
+
+
+@pytest.fixture
+def impatient(monkeypatch):
+    monkeypatch.setattr(sending, "WITHIN", 0.2)
+
+
+@contextmanager
+def serving(talk):
+    """Yield the port of a server that calls ``talk(connection)`` for each connection."""
+
+    def accept():
+        while True:
+            try:
+                connection, _ = server.accept()
+            except OSError:
+                return
+            threading.Thread(target=answer, args=(connection,), daemon=True).start()
+
+    def answer(connection):
+        with connection:
+            try:
+                talk(connection)
+            except OSError:
+                pass  # the client has closed the connection
+
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        thread = threading.Thread(target=accept, daemon=True)
+        thread.start()
+        yield server.getsockname()[1]
+        server.shutdown(socket.SHUT_RDWR)
+    thread.join()
+
+
+def answering(*parts):
+    """Return a talk that reads a request and sends these parts."""
+
+    def talk(connection):
+        read_request(connection)
+        for part in parts:
+            connection.sendall(part)
+
+    return talk
+
+
+def read_request(connection):
+    read = b""
+    while not read.endswith(b"}}"):
+        part = connection.recv(65536)
+        if not part:
+            break
+        read += part
+    return read
+
+
+def endlessly(part, pause=0.005):
+    """Return a talk that sends a part again and again, until the client closes the connection."""
+
+    def talk(connection):
+        while True:
+            connection.sendall(part)
+            time.sleep(pause)  # the target takes its time
+
+    return talk
+
+
+def send(port, *, scheme="http", body=b'{"data":{}}', host="127.0.0.1"):
+    target = Target("crm", f"{scheme}://{host}:{port}/hooks", (b"k" * 32,))
+    return sending.send(target, "one", body, NOW)
+
+
+def refused(port, **more):
+    with pytest.raises(NotDelivered) as raised:
+        send(port, **more)
+    return raised.value
+
+
+@pytest.mark.parametrize(
+    "interim",
+    [
+        b"HTTP/1.1 100 Continue\r\n\r\n",
+        b"HTTP/1.1 102 Processing\r\n\r\n",
+        b"HTTP/1.1 103 Early Hints\r\nLink: </x>\r\n\r\nHTTP/1.1 102 \r\n\r\n",
+    ],
+)
+def test_interim_answers_are_passed_over(interim):
+    with serving(answering(interim, DONE)) as port:
+        assert send(port) == 204
+
+
+def test_another_protocol_is_a_refusal():
+    with serving(answering(b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\n\r\n")) as port:
+        assert "answered 101 Switching Protocols" in str(refused(port))
+
+
+@pytest.mark.parametrize("number", [101, 5000])
+def test_a_success_with_many_headers_is_a_success(number):
+    many = b"".join(b"X-%d: y\r\n" % each for each in range(number))
+    with serving(answering(b"HTTP/1.1 200 OK\r\n", many, b"\r\n")) as port:
+        assert send(port) == 200
+
+
+def test_an_answer_may_come_in_parts_and_with_bare_line_ends():
+    parts = [bytes([each]) for each in b"HTTP/1.0 201\nA: b\n\n"]
+    with serving(answering(*parts)) as port:
+        assert send(port) == 201
+
+
+def test_the_body_of_an_answer_is_not_waited_for(impatient):
+    def talk(connection):
+        read_request(connection)
+        connection.sendall(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")
+        endlessly(b"1\r\nx\r\n")(connection)
+
+    with serving(talk) as port:
+        assert send(port) == 200
+
+
+@pytest.mark.parametrize(
+    ("answer", "words"),
+    [
+        (b"", "did not answer: it closed the connection"),
+        (b"HTTP/1.1 200 OK\r\nA: b", "did not answer: it closed the connection"),
+        (b"220 mail.example ESMTP\r\n\r\n", "did not answer: its answer is not one of HTTP/1.1"),
+        (b"HTTP/1.1 500 \x1b[31mred\r\n\r\n", "answered 500 [31mred"),
+        (b"HTTP/1.1 999 What\r\n\r\n", "answered 999 What"),
+    ],
+)
+def test_what_is_said_of_other_answers(answer, words):
+    with serving(answering(answer)) as port:
+        assert str(refused(port)) == f"crm {words}"
+
+
+@pytest.mark.parametrize(
+    "part", [b"HTTP/1.1 100 Continue\r\n\r\n", b"X-More: header\r\n", b"x" * 4096]
+)
+def test_an_endless_head_is_given_up_by_its_size(part):
+    """It costs the worker no more than some reading, however fast the target is."""
+    begins = b"" if part.startswith(b"HTTP") else b"HTTP/1.1 200 OK\r\n"
+
+    def talk(connection):
+        read_request(connection)
+        connection.sendall(begins)
+        endlessly(part * 1000, pause=0)(connection)
+
+    with serving(talk) as port:
+        assert "larger than 1 MiB" in str(refused(port))
+
+
+@pytest.mark.parametrize(
+    "part", [b"H", b"HTTP/1.1 100 Continue\r\n\r\n", b"HTTP/1.1 200 OK\r\nX", b"\n"]
+)
+def test_a_dripping_target_is_given_up_at_the_deadline(impatient, part):
+    with serving(endlessly(part)) as port:
+        assert str(refused(port)) in (
+            "crm did not answer within 0 s",
+            "crm did not answer: its answer is not one of HTTP/1.1",
+        )
+
+
+def test_a_target_that_sends_nothing_is_given_up(monkeypatch):
+    monkeypatch.setattr(sending, "TIMEOUT", 0.1)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        assert str(refused(silent.getsockname()[1])) == "crm did not answer for 0 s"
+
+
+def test_a_target_that_reads_nothing_is_given_up(impatient):
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        port = silent.getsockname()[1]
+        assert "did not answer" in str(refused(port, body=b"x" * 50_000_000))
+
+
+def test_a_refusal_before_the_message_was_read_counts():
+    def talk(connection):
+        connection.recv(1000)
+        connection.sendall(b"HTTP/1.1 413 Too large\r\n\r\n")
+        connection.shutdown(socket.SHUT_WR)
+        while connection.recv(65536):
+            pass
+
+    with serving(talk) as port:
+        assert str(refused(port, body=b"x" * 5_000_000)) == "crm answered 413 Too large"
+
+
+@pytest.mark.parametrize(("scheme", "number"), [("http", 200), ("https", 20)])
+def test_nothing_stays_of_dripping_deliveries(monkeypatch, scheme, number):
+    monkeypatch.setattr(sending, "WITHIN", 0.02)
+    # The first record of a TLS handshake that never ends.
+    first = b"H" if scheme == "http" else b"\x16"
+
+    def talk(connection):
+        connection.sendall(first)
+        endlessly(b"\x03" if scheme == "https" else b"T")(connection)
+
+    with serving(talk) as port:
+        refused(port, scheme=scheme)
+        wait_for(lambda: not _of_server(), what="the server's first thread")
+        before = _held()
+        for _ in range(number):
+            refused(port, scheme=scheme)
+        wait_for(lambda: _held() <= before, what="as few threads and sockets as before")
+
+
+def _of_server():
+    return [each for each in threading.enumerate() if "answer" in each.name]
+
+
+def _held():
+    """Return how many threads and how many open files this process has."""
+    return threading.active_count(), len(os.listdir("/proc/self/fd"))
+
+
+def test_lookups_of_one_host_share_a_thread(monkeypatch, impatient):
+    """Nothing can interrupt the resolver."""
+    answered = threading.Event()
+    asked = []
+
+    def slow(host, *args, **kwargs):
+        asked.append(host)
+        answered.wait(60)
+        raise socket.gaierror(-3, "Temporary failure in name resolution")
+
+    monkeypatch.setattr(socket, "getaddrinfo", slow)
+    for _ in range(3):
+        assert str(refused(1, host="crm.example")) == "crm did not answer within 0 s"
+    assert asked == ["crm.example"]
+    answered.set()
+    wait_for(lambda: not sending._lookups, what="the end of the lookup")
+    assert "cannot be reached: [Errno -3]" in str(refused(1, host="crm.example"))
+    assert len(asked) == 2
+
+
+@pytest.mark.parametrize("status", [429, 503])
+@pytest.mark.parametrize(
+    ("value", "after"),
+    [
+        (b"120", 120.0),
+        (format_datetime(NOW + timedelta(seconds=90), usegmt=True).encode(), 90.0),
+        (b"86400", 3600.0),
+        (b"soon", None),
+        (b"", None),
+    ],
+)
+def test_a_busy_target_says_when_to_come_again(status, value, after):
+    answer = b"HTTP/1.1 %d Busy\r\nretry-after: %s\r\n\r\n" % (status, value)
+    with serving(answering(answer)) as port:
+        error = refused(port)
+    assert error.after == after
+    assert f"crm answered {status} Busy" in str(error)
+
+
+def test_retry_after_of_another_answer_is_not_heeded():
+    with serving(answering(b"HTTP/1.1 500 Oops\r\nRetry-After: 120\r\n\r\n")) as port:
+        assert refused(port).after is None
+
+
+@pytest.fixture(scope="module")
+def certificate(tmp_path_factory):
+    """A certificate for another name than that of the target, with its key."""
+    file = tmp_path_factory.mktemp("tls") / "erp.pem"
+    subprocess.run(
+        [
+            *("openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2"),
+            *("-subj", "/CN=erp.example"),
+            *("-addext", "subjectAltName=DNS:erp.example,DNS:localhost"),
+            *("-keyout", str(file), "-out", str(file.with_suffix(".crt"))),
+        ],
+        check=True,
+        capture_output=True,
+    )
+    file.write_bytes(file.read_bytes() + file.with_suffix(".crt").read_bytes())
+    return file
+
+
+def encrypted(certificate, talk):
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(certificate)
+
+    def talk_encrypted(connection):
+        with context.wrap_socket(connection, server_side=True) as secured:
+            talk(secured)
+
+    return talk_encrypted
+
+
+def test_a_target_with_https(certificate, monkeypatch):
+    monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
+    with serving(encrypted(certificate, answering(DONE))) as port:
+        assert send(port, scheme="https", host="localhost") == 204
+
+
+def test_a_certificate_of_another_name_tells_no_address(certificate, monkeypatch):
+    monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
+    with serving(encrypted(certificate, answering(DONE))) as port:
+        told = str(refused(port, scheme="https"))
+    assert told == "crm cannot be reached: its certificate is refused (OpenSSL's verify code 64)"
+
+
+def test_a_target_behind_a_proxy(monkeypatch):
+    asked = []
+
+    def talk(connection):
+        asked.append(read_request(connection))
+        connection.sendall(DONE)
+
+    with serving(talk) as port:
+        monkeypatch.setenv("http_proxy", f"http://ann:p%40ss@127.0.0.1:{port}")
+        assert send(81, host="crm.example") == 204
+    assert asked[0].startswith(b"POST http://crm.example:81/hooks HTTP/1.1\r\nhost: crm.example:81")
+    assert b"\r\nproxy-authorization: Basic YW5uOnBAc3M=\r\n" in asked[0]
+
+
+def test_an_encrypted_target_behind_a_proxy(certificate, monkeypatch):
+    monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
+    asked = []
+    heard = encrypted(certificate, lambda connection: asked.append(read_request(connection)))
+
+    def talk(connection):
+        asked.append(connection.recv(65536))
+        connection.sendall(b"HTTP/1.1 200 Connected\r\n\r\n")
+        heard(connection)
+
+    with serving(talk) as port:
+        monkeypatch.setenv("https_proxy", f"127.0.0.1:{port}")
+        refused(443, scheme="https", host="erp.example")
+    assert asked[0] == b"CONNECT erp.example:443 HTTP/1.1\r\nhost: erp.example:443\r\n\r\n"
+    assert asked[1].startswith(b"POST /hooks HTTP/1.1\r\nhost: erp.example:443\r\n")
+
+
+def test_a_proxy_that_refuses(monkeypatch):
+    answer = b"HTTP/1.1 407 Proxy Authentication Required\r\n\r\n"
+    with serving(lambda connection: connection.sendall(answer)) as port:
+        monkeypatch.setenv("https_proxy", f"http://127.0.0.1:{port}")
+        told = str(refused(443, scheme="https", host="crm.example"))
+    assert told == ("crm cannot be reached: its proxy answered 407 Proxy Authentication Required")
