@@ -18,6 +18,10 @@ if TYPE_CHECKING:
     from .words.orders import Mode, Order
 
 
+class NotMigrated(ATPError):
+    """The queue's database lacks tables or columns; the message names the command that helps."""
+
+
 class UnknownType(ATPError, LookupError):
     """No Type of this identifier is declared or registered."""
 

@@ -5,7 +5,7 @@ import os
 from pathlib import Path
 
 import pytest
-from django.core.checks import INFO, run_checks
+from django.core.checks import INFO, WARNING, run_checks
 from django.db import connections
 
 from atp import checks, conf, task_type
@@ -13,6 +13,12 @@ from atp.checks.queue import _check_pool, _check_sqlite, check_server
 from atp.verbs.registry import registry
 
 from .helpers import as_nobody
+
+
+@pytest.fixture(autouse=True)
+def _each_type_is_reached(monkeypatch):
+    """Other modules of tests declare Types after the start."""
+    monkeypatch.setattr(registry, "_late", set())
 
 
 def ids():
@@ -49,6 +55,22 @@ def test_bad_settings(settings, given, words):
     [message] = checks.check_settings(None)
     assert message.id == "atp.E001"
     assert words in message.msg
+
+
+def test_a_type_that_only_views_import(monkeypatch):
+    """Its tasks would wait for ever: a daemon imports the modules called tasks.py."""
+    monkeypatch.setattr(registry, "_types", dict(registry._types))
+    task_type("tests.elsewhere")(_handler)
+    [message] = checks.check_types(None)
+    assert (message.id, message.level) == ("atp.W036", WARNING)
+    assert message.msg == (
+        "The Type 'tests.elsewhere' is declared in tests.test_checks, which no daemon imports."
+    )
+    assert message.hint.endswith("Import tests.test_checks in a tasks.py.")
+
+
+def _handler(context):
+    pass
 
 
 def test_unknown_database(settings):

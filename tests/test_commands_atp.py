@@ -18,8 +18,9 @@ from django.utils import timezone
 
 from atp import queue
 from atp.management.commands.atp import Command
+from atp.management.commands.atpd import Command as Atpd
 from atp.models import Gate, Instance, LogRecord, Schedule, Type
-from atp.reports import overview
+from atp.reports import documents, overview
 from atp.shell import arguments, enqueueing, present, selections, subcommands
 from atp.shell.base import Subcommand, actor
 from atp.states import Event, Reason, State
@@ -99,6 +100,8 @@ def calls(full):
         "purge": ["purge"],
         "delete": ["delete", str(full[State.FINISHED].uuid)],
         "daemons": ["daemons"],
+        "gates": ["gates"],
+        "limits": ["limits"],
         "gate": ["gate", "hold", "--type", "tests.echo"],
         "limit": ["limit", "--type", "tests.echo", "--rate", "100/m"],
         "downstreams": ["downstreams"],
@@ -443,6 +446,29 @@ def test_a_terminal_gets_text_only_and_escaped(full):
 
 
 # enqueue
+
+
+@pytest.mark.parametrize(("attempts", "told"), [(1, ""), (3, "3 attempts; the last took ")])
+def test_the_time_of_the_last_attempt_is_not_that_of_all(full, attempts, told):
+    found = documents.instance(full[State.FINISHED]) | {"attempt": attempts}
+    found["response"] = documents.response(None)
+    assert f" after {told}" in enqueueing.Enqueue(None).text(found)
+
+
+def test_gates_and_limits_are_listed(world):
+    assert run("gates") == "All gates are open.\n"
+    queue.hold("tests.echo", reason="disk full", by="ann")
+    queue.limit("tests.echo", max_running=3)
+    assert "disk full" in run("gates")
+    assert document("gates") == document("gate")
+    assert "tests.echo" in run("limits")
+    assert document("limits")["limits"] == document("limit")["limits"]
+
+
+def test_its_checks_leave_out_what_manage_check_shows():
+    """A pattern that matches no Type is told by "check" and atpd, not before each command."""
+    assert "atp" not in Command.requires_system_checks
+    assert "atp" in Atpd.requires_system_checks
 
 
 def test_enqueue_with_everything(world):
@@ -964,7 +990,7 @@ def test_delete_is_logged(full):
 
 BAD = [
     ([], "required"),
-    (["statsu"], "invalid choice"),
+    (["statsu"], r"invalid choice.* Did you mean 'status'\?"),
     (["status", "extra"], "unrecognized"),
     (["list", "--state", "RUNING"], "Did you mean 'RUNNING'"),
     (["list", "--reason", "stael"], "Did you mean 'STALE'"),

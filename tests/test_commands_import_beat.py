@@ -67,6 +67,23 @@ def test_a_cron_expression_in_its_zone():
     assert row.who.endswith("via shell")
 
 
+@pytest.mark.parametrize(
+    ("day_of_month", "day_of_week", "cron"),
+    [
+        ("1-31", "mon", "30 2 * * MON"),
+        ("13", "0-6", "30 2 13 * *"),
+        ("*/2", "mon", "30 2 */2 * MON"),
+        ("13", "*/2", "30 2 13 * */2"),
+    ],
+)
+def test_days_that_match_both_fields_where_cron_has_such_days(day_of_month, day_of_week, cron):
+    days = {"day_of_month": day_of_month, "day_of_week": day_of_week}
+    insert(beat.TIMINGS["crontab_id"], **(NIGHTLY | days | {"id": 2}))
+    task("mail", crontab_id=2)
+    run("import-beat", "--write")
+    assert queue.get_schedule("mail").cron == cron
+
+
 def test_an_interval():
     task("often", interval_id=1)
     run("import-beat", "--write")
@@ -155,8 +172,15 @@ def test_what_is_left_out_of_a_row_is_named():
     [row] = document("import-beat", "--write")["rows"]
     assert row["outcome"] == "taken"
     assert [remark.split()[0] for remark in row["remarks"]] == [
-        *("queue=mails", "expire_seconds=60", "headers"),
+        *("queue=mails", "headers"),
     ]
+
+
+def test_expire_seconds_is_the_time_to_start():
+    task("often", interval_id=1, expire_seconds=60)
+    [row] = document("import-beat", "--write")["rows"]
+    assert (row["outcome"], row["remarks"]) == ("taken", [])
+    assert queue.get_schedule("often").start_before == timedelta(seconds=60)
 
 
 def test_a_schedule_that_is_there_is_left_alone():

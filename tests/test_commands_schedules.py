@@ -9,6 +9,7 @@ from django.core.management.base import CommandError
 from atp import queue
 from atp.models import Instance, Schedule, Slot
 from atp.rows.schedule import Outcome
+from atp.store import get_store
 
 from .test_commands_atp import DOCS, document, keys, run
 
@@ -54,6 +55,37 @@ def test_the_list_tells_what_became_of_the_last_slot(nightly):
     assert "MISSED" in line
     assert line.endswith("active")
     assert document("schedules")["schedules"][0]["identifier"] == "nightly"
+
+
+def test_the_list_tells_what_was_not_run_in_the_last_day(nightly):
+    """Also behind a last slot that was run; an outage that began before counts if it lasted."""
+    now, hour, day = get_store().now(), timedelta(hours=1), timedelta(days=1)
+    old = {"at": now - 3 * day, "until": now - 5 * hour, "count": 7, "outcome": Outcome.MISSED}
+    older = {"at": now - 9 * day, "until": now - 8 * day, "count": 5, "outcome": Outcome.MISSED}
+    skipped = {"at": now - 2 * hour, "outcome": Outcome.SKIPPED}
+    enqueued = {"at": now - hour, "outcome": Outcome.ENQUEUED}
+    for values in (older, old, skipped, enqueued):
+        Slot.objects.create(schedule=nightly, decided=now, **values)
+    [line] = [line for line in run("schedules").splitlines() if line.startswith("nightly")]
+    assert re.search(r"ENQUEUED +7 missed, 1 skipped +active$", line)
+
+
+def test_a_pause_that_is_over_is_not_shown(nightly):
+    run("schedule", "pause", "nightly", "--reason", "disk", "--until", "2h")
+    past = get_store().now() - timedelta(minutes=1)
+    Schedule.objects.filter(pk=nightly.pk).update(paused_until=past)
+    found = document("schedule", "show", "nightly")
+    assert (found["state"], found["paused_since"], found["paused_until"]) == ("active", None, None)
+    assert "paused" not in run("schedule", "show", "nightly")
+
+
+def test_try_begins_at_a_given_time():
+    nights = ("--cron", "30 2 * * *", "--timezone", "Europe/Vienna")
+    found = document("schedule", "try", *nights, "--from", "2027-03-28T01:00+01:00")["upcoming"]
+    assert found[0]["local"] == "2027-03-28T03:00:00+02:00"
+    assert "the clock goes forward" in found[0]["remark"]
+    daily = document("schedule", "try", "--every", "1d", "--from", "2027-03-28T00:00Z")
+    assert str(daily["upcoming"][0]["at"]).startswith("2027-03-28T00:00:00")
 
 
 def test_all_keys_are_documented(nightly):

@@ -52,7 +52,7 @@ def test_the_end_is_awaited_without_a_thread():
 @pytest.mark.django_db(transaction=True)
 def test_it_is_not_awaited_for_longer_than_the_time_out():
     instance = echo.enqueue()
-    with pytest.raises(WaitTimeout, match=r"still ACCEPTED after 0\.05 s"):
+    with pytest.raises(WaitTimeout, match=r"still ACCEPTED after 0\.05 s\. No daemon is alive"):
         async_to_sync(instance.await_end)(timeout=0.05)
     Instance.objects.live().filter(pk=instance.pk).first()
 

@@ -9,7 +9,7 @@ import pytest
 from django.dispatch import Signal
 
 import atp
-from atp import exceptions, queue, signals, testing
+from atp import exceptions, models, queue, signals, testing
 from atp.conf.kinds import HINTS
 from atp.shell import subcommands
 from tests import generated
@@ -31,8 +31,9 @@ def test_every_promise_is_shown_by_tests():
         source = generated.DOCS.parent / path
         assert source.exists(), path
         assert not name or f"def {name}(" in source.read_text(), f"{path}::{name}"
-    for number in range(1, 18):
-        assert f"\n## G{number}. " in page
+    numbers = [int(number) for number in re.findall(r"^## G(\d+)\. ", page, re.MULTILINE)]
+    assert numbers == list(range(1, 19))
+    for number in numbers:
         [row] = re.findall(rf"^\| G{number} \| (.*) \|$", page, re.MULTILINE)
         assert "`" in row, f"no test names G{number}"
 
@@ -173,6 +174,14 @@ def test_every_public_name_is_in_the_reference():
     assert sorted(reference("atp")) == sorted({*atp.__all__} - raised)
     assert reference("queue") == queue.__all__
     assert sorted(reference("testing")) == sorted(testing.__all__)
+    returned = " ".join(
+        str(getattr(queue, name).__annotations__.get("return"))
+        for name in queue.__all__
+        if callable(getattr(queue, name))
+    )
+    rows = {name for name in models.__all__ if re.search(rf"\b{name}\b", returned)}
+    assert {"ErrorGroup", "Graph", "Instance", "LogRecord", "Slot", "Task"} <= rows
+    assert sorted(rows - {*reference("models")}) == []
 
 
 def test_every_parameter_and_option_is_documented():

@@ -53,6 +53,12 @@ class TestEnqueue:
         one = keyword.enqueue(path="x")
         assert (one.priority, one.collection) == (5, "books")
 
+    def test_run_after_and_start_before_may_be_seconds(self, world):
+        now = world.store.now()
+        one = echo.using(run_after=60, start_before=90.5).enqueue()
+        assert timedelta(seconds=60) <= one.task.due_at - now < timedelta(seconds=70)
+        assert timedelta(seconds=90) <= one.start_before - now < timedelta(seconds=101)
+
     def test_run_after_may_be_a_time(self):
         later = get_store().now() + timedelta(hours=1)
         assert Task.objects.get(pk=echo.using(run_after=later).enqueue().pk).due_at == later

@@ -40,7 +40,7 @@ def test_something_else_than_a_type(given, words, specs):
 
 
 @pytest.mark.parametrize(
-    "options", [{"timeout": 5}, {"unique": "key"}, {"run_after": timedelta(hours=1)}]
+    "options", [{"max_retries": 5}, {"unique": "key"}, {"run_after": timedelta(hours=1)}]
 )
 def test_an_option_that_a_schedule_has_not(options, specs):
     with pytest.raises(InvalidSchedule, match=f"tests.echo is given with {next(iter(options))}:"):

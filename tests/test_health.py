@@ -8,7 +8,8 @@ from django.db.migrations.recorder import MigrationRecorder
 
 from atp import queue
 from atp.models import Daemon, Downstream, Instance, Schedule
-from atp.reports import health, migrated, overview
+from atp.reports import health, overview
+from atp.verbs import migrated
 
 from .app import tasks_downstream
 from .app.tasks import add, echo
@@ -119,6 +120,7 @@ def test_a_database_that_has_not_been_migrated(world):
     found = health.health()
     assert (found.status, found.database) == ("failing", False)
     assert "has not been migrated: it lacks 00" in found.problems[0]
+    assert found.problems[0].endswith(" Run manage.py migrate.")
 
 
 def test_a_database_without_any_table(world, monkeypatch):
@@ -285,4 +287,16 @@ def test_transaction_that_others_wait_for_is_a_problem(monkeypatch, transactiona
         waiting = Thread(lambda: own.update(priority=1))
         wait_for(lambda: any("wait for its locks" in each for each in health.health().problems))
     waiting.result()
+    assert health.health().problems == ()
+
+
+@pytest.mark.skipif(connection.vendor != "postgresql", reason="SQLite tells nothing of them")
+@pytest.mark.django_db(transaction=True)
+def test_table_that_is_locked_is_a_problem_though_nobody_waits(monkeypatch, transactional_db):
+    """Daemons try again rather than wait."""
+    monkeypatch.setattr(health, "BLOCKING", 0.0)
+    with open_transaction(lambda: execute("LOCK TABLE atp_task IN EXCLUSIVE MODE")):
+        [problem] = health.health().problems
+    assert " and has locked the table atp_task in the database; " in problem
+    assert ": no daemon can claim. To end it: SELECT pg_terminate_backend(" in problem
     assert health.health().problems == ()

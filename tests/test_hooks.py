@@ -112,6 +112,28 @@ class TestDeclaring:
             "own": '{"timeout":5.0,"max_retries":1}',
         }
 
+    @pytest.mark.django_db
+    def test_its_handler_has_parameters_for_more_of_the_instance(self):
+        @task_type("hooked.told")
+        def told(context, *, uuid, type, state, reason, collection, identifier=None):
+            """Both are given to it."""
+
+        queue.cancel(declare("dem.one", on_failed=told).using(collection="x").enqueue())
+        [made] = Instance.objects.filter(type__identifier="hooked.told")
+        inputs = queue.inputs(made).value
+        assert (inputs["collection"], inputs["identifier"]) == ("x", None)
+
+    @pytest.mark.django_db
+    def test_what_a_hook_is_given_of_its_own_is_not_replaced(self):
+        @task_type("hooked.told")
+        def told(context, *, uuid, type, state, reason, collection):
+            """The collection is its own input."""
+
+        made = declare("dem.one", on_failed=(told, {"collection": "mine"}))
+        queue.cancel(made.using(collection="x").enqueue())
+        [hook] = Instance.objects.filter(type__identifier="hooked.told")
+        assert queue.inputs(hook).value["collection"] == "mine"
+
     def test_a_type_without_hooks_has_none(self):
         assert declare("dem.one").registration().hooks is None
 

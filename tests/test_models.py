@@ -135,10 +135,16 @@ class TestWait:
     @pytest.mark.django_db(transaction=True)
     def test_it_gives_up_in_the_end(self):
         one = echo.enqueue()
-        with pytest.raises(WaitTimeout, match="still ACCEPTED"):
+        told = r"still ACCEPTED after 0\.05 s\. No daemon is alive\.$"
+        with pytest.raises(WaitTimeout, match=told):
             one.wait(timeout=0.05)
         with pytest.raises(TimeoutError):
             one.wait(timeout=0)
+
+    @pytest.mark.django_db(transaction=True)
+    def test_a_daemon_that_is_alive_is_not_blamed(self, host):
+        with pytest.raises(WaitTimeout, match=r"still ACCEPTED after 0 s\.$"):
+            echo.enqueue().wait(timeout=0)
 
     @pytest.mark.django_db(transaction=True)
     def test_what_is_gone_has_finished_where_its_type_keeps_nothing(self):

@@ -8,6 +8,7 @@ from django.contrib.auth.models import User
 from django.core.management import CommandError, call_command
 from django.urls import path
 from rest_framework.decorators import api_view, permission_classes
+from rest_framework.exceptions import NotFound
 
 from atp import queue
 from atp.models import Instance, Schedule, Slot
@@ -107,7 +108,21 @@ def _of_rest_framework(request):
     registry.get(NAME).enqueue()
 
 
+@api_view(["POST"])
+@permission_classes([])
+def _not_found(request):
+    raise NotFound
+
+
+@api_view(["POST"])
+@permission_classes([])
+def _faulty(request):
+    raise LookupError
+
+
 urlpatterns = [
+    path("missing", _not_found),
+    path("faulty", _faulty),
     path("plain", _plain),
     path("asynchronous", _asynchronous),
     path("rest", _of_rest_framework),
@@ -122,3 +137,27 @@ def test_a_view_of_a_project_answers_429_and_when_to_try_again(full, settings, c
     assert answer.status_code == 429
     assert 1 <= int(answer["Retry-After"]) <= 600
     assert NAME not in answer.content.decode()
+
+
+@pytest.fixture
+def handled(settings):
+    """A project that lists the exception handler, and not the middleware."""
+    settings.ROOT_URLCONF = __name__
+    settings.MIDDLEWARE = []
+    name = "atp.web.overload.exception_handler"
+    settings.REST_FRAMEWORK = {"EXCEPTION_HANDLER": name}
+
+
+def test_the_exception_handler_answers_429_as_rest_framework_does(handled, full, client):
+    answer = client.post("/rest")
+    assert answer.status_code == 429
+    after = answer["Retry-After"]
+    assert 1 <= int(after) <= 600
+    detail = f"Too many requests wait already. Expected available in {after} seconds."
+    assert answer.json() == {"detail": detail}
+
+
+def test_the_exception_handler_leaves_other_exceptions_to_rest_framework(handled, client):
+    assert client.post("/missing").status_code == 404
+    with pytest.raises(LookupError):
+        client.post("/faulty")

@@ -47,6 +47,23 @@ class TestDeclaring:
         assert "tests.declared" in registry
         assert declared in list(registry)
 
+    def test_daemons_reach_what_is_declared_while_django_starts(self):
+        assert registry.is_reached("tests.add")
+        assert all(map(registry.is_reached, OWN))
+        assert not registry.is_reached(declare().identifier)
+        assert not registry.is_reached("tests.nowhere")
+
+    def test_a_module_that_is_imported_again_is_reached_as_before(self):
+        registry.add(add)
+        assert registry.is_reached("tests.add")
+
+    def test_a_decorator_without_parentheses(self):
+        with pytest.raises(InvalidType, match=r"needs parentheses.* @task_type\('app.resize'\)"):
+
+            @task_type
+            def resize(context):
+                """Do nothing."""
+
     def test_tasks_modules_are_discovered(self):
         """Found like Django's admin.py."""
         assert registry.get("tests.add") is add

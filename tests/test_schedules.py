@@ -14,12 +14,14 @@ from atp.exceptions import (
     UnknownSchedule,
 )
 from atp.exceptions import UnknownType as NoSuchType
-from atp.models import Inputs, Instance, Schedule, Slot
+from atp.models import Inputs, Instance, Schedule, Slot, Type
 from atp.payload import codec
 from atp.payload.codec import Payload
+from atp.states import Event, Reason
 from atp.verbs.schedules import declared
 
 from .app.tasks import add, echo
+from .app.tasks_hooks import hook
 
 pytestmark = pytest.mark.usefixtures("world")
 
@@ -87,6 +89,44 @@ def test_two_edits_at_once(nightly):
     with pytest.raises(ScheduleChanged, match="revision 2"):
         queue.change_schedule("nightly", jitter=5, expected=nightly.revision)
     assert queue.get_schedule("nightly").jitter == timedelta(seconds=60)
+
+
+def test_the_options_of_its_instances(code):
+    """As given, or as the Type is given with."""
+    options = {"start_before": 600, "timeout": 90, "on_finished": hook, "on_failed": [hook]}
+    code("given", every=HOUR, **options)
+    code("of-the-type", echo.using(**options | {"start_before": timedelta(minutes=10)}), every=HOUR)
+    queue.register_all()
+    for name in ("given", "of-the-type"):
+        row = queue.get_schedule(name)
+        assert (row.start_before, row.timeout) == (timedelta(minutes=10), timedelta(seconds=90))
+        hooks = [{"on": on, "type": "chaos.hook"} for on in ("on_finished", "on_failed")]
+        assert row.hooks == hooks
+        assert queue.run_schedule(name).own == {"timeout": 90, "hooks": hooks}
+
+
+def test_a_change_keeps_options_that_are_not_given_and_removes_those_that_are_none(nightly):
+    queue.change_schedule("nightly", start_before=60, timeout=5, on_failed=hook)
+    row = queue.change_schedule("nightly", jitter=7)
+    assert (row.start_before, row.timeout) == (timedelta(minutes=1), timedelta(seconds=5))
+    assert [each["type"] for each in row.hooks] == ["chaos.hook"]
+    row = queue.change_schedule("nightly", start_before=None, timeout=None, on_failed=None)
+    assert (row.start_before, row.timeout, row.hooks) == (None, None, None)
+
+
+def test_a_hook_of_a_schedule_is_enqueued_at_the_end_also_if_nobody_had_registered_it(world):
+    Type.objects.filter(identifier__startswith="chaos.").delete()
+    queue.create_schedule("often", "tests.echo", every=HOUR, on_failed=hook)
+    instance = queue.run_schedule("often")
+    host = world.host("tests.echo")
+    [case] = host.claim()
+    host.move(case, Event.START, Event.FAIL, reason=Reason.ERROR)
+    made = Instance.objects.get(type__identifier="chaos.hook")
+    assert made.own["hook_of"] == str(instance.uuid)
+
+
+def test_a_schedule_without_options_is_declared_as_by_an_older_release(code):
+    assert not code("plain", every=HOUR).document().keys() & {"start_before", "timeout", "hooks"}
 
 
 def test_pause_until(nightly):
@@ -228,6 +268,11 @@ BAD = [
     ({"every": HOUR, "jitter": float("nan")}, "from 0 s"),
     ({"every": HOUR, "priority": 101}, "from -100 to 100"),
     ({"every": HOUR, "collection": "a\nb"}, "printable"),
+    ({"every": HOUR, "start_before": 0.5}, "from 1 s"),
+    ({"every": HOUR, "start_before": datetime(2100, 1, 1, tzinfo=UTC)}, "seconds, or a timedelta"),
+    ({"every": HOUR, "start_before": 60, "jitter": 60}, "start_before must be longer than jitter"),
+    ({"every": HOUR, "timeout": 0}, "timeout=0: must be from"),
+    ({"every": HOUR, "on_failed": "chaos.hook"}, "Give the Type itself, not its name"),
     ({"crn": "@daily"}, "no parameter 'crn'. Did you mean 'cron'"),
 ]
 NAIVE = datetime(2026, 1, 1)
@@ -251,6 +296,9 @@ def test_bad_parameters(given, told):
         (lambda: queue.backfill_schedule("nightly", timedelta(hours=-1), NAIVE), "end"),
         (lambda: queue.change_schedule("nightly", priority=101), "priority"),
         (lambda: queue.change_schedule("nightly", collection="a\nb"), "collection"),
+        (lambda: queue.change_schedule("nightly", start_before=0), "start_before"),
+        (lambda: queue.change_schedule("nightly", timeout=-1), "timeout"),
+        (lambda: queue.change_schedule("nightly", on_failed=5), "on_failed"),
     ],
 )
 def test_an_error_names_its_parameter(nightly, call, parameter):

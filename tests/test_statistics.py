@@ -9,6 +9,7 @@ from atp.models import Statistic
 from atp.reports import statistics
 from atp.rows.statistic import BUCKETS, Span, bucket
 from atp.states import Event
+from atp.store import get_store
 from atp.store.counts import Counts
 
 pytestmark = pytest.mark.django_db
@@ -81,6 +82,14 @@ def test_quantiles_lie_within_the_buckets():
     half, most = statistics.quantiles(TYPE, "run", (0.5, 0.95), now=NOW)
     assert 0.002 <= half <= 0.004
     assert 0.512 <= most <= 1.024
+
+
+def test_without_a_moment_the_time_is_that_of_the_database(monkeypatch):
+    monkeypatch.setattr(type(get_store()), "now", lambda store: NOW)
+    add(1, started=300, finished=300, run=[0, 0, 90])
+    assert statistics.start_rate(TYPE) == statistics.start_rate(TYPE, now=NOW) > 0
+    assert statistics.end_rate(TYPE) == statistics.end_rate(TYPE, now=NOW) > 0
+    assert statistics.quantiles(TYPE, "run") is not None
 
 
 @pytest.mark.parametrize(("figure", "at"), [("size", (0.5,)), ("run", (1.5,))])

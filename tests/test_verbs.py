@@ -96,6 +96,8 @@ GOOD = {
     "late_after": "5m",
     "overlap": "skip",
     "jitter": "5s",
+    "start_before": "2h",
+    "timeout": "90s",
     "inputs": '{"a": 1}',
     "start": "2026-01-01T00:00+00:00",
     "end": "2026-01-02T00:00+00:00",

@@ -83,6 +83,34 @@ def test_frames_of_atp_are_left_out(file):
     )
 
 
+def test_frames_of_atp_are_left_out_of_a_group_of_exceptions():
+    own = f'  File "{execution.__file__}", line 9, in run\n    call()\n    ~~~~^^\n'
+    project = '  File "/project/tasks.py", line 3, in f\n    g()\n'
+    told = "".join(
+        f"{line}\n" if line.startswith("  +") else f"  | {line}\n"
+        for line in (
+            "  + Exception Group Traceback (most recent call last):",
+            *f"{own}{project}".splitlines(),
+            "ExceptionGroup: two (1 sub-exception)",
+            "  +-+---------------- 1 ----------------",
+        )
+    )
+    found = wording.without_own_frames(
+        f"{told}    | Traceback (most recent call last):\n    | {own}"
+    )
+    assert execution.__file__ not in found.rpartition("Traceback")[0]
+    assert "".join(f"  | {line}\n" for line in project.splitlines()) in found
+    assert "ExceptionGroup: two" in found
+
+
+def test_no_exception_of_a_chain_is_left_out_with_the_frames_of_atp():
+    own = f'  File "{execution.__file__}", line 9, in run\n    call()\n'
+    header, between = "Traceback (most recent call last):\n", "\nDuring handling …:\n\n"
+    told = f"{header}{own}KeyError: 7\n{between}{header}{own}ValueError: two lines\n    of text\n"
+    found = wording.without_own_frames(told)
+    assert found == told.replace(own, "")
+
+
 def test_ago_never_names_the_future():
     assert wording.ago(NOW - timedelta(seconds=5), NOW) == "5 s ago"
     assert wording.ago(NOW + timedelta(milliseconds=68), NOW) == "just now"

@@ -4,7 +4,7 @@ from django.contrib import admin
 from django.utils.html import format_html
 
 from ..models import Instance, LogRecord, Schedule, Slot
-from ..reports import overview, schedules
+from ..reports import hooks, overview, schedules
 from ..verbs.table import SCHEDULE
 from ..web import permissions
 from . import shown
@@ -24,11 +24,14 @@ class ScheduleAdmin(VerbActions, ReadOnlyAdmin):
     _facts = (
         *("identifier", "type_link", "state", "when", "cron", "every", "timezone", NEXT_AT),
         *(shown.time_of("due_at"), "missed", "most", "window", "late_after", "overlap", "jitter"),
-        *("priority", "collection", "takes_slot", "paused_by", "paused_reason"),
+        *("priority", "collection", "start_before", "timeout", "hooks_shown", "takes_slot"),
+        *("paused_by", "paused_reason"),
         *(shown.time_of("paused_since"), shown.time_of("paused_until"), "is_set", "who", SINCE),
         *("revision", shown.time_of("retired"), "trouble", "slots", "log"),
     )
-    readonly_fields = ("type_link", "state", "when", "slots", "log", "inputs_value")
+    readonly_fields = (
+        *("type_link", "state", "when", "hooks_shown", "slots", "log", "inputs_value"),
+    )
 
     def get_fields(self, request, obj=None):
         may_see = permissions.holds(request.user, permissions.VIEW_INPUTS, obj)
@@ -55,6 +58,10 @@ class ScheduleAdmin(VerbActions, ReadOnlyAdmin):
     @admin.display(description="inputs")
     def inputs_value(self, row):
         return shown.inputs(row)
+
+    @admin.display(description="hooks")
+    def hooks_shown(self, row):
+        return shown.plain(hooks.entries_shown(row.hooks)) if row.hooks else None
 
     @admin.display(description="slots")
     def slots(self, row):

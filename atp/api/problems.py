@@ -108,7 +108,7 @@ def handler(error, context):
     if getattr(error, "auth_header", None):
         headers["WWW-Authenticate"] = error.auth_header
     if getattr(error, "wait", None):
-        headers["Retry-After"] = f"{error.wait:.0f}"
+        headers["Retry-After"] = retry_after(error.wait)
     if problem.retry_after is not None:
         headers["Retry-After"] = retry_after(problem.retry_after)
     document = {

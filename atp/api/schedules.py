@@ -77,8 +77,16 @@ class ScheduleSerializer(Document):
     late_after = fields.seconds("A slot that is later counts as missed.")
     overlap = fields.word(Overlap.values, "What a slot does while the last Instance has not ended.")
     jitter = fields.seconds("The longest delay by which slots are spread.")
+    start_before = fields.seconds(
+        "Time after its slot by which an Instance must have started; null for none.", null=True
+    )
+    timeout = fields.seconds("Time-out of the Instances; null for that of the Type.", null=True)
+    on_finished = fields.texts("Types enqueued when an Instance is FINISHED, some with inputs.")
+    on_failed = fields.texts("Types enqueued when an Instance is FAILED, some with inputs.")
     next_at = fields.time("The next slot; null if it is retired.", null=True)
     last_slot = SlotSerializer(allow_null=True)
+    missed_lately = fields.count("Slots of the last day that were MISSED.")
+    skipped_lately = fields.count("Slots of the last day that were SKIPPED.")
     paused_since = fields.time(null=True)
     paused_until = fields.time("When the schedule resumes by itself.", null=True)
     paused_by = fields.text()

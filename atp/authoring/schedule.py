@@ -26,8 +26,10 @@ def schedule(identifier: str, type: TaskType | DjangoTask, **given: Any) -> Sche
     ``most`` (100) that are not older than ``window`` (a day). ``overlap`` decides about a slot
     while the last Instance has not ended: "allow" runs another beside it, "skip" skips the slot,
     "queue" waits for its end, "cancel" cancels it and waits for its end. ``jitter`` is the
-    longest delay of a slot; a hash of the slot determines the delay. ``priority`` and
-    ``collection`` are those of the Instances.
+    longest delay of a slot; a hash of the slot determines the delay. ``priority``,
+    ``collection``, ``timeout``, ``on_finished`` and ``on_failed`` are those of the Instances, as
+    ``using()`` takes them. ``start_before`` is the time after its slot within which an Instance
+    must start; else it is FAILED (MISSED). For run now and a backfill it counts from then on.
 
     Raises InvalidSchedule, or InvalidInputs.
     """

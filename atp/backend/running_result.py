@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Self
 
 from asgiref.sync import sync_to_async
 from django.utils import timezone
 
 from ..states import Event
+from ..store import get_store
 from . import declared, errors, results
 from .frameworks import DEFAULT_QUEUE_NAME, TaskResult, TaskResultStatus
 from .normalizing import inputs_of_result
@@ -37,7 +38,8 @@ class RunningResult(TaskResult):
     """A TaskResult that reads from the database only the values that the worker does not know.
 
     In a first attempt that is the time of the enqueue alone. It is read when somebody asks for
-    it, so an attempt usually costs no query and needs no connection.
+    it, so an attempt usually costs no query and needs no connection. Until then ``started_at`` is
+    of this host's clock; then this attempt's times are converted to the database's clock.
     """
 
     enqueued_at = _late("enqueued_at")
@@ -81,6 +83,7 @@ class RunningResult(TaskResult):
         if context.attempt > 1:
             result.known.clear()
         object.__setattr__(result, "current", (context.worker, now))
+        object.__setattr__(result, "offset", None)
         return result
 
     @property
@@ -94,9 +97,9 @@ class RunningResult(TaskResult):
         object.__setattr__(self, "kwargs", inputs_of_result(kwargs))
 
     def end(self, status: Any, time: datetime) -> None:
-        """Note the status and the time of the task's end."""
+        """Note the status and the time of the task's end, by this host's clock."""
         object.__setattr__(self, "status", status)
-        object.__setattr__(self, "finished_at", time)
+        object.__setattr__(self, "finished_at", time + (self.offset or timedelta()))
 
     def refresh(self) -> None:
         """Read the result again. Until its end is recorded, its worker knows more."""
@@ -113,8 +116,10 @@ class RunningResult(TaskResult):
     def look(self) -> None:
         """Read the values that are not known yet from the queue."""
         instance, attempt = self.context_key
-        worker, now = self.current
         enqueued_at, before = results.history(instance, attempt)
+        if self.offset is None:
+            self._convert(get_store().clock_offset())
+        worker, now = self.current
         starts = [record for record in before if record.event == Event.START]
         found = {
             "enqueued_at": enqueued_at,
@@ -124,3 +129,14 @@ class RunningResult(TaskResult):
         }
         for name in _LATE:
             self.known.setdefault(name, found[name])
+
+    def _convert(self, offset: timedelta) -> None:
+        """Convert the times of this attempt, which are of this host's clock, to the database's."""
+        worker, now = self.current
+        object.__setattr__(self, "offset", offset)
+        object.__setattr__(self, "current", (worker, now + offset))
+        object.__setattr__(self, "last_attempted_at", now + offset)
+        if "started_at" in self.known:
+            self.known["started_at"] = now + offset
+        if self.finished_at is not None:
+            object.__setattr__(self, "finished_at", self.finished_at + offset)

@@ -17,6 +17,7 @@ from .queue import check_queue_database, check_retention, check_transactional
 from .settings import check_settings
 from .tailers import check_tailers
 from .tasks import check_tasks
+from .types import check_types
 
 __all__ = [
     "check_contracts",
@@ -35,6 +36,7 @@ __all__ = [
     "check_tailers",
     "check_tasks",
     "check_transactional",
+    "check_types",
     "check_user",
     "check_users",
     "check_webhooks",

@@ -26,9 +26,9 @@ from ..verbs.registry import registry
 from ..words.raised import path_of
 from ..words.uuids import time_of
 
-# A first attempt that begins within this time of the enqueue is a child of the span of the
-# enqueue. Others begin a trace of their own, which is linked to that: nobody looks at a trace
-# that goes on for hours.
+# An attempt that begins within this time of the enqueue is a child of the span of the enqueue.
+# Others begin a trace of their own, which is linked to that: nobody looks at a trace that goes on
+# for hours. So do those that try again after a failure.
 CHILD_WITHIN = timedelta(seconds=60)
 # By these a handler speaks to ATP: they are no errors. The first that fits names the outcome.
 _WORDS = (
@@ -86,7 +86,9 @@ class Spans:
 
     def __call__(self, context: Any) -> Any:
         origin = trace.get_current_span().get_span_context()
-        is_child = context.attempt == 1 and _age(context) <= CHILD_WITHIN
+        # The number of the attempt does not tell: it also counts claims that were handed back.
+        is_again = context.retries or context.restarts
+        is_child = not is_again and _age(context) <= CHILD_WITHIN
         span = self._tracer.start_span(
             f"process {context.type}",
             context=None if is_child else contexts.Context(),
@@ -137,6 +139,7 @@ def _flush() -> None:
 
 
 def _age(context: Any) -> timedelta:
+    """Return the time since the enqueue; both are times of hosts, whose clocks may differ."""
     return datetime.now(UTC) - time_of(context.uuid)
 
 

@@ -19,7 +19,10 @@ logger = logging.getLogger("atp.daemon")
 _D, _I, _W, _E = logging.DEBUG, logging.INFO, logging.WARNING, logging.ERROR
 
 FACTS = {
-    "daemon_started": (_I, "atpd {version} started: {processes} workers, {count} Types: {types}"),
+    "daemon_started": (
+        _I,
+        "atpd {version} started: {processes} workers, database {database}, {count} Types: {types}",
+    ),
     "daemon_stopping": (_I, "stopping: {why}; running tasks get {grace:g} s"),
     "daemon_stopping_now": (_W, "stopping at once: {why}"),
     "daemon_stopped": (_I, "stopped after {seconds:.0f} s: {finished} finished, {failed} failed"),

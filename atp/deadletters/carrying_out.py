@@ -40,8 +40,8 @@ class CarryingOut:
         self._judge = Judge(selection.verb)
         self._after = 0
         # What the verb cannot be applied to stays in the selection; ``count`` leaves it out.
-        matched = context.step("matched", selection.rows().count)
-        self._done = max(0, matched - selection.rows().count()) if context.attempt > 1 else 0
+        now = selection.rows().count()
+        self._done = max(0, context.step("matched", lambda: now) - now)
         self._left: Counter[str] = Counter()
         self._since, self._sent = time.monotonic(), 0
 

@@ -6,7 +6,7 @@ The row of a Type has hooks for all its Instances; an Instance may have more in 
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 from ..states import State
@@ -16,6 +16,8 @@ from .codec import JSON, Payload
 STATES = {"on_finished": State.FINISHED, "on_failed": State.FAILED}
 # The inputs that every hook gets: facts of the end.
 FACTS = ("uuid", "type", "state", "reason")
+# The facts of the Instance that a hook gets if its handler has a parameter of this name.
+MORE = ("identifier", "collection")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,7 +25,8 @@ class Hook:
     """One hook: the Type of the Task that it enqueues, and the options of that enqueue.
 
     ``inputs`` are the hook's own, the text of a JSON object; ``own`` is text that :mod:`.own`
-    writes.
+    writes. ``more`` are names of MORE, separated by spaces. A version that does not know them may
+    have written the same hook without: it is the same hook.
     """
 
     on: str
@@ -32,24 +35,26 @@ class Hook:
     priority: int = 0
     collection: str = ""
     own: str = ""
+    more: str = field(default="", compare=False)
 
     def entry(self) -> dict[str, Any]:
         """Return the hook as a dict to store, without values that are defaults."""
         return {
-            field.name: value
-            for field in fields(self)
-            if (value := getattr(self, field.name)) != field.default
+            each.name: value
+            for each in fields(self)
+            if (value := getattr(self, each.name)) != each.default
         }
 
-    def payload(self, **facts: str) -> Payload:
-        """Return the inputs of the hook: its own, and ``facts`` about the Instance that ended."""
+    def payload(self, ended: object) -> Payload:
+        """Return the inputs of the hook: its own, and facts, which are attributes of ``ended``."""
         inputs = json.loads(self.inputs or "{}")
-        return Payload(JSON, json.dumps(inputs | facts, ensure_ascii=False, separators=(",", ":")))
+        inputs |= {name: getattr(ended, name) for name in (*FACTS, *self.more.split())}
+        return Payload(JSON, json.dumps(inputs, ensure_ascii=False, separators=(",", ":")))
 
 
 def read(entries: Iterable[Mapping[str, Any]] | None) -> list[Hook]:
     """Return hooks that were stored, without the keys that a newer version has added."""
-    known = {field.name for field in fields(Hook)}
+    known = {each.name for each in fields(Hook)}
     return [
         Hook(**{name: value for name, value in entry.items() if name in known})
         for entry in entries or ()

@@ -7,6 +7,9 @@ from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
 from typing import NamedTuple
 
+from django.conf import settings as project
+from django.utils import timezone
+
 # The longest delay that is accepted, in seconds: an hour, whatever the downstream asks for.
 LONGEST = 3600.0
 
@@ -21,9 +24,9 @@ class Asked(NamedTuple):
 def read(value: object, now: datetime) -> Asked:
     """Return the delay that a value of Retry-After asks for; ``after`` is None if it asks for none.
 
-    The value is a number of seconds (also as text), an HTTP date, a datetime or a timedelta. A past
-    time gives 0. A value that cannot be read gives None and raises nothing, because it comes from
-    another system.
+    The value is a number of seconds (also as text), an HTTP date, a datetime or a timedelta. A
+    datetime without a zone is local if USE_TZ is off, else in UTC. A past time gives 0. A value
+    that cannot be read gives None and raises nothing, because it comes from another system.
     """
     if value is None or value == "":
         return Asked(None)
@@ -55,7 +58,9 @@ def _seconds(value: object, now: datetime) -> float | None:
     if isinstance(value, float):
         return value
     if isinstance(value, datetime):
-        return (_aware(value) - now).total_seconds()
+        is_local = timezone.is_naive(value) and not project.USE_TZ
+        time = timezone.make_aware(value) if is_local else _aware(value)
+        return (time - now).total_seconds()
     if not isinstance(value, str):
         return None
     try:

@@ -16,14 +16,14 @@ from ..protection.values import State
 from ..rows.querysets import LANES_ORDER
 from ..store import get_store
 from ..store.findings import Trouble
-from ..verbs import scanning
+from ..verbs import migrated, scanning
 from ..verbs.control.gates import gates
 from ..words import orders, wording
 from ..words.orders import Mode
-from . import documents, migrated, overview
+from . import documents, overview
 from .deploys import misfits
 from .documents import Document
-from .explaining import sentences
+from .explaining import helps, sentences
 
 OK, FAILING = "ok", "failing"
 # A transaction that others wait for is a problem once it has been open for this long, in seconds.
@@ -69,8 +69,8 @@ def health(type: str | None = None) -> Health:
     try:
         missing = migrated.missing()
         if missing:
-            names = ", ".join(missing)
-            return Health(problems=(f"The database has not been migrated: it lacks {names}.",))
+            lacks = f"The database has not been migrated: it lacks {', '.join(missing)}."
+            return Health(problems=(f"{lacks} Run {migrated.command(settings.DATABASE)}.",))
         return _health(type)
     except Error:
         return Health(problems=("The database does not answer.",))
@@ -138,9 +138,16 @@ def _failing_downstreams(time: datetime, type: str | None) -> tuple[str, ...]:
 
 
 def _blocking_transactions(time: datetime) -> tuple[str, ...]:
-    """Return a sentence about each long open transaction that keeps other sessions waiting."""
-    _, found = get_store().open_transactions(BLOCKING)
-    return tuple(sentences.transaction(each, time) for each in found if each.waits_for_it)
+    """Return a sentence about each long open transaction that keeps others waiting, or daemons.
+
+    Daemons do not wait for a table that is locked for long: they try again.
+    """
+    _, found = get_store().open_transactions(BLOCKING, locking=BLOCKING)
+    return tuple(
+        f"{sentences.transaction(each, time)} To end it: {helps.terminate(each.pid).command}"
+        for each in found
+        if each.waits_for_it or each.locked
+    )
 
 
 def _tailers(time: datetime, type: str | None) -> Iterator[str]:

@@ -7,11 +7,13 @@ from typing import TYPE_CHECKING
 from ..conf import settings
 from ..models import LogRecord
 from ..verbs.control.scope import scope_of
+from ..verbs.migrated import needs_tables
 
 if TYPE_CHECKING:
     from ..verbs.types import TypeLike
 
 
+@needs_tables
 def scope_log(
     type: TypeLike | None = None,
     collection: str | None = None,

@@ -3,26 +3,42 @@
 from __future__ import annotations
 
 import json
-from datetime import datetime
+from collections import defaultdict
+from datetime import datetime, timedelta
 from typing import Any
 
-from django.db.models import OuterRef, Subquery
+from django.db.models import OuterRef, Q, Subquery, Sum
 
 from ..conf import settings
 from ..exceptions import InvalidSchedule
 from ..models import Instance, Schedule, Slot, Task, Type
 from ..payload import codec
+from ..rows.schedule import Outcome
 from ..store.values.schedules import timing_of
 from ..timing.timing import Timing
 from ..verbs import schedules as verbs
-from . import overview
+from . import hooks, overview
 from .documents import shown_data
 
 FIELDS = (
     *("identifier", "collection", "priority", "cron", "every", "timezone", "missed", "most"),
-    *("window", "late_after", "overlap", "jitter", "next_at", "paused_since", "paused_until"),
-    *("paused_by", "paused_reason", "is_set", "who", "since", "revision", "retired", "trouble"),
+    *("window", "late_after", "overlap", "jitter", "start_before", "timeout", "next_at"),
+    *(
+        "paused_since",
+        "paused_until",
+        "paused_by",
+        "paused_reason",
+        "is_set",
+        "who",
+        "since",
+        "revision",
+        "retired",
+        "trouble",
+    ),
 )
+# The outcomes of slots that were not run, and the keys of their numbers in the time given here.
+NOT_RUN = {Outcome.MISSED: "missed_lately", Outcome.SKIPPED: "skipped_lately"}
+LATELY = timedelta(days=1)
 SLOT_FIELDS = ("at", "until", "count", "is_more", "outcome", "decided", "who", "message")
 
 
@@ -44,14 +60,18 @@ def documents_of(rows: list[Schedule]) -> list[dict[str, Any]]:
     if not rows:
         return []
     now, last = overview.now(), _last_slots(rows)
+    not_run = _not_run(rows, now - LATELY)
     for row in rows:
         row.now = now
-    return [_document(row, now) | {"last_slot": last.get(row.pk)} for row in rows]
+    return [_document(row, now) | {"last_slot": last.get(row.pk)} | not_run[row.pk] for row in rows]
 
 
 def _document(row: Schedule, now: datetime) -> dict[str, Any]:
     told = {name: getattr(row, name) for name in FIELDS}
     told |= {"type": row.type.identifier, "state": state(row, now), "words": words(row)}
+    told |= hooks.words(row.hooks)
+    if not row.is_paused(now):  # the row may hold a pause that is over
+        told |= {"paused_since": None, "paused_until": None, "paused_by": "", "paused_reason": ""}
     told["inputs"] = json.loads(shown_data(row)) if row.format == codec.JSON else None
     return told
 
@@ -105,12 +125,30 @@ def upcoming_of(row: Schedule, count: int) -> list[dict[str, Any]]:
         return []
 
 
-def upcoming(timing: Timing, count: int) -> list[dict[str, Any]]:
-    """Return the next runs, each in UTC and in the zone, with a remark on changes of the clock."""
+def upcoming(timing: Timing, count: int, since: datetime | None = None) -> list[dict[str, Any]]:
+    """Return the next runs, each in UTC and in the zone, with a remark on changes of the clock.
+
+    They are after now, or from ``since`` on.
+    """
+    after = overview.now() if since is None else since - timedelta.resolution
     return [
         {"at": run.slot, "local": run.local.isoformat(), "remark": run.remark}
-        for run in timing.upcoming(count, overview.now())
+        for run in timing.upcoming(count, after)
     ]
+
+
+def _not_run(rows: list[Schedule], since: datetime) -> dict[int, dict[str, int]]:
+    """Return how many slots were missed and skipped since then, by the schedule's key.
+
+    A row of several slots counts whole if it reaches into this time.
+    """
+    own = Slot.objects.using(settings.DATABASE).filter(schedule__in=rows, outcome__in=NOT_RUN)
+    own = own.filter(Q(at__gte=since) | Q(until__gte=since)).order_by()
+    counts = own.values_list("schedule", "outcome").annotate(Sum("count"))
+    found: dict[int, dict[str, int]] = defaultdict(lambda: dict.fromkeys(NOT_RUN.values(), 0))
+    for key, outcome, count in counts:
+        found[key] |= {NOT_RUN[outcome]: count}
+    return found
 
 
 def _last_slots(rows: list[Schedule]) -> dict[int, dict[str, Any]]:

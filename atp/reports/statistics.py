@@ -6,7 +6,6 @@ from datetime import datetime, timedelta
 from typing import Literal
 
 from django.db.models import Max, QuerySet, Sum
-from django.utils import timezone
 
 from ..conf import settings
 from ..models import LogRecord, Statistic, Uncounted
@@ -23,8 +22,8 @@ def start_rate(type: str, *, seconds: float = 300, now: datetime | None = None) 
     """Return the recent number of starts of attempts of a Type, a second.
 
     It counts the current minute and the closed minutes that begin within ``seconds`` before
-    ``now``, for a minute or more one closed minute at least; 0.0 if nothing started, or the
-    Type is unknown.
+    ``now`` (by default the database's time), for a minute or more one closed minute at least; 0.0
+    if nothing started, or the Type is unknown.
     """
     return _rate(type, ("started",), seconds, now)
 
@@ -76,7 +75,7 @@ def histogram(
 ) -> list[int]:
     """Return how many run times or waiting times of a Type fall into each bucket."""
     counts = [0] * BUCKETS
-    rows = _since((now or timezone.now()) - timedelta(seconds=seconds), type)
+    rows = _since((now or get_store().now()) - timedelta(seconds=seconds), type)
     for one in rows.values_list(figure, flat=True):
         for place, number in enumerate(one):
             counts[place] += number
@@ -117,7 +116,7 @@ def _added(rows: Iterable[Statistic]) -> dict[str, Cell]:
 
 
 def _rate(type: str, columns: Sequence[str], seconds: float, now: datetime | None) -> float:
-    now = now or timezone.now()
+    now = now or get_store().now()
     begins = now - timedelta(seconds=seconds)
     since = _minute(begins)
     # At least one whole minute is counted: what daemons have not written yet is of the last one.

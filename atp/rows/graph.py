@@ -15,6 +15,7 @@ from ..exceptions import NoResult, WaitInTransaction, WaitTimeout
 from ..states import LIVE, TERMINAL, State
 from ..words.options import MAX_IDENTIFIER
 from ..words.uuids import uuid7
+from .daemon import none_alive
 from .fields import InstantField
 from .instance import Instance
 from .schedule import Schedule
@@ -144,7 +145,8 @@ class Graph(models.Model):
                     return self
             left = None if deadline is None else deadline - time.monotonic()
             if left is not None and left <= 0:
-                raise WaitTimeout(f"The graph {self} has not ended after {timeout} s.")
+                told = f"The graph {self} has not ended after {timeout} s."
+                raise WaitTimeout(f"{told}{none_alive()}")
             time.sleep(pause if left is None else min(pause, left))
             pause = min(2 * pause, _LONGEST)
 

@@ -12,13 +12,14 @@ from django.db import connections, models
 from django.db.models import F, Q
 
 from ..conf import settings
-from ..exceptions import UnknownInstance, WaitInTransaction
+from ..exceptions import UnknownInstance, WaitInTransaction, WaitTimeout
 from ..payload import own
 from ..states import TERMINAL, Reason, State
 from ..words.backoff import Pauses
 from ..words.options import MAX_IDENTIFIER
 from ..words.uuids import uuid7
 from . import constraints
+from .daemon import none_alive
 from .error import ErrorGroup
 from .fields import InstantField
 from .querysets import InstanceQuerySet, refuse_removal
@@ -224,9 +225,7 @@ class Instance(models.Model):
         self._refuse_in_transaction()
         waiting = Pauses(timeout)
         while not self.is_terminal:
-            self._refresh()
-            if not self.is_terminal:
-                time.sleep(waiting.pause(self))
+            time.sleep(self._look(waiting))
         return self
 
     async def await_end(self, timeout: float | None = None) -> Self:
@@ -234,15 +233,21 @@ class Instance(models.Model):
         await sync_to_async(self._refuse_in_transaction)()
         waiting = Pauses(timeout)
         while not self.is_terminal:
-            await sync_to_async(self._refresh)()
-            if not self.is_terminal:
-                await asyncio.sleep(waiting.pause(self))
+            await asyncio.sleep(await sync_to_async(self._look)(waiting))
         return self
 
     def _refuse_in_transaction(self) -> None:
         database = self._state.db or settings.DATABASE
         if not self.is_terminal and connections[database].in_atomic_block:
             raise WaitInTransaction("wait() inside a transaction would never return: commit first.")
+
+    def _look(self, waiting: Pauses) -> float:
+        """Read the fields again, and return the seconds until the next look. Raises WaitTimeout."""
+        self._refresh()
+        try:
+            return 0.0 if self.is_terminal else waiting.pause(self)
+        except WaitTimeout as error:
+            raise WaitTimeout(f"{error}{none_alive()}") from None
 
     def _refresh(self) -> None:
         """Read the fields again. A row that is gone is FINISHED if its Type keeps no such rows."""

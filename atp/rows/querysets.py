@@ -9,7 +9,7 @@ from uuid import UUID
 
 from django.db import models
 from django.db.models import IntegerField, Q, Subquery
-from django.db.models.functions import Left
+from django.db.models.functions import Left, Now
 
 from ..exceptions import IllegalTransition
 from ..states import CLAIMED, DEAD_LETTER, LIVE, TERMINAL, Event, State
@@ -229,7 +229,7 @@ class LogQuerySet(models.QuerySet):
 
 
 class DaemonQuerySet(models.QuerySet):
-    def leased(self, now: datetime) -> Self:
+    def leased(self, now: datetime | Now) -> Self:
         """Select the daemons whose lease has not run out, by row, spare lease or file lock."""
         by_time = Q(lease_until__gt=now) | Q(spare_lease__until__gt=now)
         return self.filter(by_time | ~Q(lock=""))

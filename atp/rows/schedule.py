@@ -81,6 +81,15 @@ class Schedule(models.Model):
     )
     overlap = models.CharField(max_length=6, choices=Overlap, default=Overlap.ALLOW)
     jitter = models.DurationField(help_text="A slot is planned up to this much after its time.")
+    start_before = models.DurationField(
+        null=True, help_text="An Instance must start within this time after its slot."
+    )
+    timeout = models.DurationField(
+        null=True, help_text="The time-out of its Instances; null: that of the Type."
+    )
+    hooks = models.JSONField(
+        null=True, help_text="The hooks of its Instances; see atp.payload.hooks."
+    )
     next_at = InstantField(null=True)
     due_at = InstantField(null=True)
     planned_until = InstantField(null=True)
@@ -150,6 +159,14 @@ class Slot(models.Model):
     class Meta:
         ordering = ["schedule", "-at"]
         constraints = [models.UniqueConstraint(fields=["schedule", "at"], name="atp_slot_once")]
+        indexes = [
+            # The list of schedules counts them; most slots are run.
+            models.Index(
+                fields=["schedule", "at"],
+                condition=Q(outcome__in=["MISSED", "SKIPPED"]),
+                name="atp_slot_not_run",
+            )
+        ]
 
     def __str__(self) -> str:
         return f"{self.at:%Y-%m-%dT%H:%M:%SZ} {self.outcome}"

@@ -12,7 +12,7 @@ from .importing.command import ImportBeat
 from .listing import List
 from .orders import Tell
 from .schedules import Schedule, Schedules
-from .scopes import Downstream, Downstreams, Gate, Limit
+from .scopes import Downstream, Downstreams, Gate, Gates, Limit, Limits
 from .selections import Cancel, Redrive
 from .show import Show
 from .status import Daemons, Status
@@ -25,7 +25,18 @@ def subcommands():
     """Return the Subcommands in the order of the help."""
     return (
         *(Status, Check, Types, OneType, Statistics, Metrics, List, Show, Why, Enqueue),
-        *(Redrive, Cancel, *of_verbs(), Delete, Gate, Limit, Downstreams, Downstream),
+        *(
+            Redrive,
+            Cancel,
+            *of_verbs(),
+            Delete,
+            Gates,
+            Gate,
+            Limits,
+            Limit,
+            Downstreams,
+            Downstream,
+        ),
         *(Schedules, Schedule, ImportBeat, Tailers, Tailer, Graphs, Graph, Errors, Error),
         *(Daemons, Tell),
     )

@@ -141,6 +141,8 @@ _NEEDS = {
     "check": _always(may.VIEW_DAEMON, may.OPERATE),
     "types": _always(may.VIEW_TYPE),
     "type": _always(may.VIEW_TYPE),
+    "gates": _always(may.VIEW_TYPE),
+    "limits": _always(may.VIEW_TYPE),
     "statistics": _always(may.VIEW_TYPE),
     "metrics": _always(may.VIEW_TYPE),
     "list": _always(may.VIEW_INSTANCE),

@@ -132,7 +132,9 @@ class Enqueue(Subcommand):
     def text(self, document):
         told = f"{document['uuid']}  {state_of(document)}"
         lasted = wording.duration(took(document, overview.now()))
-        if document["finished"] and lasted:
+        if document["finished"] and lasted and document["attempt"] > 1:
+            told += f" after {document['attempt']} attempts; the last took {lasted}"
+        elif document["finished"] and lasted:
             told += f" after {lasted}"
         response = document["response"]
         if response and response["content_type"]:

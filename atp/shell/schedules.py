@@ -5,9 +5,12 @@ from django.core.management.base import CommandError
 from .. import queue
 from ..reports import overview
 from ..reports import schedules as reports
+from ..verbs.hooking import NAMES as HOOKS
 from ..verbs.table import SCHEDULE, VERBS
 from ..verbs.table.schedules import PARAMETERS
 from ..words import wording
+from ..words.options import instant
+from ..words.sentences import NO_DAEMON
 from . import arguments, present
 from .base import Subcommand, actor
 from .verbs import add_parameters, add_word, given
@@ -27,7 +30,7 @@ class Schedules(Subcommand):
     def text(self, document):
         if not document["schedules"]:
             return "There is no schedule."
-        headings = ["schedule", "type", "when", "next", "last slot", "state"]
+        headings = ["schedule", "type", "when", "next", "last slot", "last day", "state"]
         table = present.table(headings, [_row(each) for each in document["schedules"]])
         return "\n\n".join([table, *document["problems"]])
 
@@ -37,17 +40,19 @@ def _problems(documents, now):
     if all(document["state"] == "retired" for document in documents):
         return []
     alive = [row for row in overview.daemons() if overview.condition(row, now) != "lost"]
-    return [] if alive else ["No daemon is alive: no slot is planned."]
+    return [] if alive else [f"{NO_DAEMON}: no slot is planned."]
 
 
 def _row(document):
     last = document["last_slot"]
+    not_run = {"missed": document["missed_lately"], "skipped": document["skipped_lately"]}
     return [
         document["identifier"],
         document["type"],
         document["words"],
         wording.moment(document["next_at"]) if document["next_at"] else "",
         f"{wording.moment(last['at'])} {last['outcome']}" if last else "",
+        ", ".join(f"{count} {word}" for word, count in not_run.items() if count),
         document["state"],
     ]
 
@@ -64,6 +69,13 @@ class Schedule(Subcommand):
         trial.add_argument("--cron", type=arguments.text, help="five fields, or as @daily")
         trial.add_argument("--every", type=arguments.delay, help="as 90s, 10m, 2h or 1d")
         trial.add_argument("--timezone", type=arguments.text, help="as Europe/Vienna")
+        trial.add_argument(
+            "--from",
+            dest="since",
+            type=arguments.moment,
+            metavar="WHEN",
+            help="runs from 2030-01-31T18:00 on, or after a delay as 1d; without it, from now on",
+        )
         create = add_word(words, "create", "Make a schedule of a Type that this process declares.")
         create.add_argument("schedule", type=arguments.text, help="its identifier")
         create.add_argument("type", type=arguments.text, help="the Type")
@@ -78,7 +90,9 @@ class Schedule(Subcommand):
         if name == "try":
             said = {key: options[key] for key in ("cron", "every", "timezone")}
             timing = queue.timing(**{key: said[key] for key in said if said[key] is not None})
-            return {"words": timing.words(), "upcoming": reports.upcoming(timing, UPCOMING)}
+            since = instant("--from", options["since"], overview.now)
+            upcoming = reports.upcoming(timing, UPCOMING, since)
+            return {"words": timing.words(), "upcoming": upcoming}
         if name == "create":
             values = given(PARAMETERS, options)
             row = queue.create_schedule(options["schedule"], options["type"], by=actor(), **values)
@@ -102,6 +116,8 @@ class Schedule(Subcommand):
         if "identifier" in document:
             told = {name: document[name] for name in _FACTS}
             told |= {name: wording.moment(document[name]) for name in _TIMES}
+            told |= {name: wording.duration(document[name]) for name in _LENGTHS if document[name]}
+            told |= {name: ", ".join(document[name]) for name in HOOKS}
             facts = {name: told[name] for name in _FACTS if told[name] not in (None, "")}
             lines += [f"{name:<13} {present.printable(value)}" for name, value in facts.items()]
         if "upcoming" in document:
@@ -119,8 +135,9 @@ class Schedule(Subcommand):
         return "\n".join(lines)
 
 
-_TIMES = ("next_at", "paused_since", "paused_until")
+_TIMES, _LENGTHS = ("next_at", "paused_since", "paused_until"), ("start_before", "timeout")
 _FACTS = (
     *("identifier", "type", "state", "paused_since", "paused_until", "paused_by", "paused_reason"),
-    *("next_at", "missed", "overlap", "who", "revision", "trouble"),
+    *("next_at", "missed", "overlap", "start_before", "timeout", *HOOKS, "who", "revision"),
+    "trouble",
 )

@@ -1,4 +1,4 @@
-"""``gate``, ``limit``, ``downstreams`` and ``downstream``: list and set them."""
+"""``gates``, ``limits``, ``downstreams`` list them; ``gate``, ``limit``, ``downstream`` set one."""
 
 from django.core.management.base import CommandError
 
@@ -64,11 +64,25 @@ class Gate(Subcommand):
     def text(self, document):
         if "log" in document:
             return _log_text(document)
-        shown = "All gates are open."
-        if document["gates"]:
-            headings = ["where", "mode", "since", "until", "by", "reason"]
-            shown = present.table(headings, [_gate_row(row) for row in document["gates"]])
-        return _with(document, shown)
+        return _with(document, _gates_text(document))
+
+
+class Gates(Subcommand):
+    name = "gates"
+    help = "The gates that are shut, and by whom."
+
+    def run(self, options):
+        return {"gates": [documents.gate(row) for row in queue.gates()]}
+
+    def text(self, document):
+        return _gates_text(document)
+
+
+def _gates_text(document):
+    if not document["gates"]:
+        return "All gates are open."
+    headings = ["where", "mode", "since", "until", "by", "reason"]
+    return present.table(headings, [_gate_row(row) for row in document["gates"]])
 
 
 def _gate_row(document):
@@ -118,22 +132,27 @@ class Limit(Subcommand):
     def text(self, document):
         if "log" in document:
             return _log_text(document)
+        return _with(document, _limits_text(document))
+
+
+class Limits(Subcommand):
+    name = "limits"
+    help = "The limits and weights of Types and lanes, and who has set them."
+
+    def run(self, options):
+        return _limits()
+
+    def text(self, document):
+        return _limits_text(document)
+
+
+def _limits_text(document):
+    if not document["limits"]:
         of = document.get("of")
-        shown = "Nothing is limited." if of is None else f"Nothing of {of} is limited."
-        if document["limits"]:
-            headings = [
-                "where",
-                "running",
-                "of each",
-                "rate",
-                "burst",
-                "weight",
-                "waiting",
-                "waited",
-                "set by",
-            ]
-            shown = present.table(headings, [_limit_row(row) for row in document["limits"]])
-        return _with(document, shown)
+        return "Nothing is limited." if of is None else f"Nothing of {of} is limited."
+    headings = ["where", "running", "of each", "rate", "burst", "weight"]
+    headings += ["waiting", "waited", "set by"]
+    return present.table(headings, [_limit_row(row) for row in document["limits"]])
 
 
 class Downstreams(Subcommand):

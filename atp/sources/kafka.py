@@ -103,9 +103,13 @@ class _Reader(Reader):
         self._lost: dict[str, list[Note]] = {}
         # The partitions of which records are missing behind those that were read.
         self._gaps: set[int] = set()
-        if source.start == LATEST and not positions:
-            ends = {each: self._watermarks(each)[1] for each in self._partitions}
-            self._jumps = {self._shard(each): str(end) for each, end in ends.items()}
+        # The cursors are set before there is a record, so that what is removed from now on is
+        # counted. A partition that is added later is read from its beginning.
+        is_latest = source.start == LATEST and not positions
+        for each in self._partitions:
+            if self._shard(each) not in self._positions:
+                low, high = self._watermarks(each)
+                self._jumps[self._shard(each)] = str(high if is_latest else low)
         self._assign()
 
     def jumps(self) -> Sequence[CursorMove]:
@@ -205,13 +209,10 @@ class _Reader(Reader):
         self._consumer.assign([self._at(each, self._offset(each)) for each in self._partitions])
 
     def _offset(self, partition: int) -> int:
-        from confluent_kafka import OFFSET_BEGINNING
-
         if partition in self._next:
             return self._next[partition]
         shard = self._shard(partition)
-        position = self._jumps.get(shard, self._positions.get(shard))
-        return OFFSET_BEGINNING if position is None else _parsed(position)
+        return _parsed(self._jumps.get(shard) or self._positions[shard])
 
     def _shard(self, partition: int) -> str:
         return f"{self._source.topic}/{partition}"

@@ -121,11 +121,12 @@ class _Reader(Reader):
         if position is not None:
             self._last, self._count = _parsed(position)
             return
+        # The cursor is set before there is a record: what is removed from now on is counted.
         state, _ = self._look(0)
         self._count = state.added - state.length
         if source.start == LATEST:
             self._last, self._count = state.last, state.added
-            self._jump = self._position()
+        self._jump = self._position()
 
     def jumps(self) -> Sequence[CursorMove]:
         if self._jump is None:

@@ -16,9 +16,9 @@
     :meth:`.contract.Store.as_guest`.
 ``kept_type(types, identifier)``
     The rows of ``types`` with this identifier, locked so that nobody can unregister them.
-``open_transactions(connection, longer)``
+``open_transactions(connection, longer, locking, instance)``
     The database's time, and the transactions of other sessions that have been open for
-    ``longer`` seconds.
+    ``longer`` seconds, or lock something: see :meth:`.contract.Store.open_transactions`.
 """
 
 from importlib import import_module

@@ -63,6 +63,7 @@ register.filter("duration", wording.duration)
 register.filter("size", wording.size)
 register.filter("percent", wording.percent)
 register.filter("headline", wording.headline)
+register.filter("without_own_frames", wording.without_own_frames)
 
 
 @register.filter

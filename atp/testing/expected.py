@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from ..authoring.task_type import TaskType
@@ -161,9 +161,11 @@ def _check_options(options: Mapping[str, Any]) -> None:
     plain = {name: value for name, value in options.items() if name not in _TIMES}
     Options(**plain)
     for name in _TIMES:
-        value = options.get(name)
-        if value is not None and not isinstance(value, timedelta):
-            instant(name, value)
+        instant(name, options.get(name), _now)
+
+
+def _now() -> datetime:
+    return datetime.now(UTC)
 
 
 def _is_same(there: Any, wanted: Any) -> bool:
@@ -196,6 +198,8 @@ def _is_option(instance: Instance, name: str, there: Any, wanted: Any) -> bool:
         return there is None or there <= instance.created
     if there is None or wanted is None:
         return there is wanted
+    if isinstance(wanted, (int, float)):
+        wanted = timedelta(seconds=wanted)
     if isinstance(wanted, timedelta):
         return -_MOMENT <= there - instance.created - wanted <= timedelta(0)
     return bool(there == instant(name, wanted))

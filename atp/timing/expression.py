@@ -14,6 +14,7 @@ from datetime import datetime
 from functools import cached_property, lru_cache
 
 from cronsim import CronSim, CronSimError
+from cronsim.explain import Expression as Sentence
 
 from ..exceptions import InvalidSchedule
 from ..words.hints import did_you_mean
@@ -32,6 +33,8 @@ LONGEST = 200
 # Each possible date comes within 40 years; the rarest is 29 February on a Sunday, around 2100.
 _START = datetime(2000, 1, 1)
 _STEP = re.compile(r"/([0-9]+)$")
+# The range of one value before a step, which cronsim takes as open: 5-5/2 as 5/2.
+_RANGE_OF_ONE = re.compile(r"\b(\w+)-\1/")
 _ORDINAL = re.compile(r"\b([0-9]*)([123])th\b")
 
 
@@ -72,8 +75,58 @@ class Expression:
 
     def words(self) -> str:
         """Return the expression in words: "at 02:30 every day"."""
-        text = CronSim(self.fields, _START).explain()
+        minute, hour, day, month, weekday = _RANGE_OF_ONE.sub(r"\1/", self.fields).split()
+        # A field with all its values is left out; where either field is enough, so is the other.
+        is_each_day = self._has_each_weekday and not self._needs_both
+        is_each_weekday = self._has_each_day and not self._needs_both
+        day = "*" if self._has_each_day or is_each_day else day
+        weekday = "*" if self._has_each_weekday or is_each_weekday else weekday
+        weekday = ",".join(map(_named, weekday.split(",")))
+        text = _Sentence([minute, hour, day, month, weekday], self._needs_both).explain()
         return _ORDINAL.sub(_ordinal, text[0].lower() + text[1:])
+
+    def on_both(self) -> str | None:
+        """Return the fields of an expression for the days that match both of its fields for days.
+
+        Cron runs on days that match either, unless one of the two fields starts with ``*``. None
+        if no expression has these days.
+        """
+        minute, hour, day, month, weekday = self.fields.split()
+        if self._needs_both:
+            return self.fields
+        if self._has_each_day:
+            return f"{minute} {hour} * {month} {weekday}"
+        return f"{minute} {hour} {day} {month} *" if self._has_each_weekday else None
+
+    @cached_property
+    def _sim(self) -> CronSim:
+        return CronSim(self.fields, _START)
+
+    @property
+    def _needs_both(self) -> bool:
+        return self._sim.day_and
+
+    @property
+    def _has_each_day(self) -> bool:
+        return self._sim.days >= set(range(1, 32))
+
+    @property
+    def _has_each_weekday(self) -> bool:
+        return {day % 7 for day in self._sim.weekdays if isinstance(day, int)} == set(range(7))
+
+
+class _Sentence(Sentence):
+    """The sentence of cronsim, but with "or" where the day of month or of the week is enough."""
+
+    def __init__(self, fields: list[str], needs_both: bool) -> None:
+        super().__init__(fields)
+        self.day_and = needs_both
+
+    def translate_date(self, allow_every_day: bool) -> str:
+        if self.day_and or self.day.star or self.dow.star:
+            return super().translate_date(allow_every_day)
+        months = "" if self.month.star else f", {self.month}"
+        return f"{self.day} or {self.dow}{months}"
 
 
 def parse(expression: str) -> Expression:
@@ -155,6 +208,14 @@ def _check_dates(expression: str, checked: Expression, parts: list[str]) -> None
 
 def _count(number: int) -> str:
     return "one field" if number == 1 else f"{number} fields"
+
+
+def _named(weekdays: str) -> str:
+    """Return a part of the day of week without a step: nobody knows each third day of a week."""
+    if "/" not in weekdays:
+        return weekdays
+    days = CronSim(f"* * * * {weekdays}", _START).weekdays
+    return ",".join(map(str, sorted({day % 7 for day in days if isinstance(day, int)})))
 
 
 def _ordinal(match: re.Match[str]) -> str:

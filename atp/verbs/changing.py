@@ -11,10 +11,12 @@ from ..store.values import Changes
 from ..words import wording
 from ..words.options import Options, instant
 from .instances import InstanceLike, meant, refresh
+from .migrated import needs_tables
 
 LONGEST = timedelta(seconds=LONGEST_DELAY)
 
 
+@needs_tables
 def change(
     *instances: InstanceLike,
     priority: int | None = None,

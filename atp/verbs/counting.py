@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from ..conf import settings
 from ..models import Task
+from .migrated import needs_tables
 from .registry import registry
 from .types import get_type
 
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
     from .types import TypeLike
 
 
+@needs_tables
 def size(type: TypeLike | None = None) -> int:
     """Return the number of live Instances, waiting or claimed. Raises UnknownType."""
     tasks = Task.objects.using(settings.DATABASE)
@@ -28,6 +30,7 @@ def _none_of(type: TypeLike) -> int:
     return 0
 
 
+@needs_tables
 def waiting(
     type: TypeLike | None = None, collection: str | None = None, *, most: int | None = None
 ) -> int:

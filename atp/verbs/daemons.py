@@ -9,8 +9,10 @@ from ..store import get_store
 from ..words.hints import did_you_mean
 from ..words.orders import Order
 from .actor import check_by
+from .migrated import needs_tables
 
 
+@needs_tables
 def get_daemon(name: UUID | str) -> Daemon:
     """Return the Daemon with this uuid or this ``host:pid``. Raises UnknownDaemon."""
     # A lost daemon and a newer one may have the same pid: take the newest.
@@ -30,6 +32,7 @@ def get_daemon(name: UUID | str) -> Daemon:
     )
 
 
+@needs_tables
 def command(daemon: Daemon | UUID | str, order: Order | str, *, by: str = "") -> Daemon:
     """Order a daemon to go quiet, to resume or to stop; return its row.
 

@@ -15,6 +15,7 @@ from ..conf import settings
 from ..exceptions import ATPError
 from ..store import get_store
 from ..store.values import Submission
+from .migrated import needs_tables
 from .overload.writing import write
 from .submissions.identifiers import check_existing, identifiers_of
 from .submissions.submission import arguments_of, submission_of
@@ -38,6 +39,7 @@ class Call:
     kwargs: Mapping[str, Any] = field(default_factory=dict)
 
 
+@needs_tables
 def enqueue(task_type: TaskType[P, Any], /, *args: P.args, **kwargs: P.kwargs) -> Instance:
     """Enqueue one Instance; see :meth:`atp.TaskType.enqueue`."""
     store = get_store()
@@ -65,6 +67,7 @@ def _submission(
     return submission_of(task_type, args, kwargs, options, options.identifier, most)
 
 
+@needs_tables
 def enqueue_many(
     task_type: TaskType,
     inputs: Iterable[Mapping[str, Any] | Sequence[Any]],
@@ -102,6 +105,7 @@ def _each_row(read: Callable[[A], B], rows: Iterable[A]) -> list[B]:
     return made
 
 
+@needs_tables
 def enqueue_calls(calls: Iterable[Call]) -> list[Instance]:
     """Enqueue calls of any Types, each with options of its own, all or none.
 

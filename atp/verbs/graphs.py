@@ -15,6 +15,7 @@ from ..states import TERMINAL, State
 from ..store import get_store
 from ..store.values import CANCEL
 from .actor import check_by
+from .migrated import needs_tables
 
 if TYPE_CHECKING:
     from django.db.models import QuerySet
@@ -26,6 +27,7 @@ _MOST = 5000
 GraphLike = Graph | UUID | str
 
 
+@needs_tables
 def get_graph(uuid: UUID | str) -> Graph:
     """Return the graph of this uuid. Raises UnknownGraph."""
     try:
@@ -37,6 +39,7 @@ def get_graph(uuid: UUID | str) -> Graph:
     return found
 
 
+@needs_tables
 def submit_graph(plan: GraphPlan) -> Graph:
     """Write a whole graph or nothing. A node can run once the nodes that it waits for have ended.
 
@@ -45,6 +48,7 @@ def submit_graph(plan: GraphPlan) -> Graph:
     return get_store().graphs.submit(plan.checked())
 
 
+@needs_tables
 def cancel_graph(graph: GraphLike, by: str = "") -> int:
     """Cancel all live nodes of a graph; return their number, with those whose holder was asked.
 
@@ -68,6 +72,7 @@ def is_cancellable(graph: Graph) -> bool:
     return _live(graph).exclude(daemon__isnull=False, request=CANCEL).exists()
 
 
+@needs_tables
 def redrive_graph(graph: GraphLike, by: str = "") -> int:
     """Send all FAILED nodes of a graph back to the queue; return their number.
 

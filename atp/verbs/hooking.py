@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
+from inspect import Parameter
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from ..exceptions import ATPError, InvalidOption, InvalidType
 from ..payload import binding, codec, own
-from ..payload.hooks import FACTS, STATES, Hook
+from ..payload.hooks import FACTS, MORE, STATES, Hook
 from ..words.hints import did_you_mean, seconds
 from ..words.options import is_pattern
 from .hook_specs import HookSpec, declared_hooks
@@ -123,6 +124,7 @@ def _spec(on: str, given: Any) -> HookSpec:
             priority=options.priority,
             collection=options.collection,
             own=own.of(timeout=seconds(options.timeout), max_retries=options.max_retries) or "",
+            more=" ".join(_more(type, inputs)),
         ),
         type,
     )
@@ -154,7 +156,7 @@ def _inputs(type: TaskType, given: Any) -> str:
         if name in FACTS:
             raise InvalidType(f"{name!r} is given to every hook: it cannot be among its inputs.")
     signature, accepted = type.signatures
-    facts = dict.fromkeys(FACTS, "")
+    facts = dict.fromkeys((*FACTS, *_more(type, given)), "")
     try:
         binding.bind(type.identifier, signature, (), {**given, **facts}, accepted)
     except ATPError as problem:
@@ -162,6 +164,17 @@ def _inputs(type: TaskType, given: Any) -> str:
         raise InvalidType(f"a hook is called as handler(context, {called}). {problem}") from None
     text = codec.encode(dict(given), what=f"Inputs of {type.identifier!r}").data
     return text if json.loads(text) else ""
+
+
+def _more(type: TaskType, given: Mapping[str, Any]) -> list[str]:
+    """Return the names in MORE that the handler has parameters for, but its own inputs."""
+    parameters = type.signatures[0].parameters
+    by_name = (Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY)
+    return [
+        name
+        for name in MORE
+        if name in parameters and parameters[name].kind in by_name and name not in given
+    ]
 
 
 def unmatched() -> list[str]:

@@ -20,6 +20,7 @@ from ..store.values import CANCEL, PAUSE, RELEASE, RESUME, Move
 from ..words import wording
 from ..words.hints import did_you_mean
 from .actor import check_by
+from .migrated import needs_tables
 from .registry import registry
 
 if TYPE_CHECKING:
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 InstanceLike = Instance | UUID | str
 
 
+@needs_tables
 def get(
     uuid: UUID | str | None = None, *, type: TypeLike | None = None, identifier: str | None = None
 ) -> Instance:
@@ -82,21 +84,25 @@ def _meant(given: object) -> Instance:
     raise UnknownInstance(f"There is no Instance {given!r}: give an Instance or its uuid.")
 
 
+@needs_tables
 def inputs(instance: InstanceLike) -> Inputs | None:
     """Return the Inputs of an Instance, None if they are removed. Raises UnknownInstance."""
     return Inputs.objects.using(settings.DATABASE).filter(pk=_meant(instance).pk).first()
 
 
+@needs_tables
 def response(instance: InstanceLike) -> Response | None:
     """Return the Response of an Instance, None if it has none (RFC 14). Raises UnknownInstance."""
     return Response.objects.using(settings.DATABASE).filter(instance=_meant(instance)).first()
 
 
+@needs_tables
 def steps(instance: InstanceLike) -> QuerySet[Step]:
     """Return the steps of an Instance, in the order in which they were first begun."""
     return Step.objects.using(settings.DATABASE).filter(instance=_meant(instance)).order_by("id")
 
 
+@needs_tables
 def task(instance: InstanceLike) -> Task | None:
     """Return the Task of an Instance, with its daemon; None if the Instance has ended."""
     tasks = Task.objects.using(settings.DATABASE).select_related("daemon")
@@ -108,6 +114,7 @@ CHUNK = 1000
 _BEING_CANCELLED = "has been asked to be cancelled already"
 
 
+@needs_tables
 def redrive(*instances: InstanceLike, by: str = "") -> None:
     """Send FAILED Instances back to the queue, with their counters of retries and losses at zero.
 
@@ -157,6 +164,7 @@ def _why_not_redriven(instance: Instance) -> str:
     return "and so is a node that it waits for: redrive that first, or both together"
 
 
+@needs_tables
 def release(instance: InstanceLike, by: str = "") -> bool:
     """Send a claimed Instance back to the queue (RFC 14).
 
@@ -178,6 +186,7 @@ def release(instance: InstanceLike, by: str = "") -> bool:
     return asked
 
 
+@needs_tables
 def cancel(*instances: InstanceLike, by: str = "") -> list[Instance]:
     """End live Instances as FAILED, with the reason CANCELLED.
 
@@ -205,6 +214,7 @@ def cancel(*instances: InstanceLike, by: str = "") -> list[Instance]:
     return [instance for instance in instances if instance.pk in asked]
 
 
+@needs_tables
 def pause(instance: InstanceLike, by: str = "") -> None:
     """Pause a RUNNING Instance (RFC 14).
 
@@ -225,6 +235,7 @@ def pause(instance: InstanceLike, by: str = "") -> None:
     _ask(instance, PAUSE, Event.PAUSE, "paused", by)
 
 
+@needs_tables
 def resume(instance: InstanceLike, by: str = "") -> None:
     """Let a PAUSED Instance go on, as soon as a worker is free.
 

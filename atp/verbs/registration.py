@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from ..store import get_store
 from .control.limits import declared_limits
 from .hook_specs import declared_hooks
+from .migrated import needs_tables
 from .overload import known
 from .registry import registry
 from .schedule_specs import declared
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from ..authoring.task_type import TaskType
 
 
+@needs_tables
 def register(*task_types: TaskType, by: str = "") -> set[str]:
     """Write declared Types to the database; update those that are there (RFC 14).
 
@@ -39,11 +41,13 @@ def register(*task_types: TaskType, by: str = "") -> set[str]:
     return locked
 
 
+@needs_tables
 def register_all(by: str = "") -> None:
     """Write all Types that this process declares to the database."""
     register(*registry, by=by)
 
 
+@needs_tables
 def unregister(identifier: str, by: str = "") -> None:
     """Remove a Type from the database (RFC 14).
 

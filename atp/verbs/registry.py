@@ -12,6 +12,7 @@ from datetime import timedelta
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from django.apps import apps
 from django.core.signals import setting_changed
 
 from ..exceptions import InvalidType, UnknownType, UnregisteredHandler
@@ -29,6 +30,13 @@ _INTERNAL = {*OWN, "atp.webhook"}
 IDENTIFIER = r"[A-Za-z0-9_][A-Za-z0-9_.:\-]{0,199}"
 
 
+# What daemons import, as a sentence about a Type that is declared elsewhere.
+IMPORTED = (
+    "Daemons import the modules called tasks.py of installed apps, those that OPTIONS['modules'] "
+    "in the setting TASKS names, and what these import"
+)
+
+
 class Registry:
     """The Types that this process has handlers for, by identifier."""
 
@@ -38,6 +46,8 @@ class Registry:
         self._former: dict[str, str] = {}
         # By identifier, the execution of the module that declared the Type: see _run_of().
         self._runs: dict[str, object] = {}
+        # The Types that were declared after Django had started.
+        self._late: set[str] = set()
         self._readers: list[Callable[[object], TaskType | None]] = []
         # By identifier, whether FINISHED Instances are kept: a cache, read for each attempt.
         self._kept: dict[str, bool] = {}
@@ -78,10 +88,13 @@ class Registry:
         if other is not None and run is not None and run is self._runs.get(task_type.identifier):
             _refuse_another(task_type, other)
         self._check_names(task_type)
+        is_late = apps.ready and (other is None or task_type.identifier in self._late)
         self.remove(task_type.identifier)
         self._types[task_type.identifier] = task_type
         self._former |= dict.fromkeys(task_type.formerly, task_type.identifier)
         self._runs[task_type.identifier] = run
+        if is_late:
+            self._late.add(task_type.identifier)
 
     def _check_names(self, task_type: TaskType) -> None:
         """Raise InvalidType if another Type has, or formerly had, a name of this Type."""
@@ -96,8 +109,21 @@ class Registry:
     def remove(self, identifier: str) -> None:
         """Remove a Type; no error if there is none."""
         self._types.pop(identifier, None)
+        self._late.discard(identifier)
         self._former = {old: new for old, new in self._former.items() if new != identifier}
         self._kept.clear()
+
+    def is_reached(self, identifier: str) -> bool:
+        """Whether daemons with this code declare the Type, as they import no more than Django does.
+
+        What is imported later, as by views, is declared in this process alone.
+        """
+        name = self._former.get(identifier, identifier)
+        return identifier in _INTERNAL or (name in self._types and name not in self._late)
+
+    def unreached(self) -> list[TaskType]:
+        """Return the Types that this process declares, and no daemon with this code does."""
+        return [each for each in self if not self.is_reached(each.identifier)]
 
     def get(self, identifier: str) -> TaskType:
         """Return the Type with this current or former identifier.

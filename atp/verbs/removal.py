@@ -15,12 +15,14 @@ from ..store import get_store
 from ..words import wording
 from .actor import check_by
 from .instances import CHUNK, cancel, chunks, meant, refresh
+from .migrated import needs_tables
 
 if TYPE_CHECKING:
     from ..models import Instance
     from .instances import InstanceLike
 
 
+@needs_tables
 def purge(type: str | None = None, by: str = "") -> int:
     """Remove terminal Instances whose Type's retention is over; return their number."""
     check_by(by)
@@ -30,6 +32,7 @@ def purge(type: str | None = None, by: str = "") -> int:
     return removed
 
 
+@needs_tables
 def delete(*instances: InstanceLike, by: str = "", cancel: bool = False, wait: float = 0.0) -> int:
     """Remove terminal Instances, with inputs, response, files and log (RFC 14).
 

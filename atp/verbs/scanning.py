@@ -4,8 +4,11 @@ from datetime import datetime
 
 from ..store import get_store
 from ..store.findings import NOWHERE, Cursor, Finding
+from ..words.options import instant
+from .migrated import needs_tables
 
 
+@needs_tables
 def scan(*, repair: bool = True, by: str = "") -> list[Finding]:
     """Scan the whole queue for inconsistent states; return a list of Findings.
 
@@ -21,9 +24,10 @@ def scan(*, repair: bool = True, by: str = "") -> list[Finding]:
     return list(found.values())
 
 
+@needs_tables
 def suspicions(*, now: datetime | None = None) -> list[Finding]:
     """Return the Findings that indexes show quickly; nothing is repaired.
 
     ``now`` is the database's time, if the caller knows it.
     """
-    return list(get_store().scan(NOWHERE, repair=False, now=now).findings)
+    return list(get_store().scan(NOWHERE, repair=False, now=instant("now", now)).findings)

@@ -16,6 +16,7 @@ from django.conf import settings as project
 from ..exceptions import InvalidOption, InvalidSchedule
 from ..payload import codec
 from ..payload.codec import Payload
+from ..payload.hooks import STATES, Hook
 from ..rows.schedule import LONGEST_LINE, Missed, Overlap
 from ..store.values import ScheduleSpec
 from ..timing.cron import Cron
@@ -24,11 +25,14 @@ from ..timing.timing import Timing
 from ..words.hints import did_you_mean
 from ..words.hints import seconds as as_length
 from ..words.options import Options
+from .hook_specs import hook_types
+from .hooking import hooks_of
 from .registry import is_identifier
 from .submissions.submission import payload_of
 
 if TYPE_CHECKING:
     from ..authoring.task_type import TaskType
+    from ..store.values import Registration
 
 MOST_MISSED = 10_000
 LONGEST = timedelta(days=3650)
@@ -38,8 +42,8 @@ LONGEST_IDENTIFIER = 170
 SLOT = "slot"
 _CHOICES = {"missed": Missed, "overlap": Overlap}
 LENGTHS = ("window", "late_after", "jitter")
-# The options of using() that count for a schedule; exact is the Type's own.
-_OPTIONS = ("priority", "collection", "exact")
+# The options of using() that count for a schedule, beside exact, which is the Type's own.
+_OPTIONS = ("priority", "collection", "start_before", "timeout", *STATES)
 
 
 class Schedules:
@@ -102,11 +106,16 @@ def spec_of(
     jitter: timedelta | float = timedelta(0),
     priority: int | None = None,
     collection: str | None = None,
+    start_before: timedelta | float | None = None,
+    timeout: timedelta | float | None = None,
+    on_finished: Any = None,
+    on_failed: Any = None,
     **unknown: Any,
 ) -> ScheduleSpec:
     """Check the parameters of a schedule; return a ScheduleSpec.
 
-    ``inputs`` may be a pickle that is stored already: it stays as it is. Raises InvalidSchedule,
+    ``inputs`` may be a pickle that is stored already: it stays as it is, and so do hooks that are
+    stored already, as a list of :class:`atp.payload.hooks.Hook`. Raises InvalidSchedule,
     also for an unknown parameter, or InvalidInputs.
     """
     for name in unknown:
@@ -137,7 +146,16 @@ def spec_of(
             "late_after must not be longer than window: no slot would be late.",
             parameter="late_after",
         )
-    options = _options(task_type, priority, collection)
+    options = _options(task_type, priority=priority, collection=collection, timeout=timeout)
+    before = options.start_before if start_before is None else start_before
+    if before is not None:
+        checked["start_before"] = _length("start_before", before, least=1)
+        if checked["start_before"] <= checked["jitter"]:
+            raise InvalidSchedule(
+                "start_before must be longer than jitter: a slot could not start in time.",
+                parameter="start_before",
+            )
+    hooks, types = _hooks(options, on_finished=on_finished, on_failed=on_failed)
     if isinstance(inputs, Payload):
         payload, takes_slot = inputs, False
     else:
@@ -155,6 +173,9 @@ def spec_of(
         missed=missed,
         most=most,
         overlap=overlap,
+        timeout=as_length(options.timeout),
+        hooks=hooks,
+        hook_types=types,
         **checked,
     )
 
@@ -199,9 +220,8 @@ def _check_identifier(identifier: object) -> None:
         )
 
 
-def _length(name: str, value: timedelta | float, least: float = 0) -> timedelta:
-    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
-    if not is_number and not isinstance(value, timedelta):
+def _length(name: str, value: object, least: float = 0) -> timedelta:
+    if isinstance(value, bool) or not isinstance(value, (int, float, timedelta)):
         raise InvalidSchedule(f"{name}={value!r}: must be seconds, or a timedelta.", parameter=name)
     try:
         length = as_length(value)
@@ -215,18 +235,37 @@ def _length(name: str, value: timedelta | float, least: float = 0) -> timedelta:
     return length
 
 
-def _options(task_type: TaskType, priority: int | None, collection: str | None) -> Options:
+def _options(task_type: TaskType, **changes: Any) -> Options:
     options = task_type.options
     for each in fields(Options):
-        if each.name not in _OPTIONS and getattr(options, each.name) != each.default:
+        is_taken = each.name in (*_OPTIONS, "exact")
+        if not is_taken and getattr(options, each.name) != each.default:
             told = f"{task_type.identifier} is given with {each.name}: of the options of using()"
-            raise InvalidSchedule(f"{told} a schedule takes priority and collection.")
-    changes: dict[str, Any] = {"priority": priority, "collection": collection}
+            raise InvalidSchedule(f"{told} a schedule takes {', '.join(_OPTIONS)}.")
     for name, value in changes.items():
         if value is not None:
             with naming(name):
                 options = options.using(**{name: value})
     return options
+
+
+def _hooks(
+    options: Options, **given: Any
+) -> tuple[list[dict[str, Any]] | None, tuple[Registration, ...]]:
+    """Return hooks as they are stored, and the Types that they enqueue."""
+    hooks: list[Hook] = []
+    types: list[Registration] = []
+    for on, value in given.items():
+        if isinstance(value, list) and value and all(isinstance(each, Hook) for each in value):
+            hooks += value
+            continue
+        specs = getattr(options, on) or ()
+        if value is not None:
+            with naming(on):
+                specs = hooks_of("A schedule", on, value, InvalidOption)
+        hooks += [spec.hook for spec in specs]
+        types += hook_types(specs)
+    return [hook.entry() for hook in hooks] or None, tuple(types)
 
 
 def _payload(task_type: TaskType, inputs: dict[str, Any]) -> tuple[Payload, bool]:

@@ -12,12 +12,14 @@ from ..exceptions import IllegalSchedule, InvalidSchedule, UnknownSchedule
 from ..models import Schedule, Slot
 from ..payload import codec
 from ..payload.codec import Payload
+from ..payload.hooks import STATES, read
 from ..store import get_store
 from ..store.values import Planned
 from ..store.values.schedules import timing_of
 from ..words.hints import did_you_mean
 from ..words.options import check_text, instant
 from .actor import check_by
+from .migrated import needs_tables
 from .registry import is_identifier
 from .schedule_specs import LENGTHS, SLOT, changes_of, declared, naming, spec_of
 from .types import declared as declared_type
@@ -32,6 +34,7 @@ if TYPE_CHECKING:
 MOST_BACKFILLED = 10_000
 
 
+@needs_tables
 def create_schedule(identifier: str, type: str, *, by: str = "", **given: Any) -> Schedule:
     """Create a schedule of a Type that this process declares.
 
@@ -45,6 +48,7 @@ def create_schedule(identifier: str, type: str, *, by: str = "", **given: Any) -
     return get_store().schedules.set(spec, who=by, expected=0)
 
 
+@needs_tables
 def change_schedule(
     identifier: str, *, expected: int | None = None, by: str = "", **changes: Any
 ) -> Schedule:
@@ -70,6 +74,7 @@ def _check_contract(task_type: TaskType, spec: ScheduleSpec, given: Mapping[str,
         contracts.require(task_type, (), {**(given["inputs"] or {}), **slot})
 
 
+@needs_tables
 def leave_schedule(identifier: str, *, by: str = "") -> Schedule:
     """Undo what operators have changed: from the next registration on, the code's parameters hold.
 
@@ -83,6 +88,7 @@ def leave_schedule(identifier: str, *, by: str = "") -> Schedule:
     return row
 
 
+@needs_tables
 def pause_schedule(
     identifier: str,
     *,
@@ -102,18 +108,21 @@ def pause_schedule(
     return store.schedules.pause(identifier, who=by, reason=reason, until=until)
 
 
+@needs_tables
 def resume_schedule(identifier: str, *, by: str = "") -> Schedule:
     """Resume a paused schedule, from its first slot after now."""
     check_by(by)
     return get_store().schedules.resume(identifier, who=by)
 
 
+@needs_tables
 def run_schedule(identifier: str, *, by: str = "") -> Instance:
     """Enqueue an Instance of a schedule now, in addition to its slots; return the Instance."""
     check_by(by)
     return get_store().schedules.run(identifier, who=by)
 
 
+@needs_tables
 def backfill_schedule(
     identifier: str,
     start: datetime | timedelta,
@@ -150,6 +159,7 @@ def _passed(name: str, given: datetime | timedelta, now: datetime) -> datetime:
     return time
 
 
+@needs_tables
 def delete_schedule(identifier: str, *, by: str = "") -> None:
     """Remove a schedule and the record of its slots; its Instances stay.
 
@@ -162,6 +172,7 @@ def delete_schedule(identifier: str, *, by: str = "") -> None:
     get_store().schedules.delete(identifier, who=by)
 
 
+@needs_tables
 def retire_schedules(*, by: str = "") -> list[str]:
     """Retire schedules that code once declared and this process does not; return their identifiers.
 
@@ -171,11 +182,13 @@ def retire_schedules(*, by: str = "") -> list[str]:
     return get_store().schedules.retire({spec.identifier for spec in declared}, who=by)
 
 
+@needs_tables
 def schedules() -> list[Schedule]:
     """Return all schedules, sorted by identifier."""
     return list(Schedule.objects.using(settings.DATABASE).select_related("type"))
 
 
+@needs_tables
 def get_schedule(identifier: str) -> Schedule:
     """Return the schedule. Raises UnknownSchedule, which suggests the closest identifier."""
     rows = Schedule.objects.using(settings.DATABASE).select_related("type")
@@ -187,6 +200,7 @@ def get_schedule(identifier: str) -> Schedule:
     return found
 
 
+@needs_tables
 def slots(identifier: str, *, limit: int = 200) -> list[Slot]:
     """Return the latest ``limit`` Slots of a schedule, newest first."""
     rows = Slot.objects.using(settings.DATABASE).filter(schedule=get_schedule(identifier))
@@ -198,10 +212,15 @@ def _given_of(row: Schedule) -> dict[str, Any]:
 
     A pickle stays closed: it may run code of whoever could write to the table.
     """
-    names = ("every", "timezone", "missed", "most", "overlap", "priority", "collection", *LENGTHS)
+    names = (
+        *("every", "timezone", "missed", "most", "overlap", "priority", "collection"),
+        *("start_before", "timeout", *LENGTHS),
+    )
+    hooks = read(row.hooks)
     stored = Payload(row.format, row.data)
     inputs = codec.decode(stored) if row.format == codec.JSON else stored
     return {name: getattr(row, name) for name in names} | {
         "cron": row.cron or None,
         "inputs": inputs,
+        **{on: [hook for hook in hooks if hook.on == on] or None for on in STATES},
     }

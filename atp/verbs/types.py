@@ -8,6 +8,7 @@ from ..conf import settings
 from ..exceptions import UnknownType
 from ..models import Type
 from ..words.hints import did_you_mean
+from .migrated import needs_tables
 from .registry import is_identifier, is_internal, registry
 
 if TYPE_CHECKING:
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     TypeLike: TypeAlias = str | Type | TaskType
 
 
+@needs_tables
 def get_type(identifier: str) -> Type:
     """Return the registered Type. Raises UnknownType, which suggests the closest identifier."""
     types = Type.objects.using(settings.DATABASE)

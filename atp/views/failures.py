@@ -12,6 +12,7 @@ from ..models import ErrorGroup, Instance, Type
 from ..reports import overview, paging
 from ..reports.errors import groups
 from ..reports.failures import headlines
+from ..states import DEAD_LETTER, Reason
 from ..verbs.matching import told
 from ..verbs.table import ERROR, VERBS
 from ..web import permissions
@@ -25,6 +26,8 @@ PAGE_SIZE = 25
 _PLANNED = {"redrive": queue.redrive_matching, "delete": queue.delete_matching}
 # The parameters that select among the dead letters of a group.
 _FILTERS = ("collection", "ended_before")
+# The reasons of FAILED Instances that have no error group: no attempt of these has failed.
+WITHOUT_GROUP = tuple(reason for reason in Reason if reason not in DEAD_LETTER)
 
 
 class FailuresPage(Page):
@@ -33,8 +36,11 @@ class FailuresPage(Page):
     parameters = (*ErrorFilter.base_filters, "page")
 
     def get(self, request):
+        """Show the groups that have dead letters left, unless ``left`` selects others."""
+        given = request.GET.copy()
+        given.setdefault("left", "true")
         filters = selected(
-            ErrorFilter, request.GET, self.narrowed(queue.error_groups()), others=("page",)
+            ErrorFilter, given, self.narrowed(queue.error_groups()), others=("page",)
         )
         key = request.GET.get("page")
         page = paging.page(filters.qs, ("-last_seen", "-id"), size=PAGE_SIZE, key=key)
@@ -43,10 +49,11 @@ class FailuresPage(Page):
             now=overview.now(),
             form=filters.form,
             is_filtered=any(filters.form.cleaned_data.values()),
+            without_group=WITHOUT_GROUP if self.may(permissions.VIEW_INSTANCE) else (),
             page=page,
             groups=groups.groups(page.rows, lines=lines),
             is_first=key is None,
-            query=query_without_page(request),
+            query=query_without_page(request, keep=("left",)),
         )
 
 

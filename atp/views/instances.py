@@ -4,7 +4,7 @@ from django.core.exceptions import BadRequest
 
 from .. import queue
 from ..conf import settings
-from ..models import Instance, LogRecord, Schedule, Task
+from ..models import ErrorGroup, Instance, LogRecord, Schedule, Task
 from ..reports import blocked, documents, hooks, overview, paging, steps
 from ..reports.explaining.brief import briefs
 from ..reports.explaining.explain import explain
@@ -73,11 +73,14 @@ def _add_causes(instances, now, user):
         row.cause = found.get(row.pk)
 
 
-def query_without_page(request):
-    """Return the query string of the filters that are set, as the beginning of links."""
+def query_without_page(request, *, keep=()):
+    """Return the query string of the filters that are set, as the beginning of links.
+
+    Filters whose names are in ``keep`` stay even if they are empty.
+    """
     query = request.GET.copy()
     query.pop("page", None)
-    for name in [name for name in query if not query[name]]:
+    for name in [name for name in query if not query[name] and name not in keep]:
         del query[name]
     return f"{query.urlencode()}&" if query else ""
 
@@ -119,6 +122,7 @@ class InstancePage(Page):
             ],
             is_parent_kept=_is_kept(instance.hook_of),
             node=self._node(instance),
+            error=self._error(instance),
             **context,
         )
 
@@ -146,6 +150,16 @@ class InstancePage(Page):
         node, user = node_of(instance.pk), self.request.user
         is_seen = node is not None and permissions.holds(user, permissions.VIEW_GRAPH, node.graph)
         return node if is_seen else None
+
+    def _error(self, instance):
+        """Return its error group; None if it has none, or if the user may not see it.
+
+        A failure is counted in its group, which may be new, about a second later.
+        """
+        rows = ErrorGroup.objects.using(settings.DATABASE)
+        found = instance.error_id and rows.filter(pk=instance.error_id).first()
+        is_seen = found and permissions.holds(self.request.user, permissions.VIEW_ERROR, found)
+        return found if is_seen else None
 
     def _may_use(self, verb, instance):
         return self.may(*verb.permissions(instance))

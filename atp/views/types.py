@@ -7,6 +7,7 @@ from ..reports import documents, schedules
 from ..reports.explaining.explain import explain
 from ..reports.explaining.when import starts
 from ..reports.tailing.documents import of_type
+from ..verbs import migrated
 from ..verbs.control.limits import fullness
 from ..verbs.registry import is_enqueueable, registry
 from ..verbs.table import SCOPE, VERBS
@@ -27,6 +28,7 @@ class TypesPage(Page):
         types = self.narrowed(Type.objects.using(settings.DATABASE))
         shut, limited = queue.gates(), queue.limits()
         return self.show(
+            migrate=migrated.command(settings.DATABASE),
             everything=[gate for gate in shut if gate.type_id is None],
             types=[
                 documents.type(row)

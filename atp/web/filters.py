@@ -215,6 +215,7 @@ class ErrorFilter(_FilterSet):
         max_length=MAX_IDENTIFIER, strip=False, label="Type", help_text="Or a pattern."
     )
     muted = WordFilter(("true", "false"), label="Muted")
+    left = WordFilter(("true", "false"), label="Dead letters left")
 
     class Meta:
         model = ErrorGroup

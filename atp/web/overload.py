@@ -1,22 +1,30 @@
-"""The answer of a project's own views when the queue is full: 429, with Retry-After."""
+"""The answer of a project's own views when the queue is full: 429, with Retry-After.
+
+A middleware of Django, and an exception handler of REST framework.
+"""
 
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from django.http import HttpRequest, HttpResponse
 from django.utils.deprecation import MiddlewareMixin
 
 from ..exceptions import QueueFull
 
+if TYPE_CHECKING:
+    from rest_framework.response import Response
+
+_FULL = "Too many requests wait already."
+
 
 class OverloadMiddleware(MiddlewareMixin):
     """Middleware of Django: a view that lets QueueFull pass answers 429 and not 500.
 
     List ``"atp.web.overload.OverloadMiddleware"`` in the setting MIDDLEWARE. The answer tells the
-    client when to try again, and nothing of the queue. Views of REST framework let QueueFull pass,
-    too.
+    client when to try again, and nothing of the queue. It answers for views of REST framework, too,
+    in plain text: :func:`exception_handler` answers as REST framework does.
     """
 
     def process_exception(self, request: HttpRequest, exception: Exception) -> HttpResponse | None:
@@ -24,11 +32,27 @@ class OverloadMiddleware(MiddlewareMixin):
             return None
         after = retry_after(exception.retry_after)
         return HttpResponse(
-            f"Too many requests wait already. Try again in {after} s.\n",
+            f"{_FULL} Try again in {after} s.\n",
             status=429,
             content_type="text/plain; charset=utf-8",
             headers={"Retry-After": after},
         )
+
+
+def exception_handler(error: Exception, context: dict[str, Any]) -> Response | None:
+    """Answer an exception in a view of REST framework; QueueFull is answered as Throttled.
+
+    Set ``"EXCEPTION_HANDLER": "atp.web.overload.exception_handler"`` in the setting REST_FRAMEWORK,
+    or call it at the end of the project's own handler. The answer to QueueFull is 429 with
+    Retry-After and a body as of any throttled request, which tells nothing of the queue. REST
+    framework's own handler answers all other exceptions; None means that it raises them again.
+    """
+    from rest_framework.exceptions import Throttled
+    from rest_framework.views import exception_handler as default
+
+    if isinstance(error, QueueFull):
+        error = Throttled(error.retry_after, _FULL)
+    return default(error, context)
 
 
 def retry_after(seconds: Any) -> str:

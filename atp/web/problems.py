@@ -11,6 +11,7 @@ from django.db import DatabaseError, InterfaceError, OperationalError
 from django.http import Http404
 
 from .. import exceptions as atp
+from ..verbs import migrated
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,6 +32,7 @@ class Problem:
 
 # The first class that fits decides.
 MEANINGS = (
+    (atp.NotMigrated, 503, "not-migrated", "The database has not been migrated"),
     (atp.UnknownInstance, 404, "unknown-instance", "There is no such Instance"),
     (atp.UnknownDaemon, 404, "unknown-daemon", "There is no such daemon"),
     (atp.UnregisteredHandler, 409, "no-handler", "This process has no handler for the Type"),
@@ -72,6 +74,8 @@ MEANINGS = (
 
 def problem_of(error):
     """Return the :class:`Problem` of an exception; None if the exception is a bug of ATP."""
+    if lacks := migrated.problem_behind(error):
+        return problem_of(atp.NotMigrated(lacks))
     for kind, status, name, title in MEANINGS:
         if isinstance(error, kind):
             return Problem(
@@ -90,7 +94,8 @@ def problem_of(error):
 
 def _sentence(error, status):
     # A driver's message about a connection names hosts and users: do not show it.
-    return "Try again later." if status == 503 else str(error)
+    is_of_driver = status == 503 and not isinstance(error, atp.ATPError)
+    return "Try again later." if is_of_driver else str(error)
 
 
 def _errors(error):

@@ -25,13 +25,26 @@ RETRIES = (10, MINUTE, 5 * MINUTE, 30 * MINUTE, HOUR, 3 * HOUR, 7 * HOUR, 12 * H
 
 @task_type("atp.webhook", timeout=60, max_restarts=8, max_retries=len(RETRIES), backoff=RETRIES)
 def webhook(
-    context: Any, *, target: str, uuid: str, type: str, state: str, reason: str
+    context: Any,
+    *,
+    target: str,
+    uuid: str,
+    type: str,
+    state: str,
+    reason: str,
+    identifier: str | None = None,
+    collection: str | None = None,
 ) -> dict[str, int]:
-    """Tell a target how an Instance ended. All retries send the same id of the message."""
+    """Tell a target how an Instance ended. All retries send the same id of the message.
+
+    An Instance may have no identifier. ``collection`` is None in webhooks of older versions alone.
+    """
+    data = {"uuid": uuid, "type": type, "state": state, "reason": reason}
+    more = {"identifier": identifier, "collection": collection}
     message = {
         "type": f"atp.instance.{state.lower()}",
         "timestamp": time_of(context.uuid).isoformat(timespec="milliseconds"),
-        "data": {"uuid": uuid, "type": type, "state": state, "reason": reason},
+        "data": data | {name: value for name, value in more.items() if value is not None},
     }
     body = json.dumps(message, separators=(",", ":")).encode()
     to = target_named(target)

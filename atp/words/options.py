@@ -36,8 +36,8 @@ class OptionValues(TypedDict, total=False):
 
     priority: int
     collection: str
-    run_after: datetime | timedelta | None
-    start_before: datetime | timedelta | None
+    run_after: datetime | timedelta | float | None
+    start_before: datetime | timedelta | float | None
     identifier: str | None
     existing: Literal["raise", "return", "redrive", "replace", "debounce"]
     unique: str | None
@@ -56,7 +56,8 @@ class Options:
     """The options of an enqueue; :meth:`TaskType.using` changes them.
 
     All values except times are validated here; an invalid one raises InvalidOption.
-    ``run_after`` and ``start_before`` are datetimes, or timedeltas from now. ``existing`` is
+    ``run_after`` and ``start_before`` are datetimes, or delays from now, in seconds or as
+    timedeltas. ``existing`` is
     the action if the identifier is taken: "raise", "return" the existing Instance, or "redrive" it
     if it has FAILED. ``unique`` is a key that only one live Instance of the Type may have; with it,
     ``existing`` may also be "replace", which gives a waiting Instance with this key the new inputs,
@@ -71,8 +72,8 @@ class Options:
 
     priority: int = 0
     collection: str = ""
-    run_after: datetime | timedelta | None = None
-    start_before: datetime | timedelta | None = None
+    run_after: datetime | timedelta | float | None = None
+    start_before: datetime | timedelta | float | None = None
     identifier: str | None = None
     existing: str = "raise"
     unique: str | None = None
@@ -204,19 +205,30 @@ def check_lines(name: str, value: object, most: int) -> None:
 
 
 def instant(
-    name: str, value: datetime | timedelta | None, now: Callable[[], datetime] | None = None
+    name: str,
+    value: datetime | timedelta | float | None,
+    now: Callable[[], datetime] | None = None,
 ) -> datetime | None:
-    """Return a datetime in UTC; with ``now``, ``value`` may also be a timedelta from now.
+    """Return a datetime in UTC; with ``now``, ``value`` may also be a delay, in seconds or not.
 
-    None stays None. Raises InvalidOption.
+    Every time that is given to ATP passes here: a naive one is in ``TIME_ZONE`` if USE_TZ is off,
+    and refused if it is on. None stays None. Raises InvalidOption.
     """
     if value is None:
         return None
     try:
+        if now is not None and isinstance(value, (int, float)) and not isinstance(value, bool):
+            # More would be a timestamp, which is no delay.
+            if not 0 <= value <= LONGEST_DELAY:
+                raise InvalidOption(
+                    f"{name}={value!r}: must be from 0 to {LONGEST_DELAY:.0f} seconds from now."
+                )
+            value = timedelta(seconds=value)
         if now is not None and isinstance(value, timedelta):
             value = now() + value
         if not isinstance(value, datetime):
-            raise InvalidOption(f"{name}={value!r}: must be a datetime, or a timedelta from now.")
+            more = "" if now is None else ", or a delay from now, in seconds or as a timedelta"
+            raise InvalidOption(f"{name}={value!r}: must be a datetime{more}.")
         if timezone.is_naive(value):
             if project.USE_TZ:
                 raise InvalidOption(

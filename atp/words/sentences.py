@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from ..verbs.control.limits import Left
 
 MODES = {"hold": "held", "drop": "dropped"}
+NO_DAEMON = "No daemon is alive"
 _DONE = {
     "hold": "Nothing more is started there.",
     "drop": "Instances that wait there fail.",

@@ -20,10 +20,14 @@ _UNITS |= {"h": "hours", "d": "days", "w": "weeks"}
 _DELAY = re.compile(r"(?:\d+(?:min|[smhdw]))+")
 _TRACEBACK = "Traceback (most recent call last):"
 # The rooms of ATP that a handler's traceback can lead through.
-_ROOMS = "authoring|backend|daemon|graphs|middleware|payload|protection|rows|store|verbs|words"
-# A frame: the line with the file, and those below it that are indented further.
+_ROOMS = "authoring|backend|contracts|contrib|daemon|graphs|middleware|payload|protection|rows"
+_ROOMS += "|sources|store|tailers|verbs|words"
+# A frame: the line with the file, and those below it that are indented further. In a group of
+# exceptions, each line begins with a margin.
 _OWN_FRAMES = re.compile(
-    rf'^  File "[^"\n]*/atp/(?:(?:{_ROOMS})/(?:\w+/)*)?\w+\.py", line .*\n(?:    .*\n)*', re.M
+    rf'^(?P<margin>(?: *\| )?)  File "[^"\n]*/atp/(?:(?:{_ROOMS})/(?:\w+/)*)?\w+\.py", line .*\n'
+    r"(?:(?P=margin)    .*\n)*",
+    re.M,
 )
 _LONGEST = timedelta(days=3650)
 _SIZE = re.compile(r"(\d+) ?(?:([KMGT])i?)?B?", re.ASCII | re.IGNORECASE)

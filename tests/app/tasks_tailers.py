@@ -80,4 +80,5 @@ if CHAOS:
     _declare("table", Table(Group))
     _declare("directory", Directory(CHAOS["folder"], quiet=0))
     _declare("redis", RedisStream("chaos", url=CHAOS["redis"], trim=True))
+    _declare("trimmed", RedisStream("chaos-trimmed", url=CHAOS["redis"], on_gap="skip"))
     _declare("kafka", Kafka("chaos", servers=CHAOS["kafka"]))

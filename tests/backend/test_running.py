@@ -14,6 +14,7 @@ from atp.backend.frameworks import TaskContext, TaskResultStatus, signals
 from atp.daemon.shared.outcome import Kind
 from atp.daemon.worker import execution
 from atp.states import Event
+from atp.store.contract import Store
 
 from . import tasks
 
@@ -214,6 +215,21 @@ def test_signals_around_a_task(run, told):
     assert finished.return_value == 1
     assert result.enqueued_at == finished.enqueued_at <= finished.finished_at
     assert told.raised == [None]
+
+
+def test_the_times_of_an_attempt_are_of_the_clock_of_its_enqueue(run, told, monkeypatch):
+    """Whoever asks for the time of the enqueue can subtract it from the others."""
+    ahead = timedelta(hours=1)
+    monkeypatch.setattr(Store, "clock_offset", lambda store: ahead)
+    tasks.add.enqueue(1)
+    run()
+    [result, _] = told.results
+    began, ended = result.started_at, result.finished_at
+    assert result.enqueued_at is not None
+    assert (result.started_at - began, result.finished_at - ended) == (ahead, ahead)
+    assert result.last_attempted_at == result.started_at
+    result.look()
+    assert result.finished_at - ended == ahead
 
 
 def test_the_signals_of_a_first_attempt_cost_no_query(run, told, django_assert_num_queries):

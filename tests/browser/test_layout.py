@@ -1,4 +1,4 @@
-"""Pages at the width of a desk and of a phone."""
+"""Pages at the width of a desk, a tablet and a phone."""
 
 import pytest
 from playwright.sync_api import expect
@@ -12,7 +12,11 @@ from ..populated import populate
 from .pages import NAMES, address
 
 DESK = {"width": 1200, "height": 800}
+# As narrow as a window can be in which tables are no cards.
+NARROW = {"width": 961, "height": 800}
+TABLET = {"width": 768, "height": 1024}
 PHONE = {"width": 390, "height": 844}
+SIZES = {"desk": DESK, "narrow": NARROW, "tablet": TABLET, "phone": PHONE}
 # Nothing in it where a line could be broken.
 LONG = "x" * 200
 OF_A_LANE = tuple(f"/atp/types/tests.add/{name}/?collection={LONG}" for name in ("gate", "limit"))
@@ -43,7 +47,7 @@ def full(world):
     return full
 
 
-@pytest.mark.parametrize("size", [DESK, PHONE], ids=["desk", "phone"])
+@pytest.mark.parametrize("size", SIZES.values(), ids=SIZES)
 def test_nothing_is_wider_than_the_window(visit, operator, full, size):
     page = visit(operator, viewport=size)
     of_instances = [f"/atp/instances/{full[state].uuid}/" for state in State]
@@ -56,7 +60,7 @@ def test_nothing_is_wider_than_the_window(visit, operator, full, size):
     assert {path: elements for path, elements in wide.items() if elements} == {}
 
 
-@pytest.mark.parametrize("size", [DESK, PHONE], ids=["desk", "phone"])
+@pytest.mark.parametrize("size", SIZES.values(), ids=SIZES)
 def test_a_long_type_does_not_widen_the_lists(visit, operator, full, size):
     Type.objects.filter(identifier="tests.echo").update(identifier="t" * 200)
     page = visit(operator, viewport=size)

@@ -16,7 +16,7 @@ from opentelemetry.trace import SpanKind, StatusCode
 from atp import Fatal, Retry, Unavailable, task_type
 from atp.contrib import opentelemetry
 from atp.middleware.onion import _layers
-from atp.models import Instance
+from atp.models import Instance, Task
 from atp.verbs.registry import registry
 from tests.app import tasks_testing as tasks
 
@@ -62,6 +62,31 @@ def test_an_attempt_belongs_to_the_trace_of_its_enqueue(exported, atp):
     assert span.attributes["messaging.message.id"] == str(instance.uuid)
     assert span.attributes["messaging.destination.name"] == "kit.group"
     assert span.attributes["atp.attempt"] == 1
+
+
+def test_an_attempt_that_was_handed_back_before_its_first_run_belongs_to_it_too(exported, atp):
+    with request() as of_request:
+        instance = tasks.group.enqueue(name="a")
+    for rows in (Instance.objects.filter(pk=instance.pk), Task.objects.filter(pk=instance.pk)):
+        rows.update(attempt=1)
+    atp.drain()
+    span = exported()[-1]
+    assert span.attributes["atp.attempt"] == 2
+    assert span.parent.span_id == of_request.get_span_context().span_id
+
+
+def test_a_retry_begins_a_trace_that_is_linked(exported, atp, declare):
+    def soon(context):
+        if context.attempt == 1:
+            raise Retry("busy", after=0)
+
+    with request() as of_request:
+        declare(soon, max_retries=1).enqueue()
+    atp.drain()
+    _, first, second = exported()
+    assert first.parent.span_id == of_request.get_span_context().span_id
+    assert second.parent is None
+    assert second.links[0].context.span_id == of_request.get_span_context().span_id
 
 
 def test_what_a_handler_enqueues_is_below_its_span(exported, atp):

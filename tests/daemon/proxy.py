@@ -7,6 +7,7 @@ import time
 
 from django.db import connection
 
+from tests import patience
 from tests.helpers import wait_for
 
 
@@ -22,7 +23,9 @@ class SlowProxy:
         self._wakeups = socket.create_server(("127.0.0.1", 0))
         login = f"{entry['USER']}:{entry['PASSWORD']}"
         place = f"127.0.0.1:{self._wakeups.getsockname()[1]}"
-        self.url = f"postgresql://{login}@{place}/{entry['NAME']}?connect_timeout=10"
+        # Longer than a delay, which grows with the patience of the tests.
+        limit = int(10 * patience.factor())
+        self.url = f"postgresql://{login}@{place}/{entry['NAME']}?connect_timeout={limit}"
         self.dead = threading.Event()
         self._ended = threading.Event()
         self._delay = None

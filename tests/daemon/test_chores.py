@@ -9,12 +9,14 @@ from atp.daemon.chores import chore as module
 from atp.daemon.chores import graphs as graphs_module
 from atp.daemon.chores import table
 from atp.daemon.chores.chore import LONG, Chore, Chores, Portion, run_due
-from atp.daemon.chores.counting import CountFailures
+from atp.daemon.chores.counting import Count, CountFailures
 from atp.daemon.chores.dropping import Drop
 from atp.daemon.chores.graphs import IDLE, Graphs
 from atp.daemon.chores.looking import Look
 from atp.daemon.chores.missing import Miss
 from atp.daemon.chores.planning import Plan
+from atp.daemon.chores.sweeping import Sweep
+from atp.daemon.chores.trimming import Trim
 from atp.daemon.dispatcher.queue_state import QueueState
 from atp.daemon.system import timers
 from atp.daemon.system.timers import Timers
@@ -209,20 +211,27 @@ class TestPortion:
             self.call(portion, seconds=LONG / 10)
         assert portion.size == 200
 
-    @pytest.mark.parametrize("kind", [Drop, Miss, Plan])
+    @pytest.mark.parametrize("kind", [Drop, Miss, Plan, Sweep, Trim, Count, CountFailures])
     def test_upkeep_that_is_cut_takes_less_the_next_time(self, hall, kind):
         """A cut call is rolled back: with as many it would be cut again, for ever."""
         limits = []
 
-        def cut(*, who, limit):
+        def cut(*, limit, **more):
             limits.append(limit)
             raise OperationalError("cut")
 
-        hall.core.identity = SimpleNamespace(name="x")
-        schedules = SimpleNamespace(plan=cut)
-        hall.core.store = SimpleNamespace(drop=cut, miss=cut, schedules=schedules)
+        hall.core.identity = SimpleNamespace(name="x", current="x")
+        hall.core.store = SimpleNamespace(
+            drop=cut,
+            miss=cut,
+            sweep=cut,
+            schedules=SimpleNamespace(plan=cut, trim=cut),
+            statistics=SimpleNamespace(pay=lambda limit: cut(limit=limit)),
+            errors=SimpleNamespace(count=cut),
+        )
         chore = kind(hall.core)
         for _ in range(3):
             with pytest.raises(OperationalError):
                 chore.call()()
-        assert limits == [250, 125, 62]
+        first = limits[0]
+        assert limits == [first, first // 2, first // 4]

@@ -107,7 +107,8 @@ def test_lines_come_to_the_handlers_as_they_were_logged(atpd, tmp_path):
         ("atpd-worker-0", "atpd-worker-0"),
     }
     texts = [line["text"] for line in lines]
-    assert sum("atpd" in text and "started: 1 workers" in text for text in texts) == 1
+    [first] = [text for text in texts if "atpd" in text and "started: 1 workers" in text]
+    assert f"database 'default' ({connection.vendor}, " in first
     assert sum("stopped after" in text for text in texts) == 1
     [raised] = [text for text in texts if "daemon.error" in text and " raised" in text]
     assert "Traceback" in raised

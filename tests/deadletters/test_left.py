@@ -16,9 +16,9 @@ from tests.app.tasks import echo
 
 
 class Context(SimpleNamespace):
-    """The context of a first attempt whose steps are not kept."""
+    """The context of an attempt whose steps are not kept; it may have been claimed before."""
 
-    attempt = 1
+    attempt = 2
 
     def __init__(self):
         super().__init__(uuid=uuid7(), lines=[], check=lambda: None, progress=lambda *_: None)
@@ -75,6 +75,23 @@ def test_files_that_cannot_be_removed(world, host, monkeypatch):
     assert queue.get(Instance.objects.get().uuid).state == State.FAILED
 
 
+def test_what_others_do_before_the_first_run_is_not_counted_as_done(world, host):
+    """The number of the attempt is no sign of an earlier run: it also counts handed back claims."""
+    for instance in echo.enqueue_many([{}] * 3):
+        queue.cancel(instance)
+    chosen = selection("redrive", reason="CANCELLED")
+    context = Context()
+
+    def step(name, call):
+        """Somebody deletes one while the step is kept."""
+        found = call()
+        queue.delete(chosen.rows().first())
+        return found
+
+    context.step = step
+    assert CarryingOut(context, chosen, 3, None, "ops").run()["done"] == 2
+
+
 def test_what_was_done_before_a_kill_is_counted_once(world):
     """What the verb cannot be applied to stays in the selection, and is not counted as left."""
     queue.register(echo)
@@ -92,10 +109,10 @@ def test_what_was_done_before_a_kill_is_counted_once(world):
             kept[name] = call()
         return kept[name]
 
-    def again(attempt):
+    def again():
         context = Context()
-        context.attempt, context.step = attempt, step
+        context.step = step
         return CarryingOut(context, chosen, 10, None, "ops")
 
-    again(1).do(list(chosen.rows().filter(type__identifier="tests.echo").order_by("pk")[:4]))
-    assert again(2).run() == {"done": 10, "left": {"no handler": 5}}
+    again().do(list(chosen.rows().filter(type__identifier="tests.echo").order_by("pk")[:4]))
+    assert again().run() == {"done": 10, "left": {"no handler": 5}}

@@ -18,6 +18,7 @@ from atp.store import get_store
 from atp.store.failures import failed
 from atp.store.values import Move
 from atp.verbs.matching import plan, told
+from atp.views import failures
 from tests.app.tasks import echo
 
 CAUSE = failed("tests.echo", ("a",), exception="builtins.ValueError", title="ValueError: tile 7")
@@ -88,6 +89,41 @@ def test_what_has_no_collection_is_of_none(group):
     Instance.objects.filter(error=group.pk).update(collection="")
     [found] = groups([group])
     assert found.collections == 0
+
+
+def test_the_page_lists_groups_that_have_dead_letters_left(logged_in, group):
+    """A group stays on the page with all groups when its last dead letter was redriven."""
+
+    def listed(query=""):
+        answer = logged_in.get(f"{reverse('atp:failures')}{query}")
+        return [each.row for each in answer.context["groups"]]
+
+    assert listed() == listed("?left=true") == [group]
+    assert listed("?left=false") == []
+    Instance.objects.filter(error=group.pk).update(error=None)
+    assert listed() == []
+    assert listed("?left=") == listed("?left=false") == [group]
+
+
+def test_a_further_page_of_all_groups_keeps_what_was_chosen(logged_in, group, monkeypatch):
+    monkeypatch.setattr(failures, "PAGE_SIZE", 1)
+    old = group.last_seen - timedelta(days=1)
+    ErrorGroup.objects.create(
+        pk=1, type="a", fingerprint=b"a", version=1, count=1, first_seen=old, last_seen=old,
+        first_instance=group.first_instance, last_instance=group.last_instance,
+    )  # fmt: skip
+    answer = logged_in.get(f"{reverse('atp:failures')}?left=")
+    further = (
+        f"{reverse('atp:failures')}?{answer.context['query']}page={answer.context['page'].next}"
+    )
+    assert [each.row.pk for each in logged_in.get(further).context["groups"]] == [1]
+
+
+def test_the_page_leads_to_what_is_in_no_group(logged_in, group):
+    text = logged_in.get(reverse("atp:failures")).content.decode()
+    for reason in ("MISSED", "DROPPED", "CANCELLED", "UPSTREAM"):
+        assert f"?state=FAILED&amp;reason={reason}" in text
+    assert "reason=ERROR" not in text
 
 
 def test_the_shell_lists_groups_and_shows_one(group):
@@ -244,7 +280,7 @@ def test_the_admin_does_not_start_a_deletion_again_for_who_may_not_delete(logged
 
 def test_the_api_lists_plans_and_starts(logged_in, group):
     base = "/atp/api/"
-    [found] = logged_in.get(f"{base}errors?type=tests.*").json()["results"]
+    [found] = logged_in.get(f"{base}errors?type=tests.*&left=true").json()["results"]
     assert (found["name"], found["left"]) == (group.name, COUNT)
     assert logged_in.get(f"{base}errors/{group.name}").json()["title"] == "ValueError: tile 7"
 

@@ -4,15 +4,16 @@ import logging
 from datetime import timedelta
 
 import pytest
-from django.db import connection
+from django.db import connection, transaction
 
-from atp import queue
+from atp import queue, task_type
 from atp.models import Instance, Task
 from atp.reports.explaining import gathering
 from atp.reports.explaining.causes.table import CAUSES
 from atp.rows.log import misfit
 from atp.states import Event, Reason
 from atp.store import get_store
+from atp.verbs.registry import registry
 from atp.words.uuids import uuid7
 from tests.helpers import open_transaction
 
@@ -20,6 +21,10 @@ from ..app import tasks_downstream
 from ..app.tasks import add, echo
 
 HOUR = timedelta(hours=1)
+
+
+def _of_another_module(context):
+    pass
 
 
 def test_what_nothing_holds_back(scene):
@@ -326,6 +331,19 @@ class TestServing:
         assert found.starts.why == "unserved"
         assert scene.starts(one, world.host("tests.echo", name="new"))
 
+    def test_daemons_do_not_import_the_module_that_declares_it(self, scene, monkeypatch):
+        """To start another daemon would not help."""
+        monkeypatch.setattr(registry, "_types", dict(registry._types))
+        declared = task_type("tests.elsewhere")(_of_another_module)
+        found = queue.explain(declared.enqueue()).reasons[0]
+        assert found.sentence == (
+            "No daemon serves it. Daemons import the modules called tasks.py of installed apps, "
+            "those that OPTIONS['modules'] in the setting TASKS names, and what these import; it "
+            f"is declared in {__name__}."
+        )
+        assert found.facts["module"] == __name__
+        assert found.helps.label == f"Import {__name__} in a tasks.py, and restart the daemon"
+
     def test_nobody_serves_it_and_the_last_is_gone(self, scene, world):
         before = echo.enqueue()
         [case] = scene.host.claim()
@@ -413,6 +431,47 @@ class TestTurn:
             [found] = told()
         assert found.helps.command == f"SELECT pg_terminate_backend({found.facts['pid']});"
         assert told() == []
+
+    @pytest.mark.skipif(connection.vendor != "postgresql", reason="SQLite tells nothing of them")
+    @pytest.mark.django_db(transaction=True)
+    @pytest.mark.parametrize("how", ["row", "row in a savepoint", "updated row", "table"])
+    def test_a_transaction_that_has_locked_its_row_or_the_table(
+        self, monkeypatch, transactional_db, world, how
+    ):
+        monkeypatch.setattr(gathering, "LOCKING", 0.0)
+        world.host("tests.echo")
+        one, other = echo.enqueue(), echo.enqueue()
+        rows = Task.objects.filter(pk=one.pk)
+        pids = []
+
+        def lock():
+            with connection.cursor() as cursor:
+                cursor.execute("SELECT pg_backend_pid()")
+                pids.extend(cursor.fetchone())
+                if how == "table":
+                    cursor.execute("LOCK TABLE atp_task IN EXCLUSIVE MODE")
+                elif how == "row":
+                    list(rows.select_for_update())
+                elif how == "updated row":
+                    rows.update(priority=1)
+                else:
+                    Instance.objects.filter(pk=one.pk).update(progress_message="first")
+                    with transaction.atomic():
+                        list(rows.select_for_update())
+
+        with open_transaction(lock):
+            found, of_other = queue.explain(one), queue.explain(other)
+        [reason] = [reason for reason in found.reasons if reason.code == "locked"]
+        assert [reason.facts["pid"]] == pids
+        assert reason.facts["statement_since"] >= reason.since
+        what = "the table atp_task" if how == "table" else "its row"
+        assert f" and has locked {what} in the database; its last statement" in reason.sentence
+        assert reason.helps.command == f"SELECT pg_terminate_backend({pids[0]});"
+        assert found.starts.why == "locked"
+        assert of_other.has("locked") == (how == "table")
+        # The row still names the transaction that has ended: nobody else is blamed for it.
+        with open_transaction(lambda: list(Task.objects.select_for_update().filter(pk=other.pk))):
+            assert not queue.explain(one).has("locked")
 
 
 def test_two_causes_are_both_told(scene):

@@ -58,6 +58,31 @@ def test_a_hook_is_given_the_facts_of_the_end(world, host):
     assert hooks_of(case.instance) == [(INDEX, facts)]
 
 
+MORE = [{"on": "on_finished", "type": INDEX, "more": "identifier collection"}]
+
+
+@pytest.mark.parametrize("options", [{"identifier": "order-17", "collection": "x"}, {}])
+def test_a_hook_that_asks_is_given_the_identifier_and_the_collection(world, host, options):
+    # The first settled end is a surprise, the next one is expected.
+    for prefix in ("a", "b"):
+        given = {k: prefix + v for k, v in options.items()}
+        asking = registration(HOOKED, hooks=MORE, hook_types=(registration(INDEX),))
+        [case] = claimed(host, world, type=asking, **given)
+        finish(host, case)
+        [(_, data)] = hooks_of(case.instance)
+        assert data["identifier"] == given.get("identifier")
+        assert data["collection"] == given.get("collection", "")
+
+
+def test_a_hook_that_an_older_version_wrote_is_the_same_hook(world, host):
+    """During an upgrade a Type has the hook of the one version, its Instance that of the other."""
+    asking = registration(HOOKED, hooks=MORE, hook_types=(registration(INDEX),))
+    older = own_hooks({"on": "on_finished", "type": INDEX})
+    [case] = claimed(host, world, type=asking, own=older)
+    finish(host, case)
+    assert len(hooks_of(case.instance)) == 1
+
+
 def test_a_hook_is_a_task_like_any_other(world, host):
     [case] = claimed(host, world)
     finish(host, case)

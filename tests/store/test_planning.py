@@ -7,9 +7,10 @@ from django.db import IntegrityError, connection, transaction
 from django.db.models import F
 
 from atp.exceptions import IllegalSchedule, ScheduleChanged, TypeInUse
-from atp.models import Instance, LogRecord, Schedule, Slot
+from atp.models import Instance, LogRecord, Schedule, Slot, Task
 from atp.payload.codec import Payload
 from atp.rows.schedule import Outcome
+from atp.rows.task import HOOKED
 from atp.store.values import ScheduleSpec, Scope
 from atp.words import schedule_messages
 
@@ -123,6 +124,44 @@ def test_three_days_without_a_daemon(store, schedule, missed, most, enqueued):
     assert sum(count for _, count in found) in (72, 73)
     [row] = Slot.objects.filter(outcome=Outcome.MISSED)
     assert row.until == row.at + (row.count - 1) * HOUR
+
+
+@pytest.mark.parametrize("overlap", ["allow", "queue"])
+def test_all_instances_of_a_schedule_have_its_options(store, schedule, overlap):
+    """Those of its slots, of a backfill, and of run now; the last two have no time of a slot."""
+    hooks = [{"on": "on_failed", "type": TWO}]
+    given = {"start_before": HOUR, "timeout": 90 * SECOND, "hooks": hooks, "overlap": overlap}
+    row = schedule(every=MINUTE, ago=MINUTE, **given)
+    before = store.now()
+    store.schedules.plan()
+    planned = Instance.objects.get()
+    assert planned.start_before == row.next_at + HOUR
+    store.schedules.backfill(NAME, [row.next_at - DAY])
+    store.schedules.run(NAME)
+    asked = Instance.objects.exclude(pk=planned.pk)
+    assert all(before + HOUR <= each.start_before <= store.now() + HOUR for each in asked)
+    assert [each.own for each in Instance.objects.all()] == [{"timeout": 90, "hooks": hooks}] * 3
+    waits = [HOOKED] * 3 if overlap == "allow" else [0, 1, 2]
+    assert [task.waits for task in Task.objects.order_by("pk")] == waits
+
+
+@pytest.mark.parametrize(
+    ("missed", "start_before", "enqueued"),
+    [("one", MINUTE, 0), ("all", MINUTE, 0), ("one", 3 * HOUR, 1), ("all", 3 * HOUR, 3)],
+)
+def test_a_slot_whose_instance_could_not_start_in_time_is_missed(
+    store, schedule, missed, start_before, enqueued
+):
+    schedule(every=HOUR, ago=DAY, missed=missed, start_before=start_before)
+    store.schedules.plan()
+    assert Instance.objects.count() == enqueued
+    assert outcomes()[0] == (Outcome.MISSED, 24 - enqueued)
+
+
+def test_a_slot_may_not_be_late_and_yet_too_late_to_start(store, schedule):
+    schedule(every=10 * MINUTE, ago=HOUR, late_after=DAY, start_before=20 * MINUTE)
+    store.schedules.plan()
+    assert outcomes() == [(Outcome.MISSED, 4), (Outcome.ENQUEUED, 1), (Outcome.ENQUEUED, 1)]
 
 
 E, S, M = Outcome.ENQUEUED, Outcome.SKIPPED, Outcome.MISSED
@@ -513,6 +552,16 @@ def test_a_backfill_runs_what_was_not_run(store, schedule):
     assert planned.enqueued == len(slots) - 1
     assert Instance.objects.count() == len(slots)
     assert store.schedules.backfill(NAME, slots, who="ann").enqueued == 0
+
+
+def test_a_row_says_how_many_slots_are_left_after_a_backfill(store, schedule):
+    row = schedule(every=HOUR, ago=DAY, missed="skip")
+    store.schedules.plan()
+    store.schedules.backfill(NAME, [row.next_at + number * HOUR for number in range(11)])
+    [slot] = Slot.objects.filter(outcome=Outcome.MISSED)
+    assert slot.at == row.next_at + 11 * HOUR
+    late = (slot.decided - slot.at).total_seconds()
+    assert slot.message == f"{slot.count} slots not planned in time, the first {late:.0f} s late"
 
 
 def test_what_is_backfilled_before_it_was_decided(store, schedule):

@@ -204,3 +204,14 @@ def test_two_daemons_that_trim_at_once(store, schedule, monkeypatch):  # noqa: F
     monkeypatch.setattr(type(Slot.objects.all()), "order_by", order_by)
     assert store.schedules.trim(keep=5) == 0
     assert Slot.objects.count() == 5
+
+
+def test_old_slots_are_removed_in_portions(store, schedule):  # noqa: F811
+    """The newest are kept."""
+    row = schedule(every=HOUR)
+    ended = [row.next_at - n * HOUR for n in range(10)]
+    Slot.objects.bulk_create(
+        Slot(schedule=row, at=at, decided=at, outcome=Outcome.ENQUEUED) for at in ended
+    )
+    assert [store.schedules.trim(keep=3, limit=5) for _ in range(3)] == [5, 2, 0]
+    assert Slot.objects.order_by("at").first().at == row.next_at - 2 * HOUR

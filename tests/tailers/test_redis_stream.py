@@ -92,6 +92,7 @@ def test_a_gap_behind_records_of_one_batch_is_passed_over_after_them(redis, key,
     monkeypatch.setattr("atp.sources.redis_stream.PORTION", 1)
     ids = put("a", "b", "c", "d")
     with RedisStream(key, url=redis.url, on_gap="skip").open({}) as reader:
+        reader.jumped()
         look = reader._look
 
         def trim(limit):
@@ -132,6 +133,17 @@ def test_a_gap_may_be_passed_over(redis, key, tail, put, read):
     assert losses() == (1, 1)
     assert read(made)["records"] == 0
     assert losses() == (1, 1)
+
+
+def test_what_is_removed_before_the_first_record_is_counted(redis, key, tail, put, read):
+    """G18: from the first look on, though it has found nothing."""
+    made = tail(on_gap="skip")
+    read(made)
+    ids = put("a", "b", "c")
+    redis.xtrim(key, minid=ids[2], approximate=False)
+    read(made)
+    assert data() == ["c"]
+    assert losses() == (1, 2)
 
 
 def test_a_note_is_checked():

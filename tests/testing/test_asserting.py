@@ -126,7 +126,7 @@ def test_what_cannot_be_is_an_error_and_no_answer(atp, name):
     with pytest.raises(InvalidOption, match="priority=101"):
         ask(keyword, priority=101)
     with pytest.raises(InvalidOption, match="run_after"):
-        ask(keyword, run_after=5)
+        ask(keyword, run_after="5")
 
 
 def test_an_argument_that_is_called_as_an_option():

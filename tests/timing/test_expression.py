@@ -1,11 +1,16 @@
 """Tests of :mod:`atp.timing.expression`."""
 
+from datetime import date, datetime, timedelta
+from itertools import takewhile
+
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from atp.exceptions import InvalidSchedule
 from atp.timing.expression import NICKNAMES, parse
+
+from . import reader
 
 
 @pytest.mark.parametrize(
@@ -92,3 +97,79 @@ def test_any_text_is_an_expression_with_words_or_a_named_error(parts):
     except InvalidSchedule:
         return
     assert expression.words()
+
+
+@pytest.mark.parametrize(
+    ("days", "words"),
+    [
+        ("1-31 * 1", "every day"),
+        ("1-15,16-31 * 1", "every day"),
+        ("5,* * 1", "every day"),
+        ("13 * 0-6", "every day"),
+        ("13 * 1-7", "every day"),
+        ("L * 0-7", "every day"),
+        ("1-31 * *", "every day"),
+        ("1-31 2 1", "every day in February"),
+        ("* * 0-6", "every day"),
+        ("*,5 * 1", "on Monday"),
+        ("1-7 * 1", "on every day of month from 1 through 7 or on Monday"),
+        ("13 * 5", "on the 13th day of month or on Friday"),
+        ("13 1 5", "on the 13th day of month or on Friday, in January"),
+        ("L * 5L", "on the last day of the month or on the last Friday of the month"),
+        ("*/2 * 1", "on every second day of month if it's on Monday"),
+        ("13 * */2", "on the 13th day of month if it's on Sunday, Tuesday, Thursday, and Saturday"),
+        ("13 * */1", "on the 13th day of every month"),
+        ("* * */7", "on Sunday"),
+        ("* * 1#1", "on the first Monday of the month"),
+        ("5-5/1 * *", "on every day of month from 5 through 31"),
+        ("* 1-1/1 *", "every day"),
+    ],
+)
+def test_words_of_days(days, words):
+    assert parse(f"0 0 {days}").words() == f"at 00:00 {words}"
+
+
+def a_field(low, high, *others):
+    numbers = st.integers(low, high)
+    ranges = st.tuples(numbers, numbers).map(sorted).map(lambda ends: f"{ends[0]}-{ends[1]}")
+    spans = st.one_of(st.just("*"), st.just(f"{low}-{high}"), ranges, numbers.map(str))
+    steps = st.tuples(spans, st.integers(1, high)).map(lambda part: f"{part[0]}/{part[1]}")
+    part = st.one_of(spans, steps, *([st.sampled_from(others)] if others else []))
+    return st.one_of(st.just("*"), st.lists(part, min_size=1, max_size=3).map(",".join))
+
+
+DAYS = st.tuples(
+    a_field(1, 31, "L", "LW"), a_field(1, 12, "JAN"), a_field(0, 7, "MON-FRI", "1#2", "5L", "0#5")
+).map(" ".join)
+
+
+@given(DAYS)
+def test_words_name_the_days_on_which_it_runs(days):
+    try:
+        expression = parse(f"0 0 {days}")
+    except InvalidSchedule:  # no date has them
+        assume(False)
+    until = datetime(2028, 12, 31)
+    slots = takewhile(lambda slot: slot <= until, expression.walls(datetime(2027, 12, 31)))
+    words = expression.words().removeprefix("at 00:00 ")
+    each = [date(2028, 1, 1) + timedelta(days=number) for number in range(366)]
+    assert [slot.date() for slot in slots] == [day for day in each if reader.is_on(words, day)]
+
+
+@given(DAYS)
+def test_an_expression_for_days_that_match_both_fields(days):
+    try:
+        expression = parse(f"0 0 {days}")
+        both = expression.on_both()
+        wanted = parse("0 0 {} {} *".format(*days.split()))
+        other = parse("0 0 * {} {}".format(*days.split()[1:]))
+        found = both and parse(both)
+    except InvalidSchedule:  # no date has them
+        assume(False)
+    assume(both is not None)
+
+    def slots(of):
+        until = datetime(2028, 12, 31)
+        return list(takewhile(lambda slot: slot <= until, of.walls(datetime(2027, 12, 31))))
+
+    assert slots(found) == sorted({*slots(wanted)} & {*slots(other)})

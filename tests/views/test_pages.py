@@ -4,10 +4,12 @@ import re
 from datetime import timedelta
 
 import pytest
+from django.contrib.auth.models import Permission, User
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
 from atp import queue
+from atp.daemon.worker import execution
 from atp.models import Instance
 from atp.reports.explaining.explain import explain
 from atp.states import Event, Reason, State
@@ -263,6 +265,33 @@ def test_what_was_wrong_stands_on_top(full, operator):
     shown = text(operator.get(f"/atp/instances/{instance.uuid}/"))
     headline = re.search(r'<div class="failure errors">\s*<p>([^<]*)</p>', shown)[1]
     assert headline.strip() == "ValueError: bins"
+
+
+def test_the_page_of_a_dead_letter_leads_to_its_error_group(full, operator, client):
+    instance, group = full[State.FAILED], full.error()
+    Instance.objects.filter(pk=instance.pk).update(error=group.pk)
+    address, link = f"/atp/instances/{instance.uuid}/", f"/atp/failures/{group.digits}/"
+    assert link in text(operator.get(address))
+    client.force_login(user := User.objects.create_user("eve"))
+    user.user_permissions.set(Permission.objects.filter(codename="view_instance"))
+    assert link not in text(client.get(address))
+    # It is not counted yet.
+    Instance.objects.filter(pk=instance.pk).update(error=group.pk - 1)
+    assert "Error group" not in text(operator.get(address))
+
+
+def test_the_frames_of_atp_are_folded(full, operator):
+    instance, move = full.claimed()
+    own = f'  File "{execution.__file__}", line 1, in run'
+    trace = f'Traceback (most recent call last):\n{own}\n  File "a.py", line 1, in f\nKeyError: 7'
+    move(Event.START)
+    move(Event.FAIL, reason=Reason.ERROR, message=trace)
+    shown = text(operator.get(f"/atp/instances/{instance.uuid}/"))
+    top, _, log = shown.partition("<h2>Log</h2>")
+    assert "a.py" in top
+    assert execution.__file__ not in top
+    assert log.count(execution.__file__) == 1
+    assert execution.__file__ in log.partition("<details")[2].partition("</details>")[0]
 
 
 def test_a_traceback_is_told_once(full, operator):

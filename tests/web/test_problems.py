@@ -17,6 +17,7 @@ NOT_FROM_A_REQUEST = {
     "InvalidStep",
     "InvalidType",
     "LeaseLost",
+    "NotMigrated",
     "NoResult",
     "PausedInTransaction",
     "StepInTransaction",
@@ -57,6 +58,7 @@ def test_what_django_raises():
     assert problem_of(PermissionDenied("no")).status == 403
 
 
+@pytest.mark.django_db
 def test_a_fault_of_ours_is_no_problem_of_anybody_else():
     assert problem_of(ZeroDivisionError()) is None
     assert problem_of(ProgrammingError("no such column")) is None

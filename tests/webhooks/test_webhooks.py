@@ -85,6 +85,13 @@ def test_the_other_side_verifies_it(crm, target):
     assert context.lines == ["crm answered 204"]
 
 
+def test_identifier_and_collection_of_the_instance_are_in_the_message(crm, target):
+    more = {"identifier": "order-17", "collection": ""}
+    webhook(Context(), target="crm", **FACTS, **more)
+    [received] = crm.received
+    assert crm.verified(received)["data"] == FACTS | more
+
+
 def test_who_has_another_secret_does_not(crm, target):
     send()
     [received] = crm.received
@@ -264,6 +271,8 @@ def test_nothing_in_the_database_says_where_to_connect(crm, target):
         "type": "dem.one",
         "state": "FAILED",
         "reason": "CANCELLED",
+        "identifier": None,
+        "collection": "",
     }
     told = json.dumps([inputs, hook.own, list(Type.objects.values_list("hooks", flat=True))])
     assert "127.0.0.1" not in told

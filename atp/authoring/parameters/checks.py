@@ -69,6 +69,12 @@ _NO_HANDLERS = (
 
 def check_parameters(identifier: Any, parameters: Mapping[str, Any]) -> None:
     told = f"task_type({identifier!r})"
+    if callable(identifier):
+        name = getattr(identifier, "__name__", "resize")
+        raise InvalidType(
+            "@task_type needs parentheses, with the identifier of the Type: "
+            f"@task_type('app.{name}')."
+        )
     if not is_identifier(identifier):
         raise InvalidType(
             f"{told}: an identifier is 1 to 200 letters, digits, '_', '.', ':' or '-', "

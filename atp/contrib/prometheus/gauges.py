@@ -134,7 +134,7 @@ def tailers(scrape: Scrape) -> Iterator[Metric]:
 def database(scrape: Scrape) -> Iterator[Metric]:
     """Yield how long the oldest transaction is open, among those open for a minute or more."""
     now, found = get_store().open_transactions(LONG)
-    ages = [(now - each.since).total_seconds() for each in found]
+    ages = [(now - each.since).total_seconds() for each in found if each.since is not None]
     oldest = gauge(
         "oldest_transaction_seconds", "How long a transaction of others is open; 0 below a minute."
     )

@@ -4,15 +4,16 @@ from django.db import connections
 
 from ...conf import settings
 from .. import journal
-from .chore import Chore
+from .chore import Chore, Portion
 
 # In seconds: between two looks, between two foldings, and between two pieces of one.
 EVERY, FOLD_EVERY, SOON = 5.0, 60.0, 0.1
-# The number of rows that are folded at once.
-PIECE = 1000
-# Once an Instance has failed here, dead letters are counted every AGAIN seconds, up to LETTERS
-# at once.
-AGAIN, LETTERS = 1.0, 2_000
+# The numbers of log records that are counted at once, and of rows that are folded, at first and at
+# most.
+RECORDS, MOST_RECORDS, ROWS, MOST_ROWS = 5_000, 20_000, 500, 1_000
+# Once an Instance has failed here, dead letters are counted every AGAIN seconds. The number that is
+# counted at once, at first and at most.
+AGAIN, FIRST, LETTERS = 1.0, 500, 2_000
 
 
 class Count(Chore):
@@ -22,6 +23,11 @@ class Count(Chore):
     """
 
     name, doing = "count", "counting"
+
+    def __init__(self, *parts):
+        super().__init__(*parts)
+        self._records = Portion(RECORDS, MOST_RECORDS)
+        self._rows = Portion(ROWS, MOST_ROWS)
 
     def every(self):
         return EVERY
@@ -34,8 +40,12 @@ class Count(Chore):
         folds = self.core.timers.due("fold", FOLD_EVERY)
 
         def count():
-            paid = store.statistics.pay()
-            folded = store.statistics.fold(store.now(), PIECE) if folds else 0
+            with self._records.measured() as limit:
+                paid = store.statistics.pay(limit)
+            folded = 0
+            if folds:
+                with self._rows.measured() as limit:
+                    folded = store.statistics.fold(store.now(), limit)
             if not paid:
                 connections[settings.DATABASE].close()
             return paid, folded
@@ -62,6 +72,10 @@ class CountFailures(Chore):
 
     name, doing = "count failures", "counting failures"
 
+    def __init__(self, *parts):
+        super().__init__(*parts)
+        self._portion = Portion(FIRST, LETTERS)
+
     def every(self):
         return settings.PURGE_EVERY
 
@@ -78,8 +92,9 @@ class CountFailures(Chore):
 
     def call(self):
         def count():
-            counted = self.core.store.errors.count(limit=LETTERS)
-            if counted < LETTERS:
+            with self._portion.measured() as limit:
+                counted = self.core.store.errors.count(limit=limit)
+            if counted < limit:
                 connections[settings.DATABASE].close()
             return counted
 

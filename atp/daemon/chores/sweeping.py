@@ -2,13 +2,20 @@
 
 from .. import journal
 from ..system import abandoned
-from .chore import Chore
+from .chore import Chore, Portion
+
+# The number of Tasks that are taken away at once, at first and at most.
+FIRST, MOST = 250, 500
 
 
 class Sweep(Chore):
     """The chore that runs when a look has found lost daemons, and this daemon may judge them."""
 
     name, doing = "sweep", "sweeping"
+
+    def __init__(self, *parts):
+        super().__init__(*parts)
+        self._portion = Portion(FIRST, MOST)
 
     def may(self):
         return self.core.identity.may_sweep
@@ -19,7 +26,8 @@ class Sweep(Chore):
         def sweep():
             # Kill the processes of lost daemons on this host before their Tasks are taken away.
             ended = abandoned.end()
-            return ended, self.core.store.sweep(daemon=daemon)
+            with self._portion.measured() as limit:
+                return ended, self.core.store.sweep(daemon=daemon, limit=limit)
 
         return sweep
 

@@ -9,7 +9,7 @@ from django.core.files.storage import FileSystemStorage, storages
 from django.db import DatabaseError, connections
 
 from ...conf import settings
-from ...reports import migrated
+from ...verbs import migrated
 from ...words import ownership
 from .. import journal
 from ..sinks.log_process import LogProcess

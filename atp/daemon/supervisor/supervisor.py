@@ -10,6 +10,8 @@ import os
 import select
 import time
 
+from django.db import connections
+
 from ... import __version__
 from ...conf import settings
 from ...verbs.registry import registry
@@ -88,6 +90,7 @@ class Supervisor:
         journal.daemon_started(
             version=__version__,
             processes=self._options.processes,
+            database=_database(),
             count=len(types),
             types=named(types),
         )
@@ -247,3 +250,9 @@ class Supervisor:
         """Kill all workers and the processes that they started; wait until all are dead."""
         self._workers.kill_all(why)
         self._left_behind.end({self._dispatcher.pid}, self._reap)
+
+
+def _database():
+    """Return the alias, the vendor and the name of the queue's database; no host and no user."""
+    connection = connections[settings.DATABASE]
+    return f"{connection.alias!r} ({connection.vendor}, {connection.settings_dict['NAME']})"

@@ -7,7 +7,7 @@ handler runs, the dispatcher can record and renew, and other daemons can sweep.
 import contextlib
 import logging
 import time
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 
 from django.core.files.storage import storages
 from django.db import connections, transaction
@@ -163,9 +163,7 @@ class Transaction:
         if not said:
             return ()
         # Convert the times to the database's clock.
-        offset = store.now() - datetime.now(UTC)
-        if abs(offset) < timedelta(seconds=0.1):
-            offset = timedelta()
+        offset = store.clock_offset()
         return tuple(
             Message(time=datetime.fromtimestamp(at, UTC) + offset, level=level, text=text)
             for at, level, text in said

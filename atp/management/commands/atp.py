@@ -2,20 +2,31 @@
 
 import contextlib
 import os
+import re
 import sys
 
+from django.core.checks import Tags
 from django.core.exceptions import PermissionDenied
 from django.core.management.base import BaseCommand, CommandError
-from django.db import Error, OperationalError, ProgrammingError
+from django.db import OperationalError, ProgrammingError
 
 from atp.exceptions import ATPError
-from atp.reports import migrated
 from atp.shell import present, subcommands
 from atp.shell.acting import acting_as
+from atp.verbs import migrated
+from atp.words.hints import did_you_mean
 
 
 class Command(BaseCommand):
     help = "Look at the queue and steer it."
+    # Not the checks of pages, which import all views; nor warnings that "check" and atpd show.
+    requires_system_checks = (Tags.compatibility, Tags.models, Tags.security)
+
+    def create_parser(self, prog_name, subcommand, **kwargs):
+        parser = super().create_parser(prog_name, subcommand, **kwargs)
+        refuse = parser.error
+        parser.error = lambda message: refuse(message + _hint(message))
+        return parser
 
     def add_arguments(self, parser):
         told = "act as this user of the project, with this user's permissions"
@@ -52,7 +63,7 @@ class Command(BaseCommand):
             raise CommandError(present.printable(error)) from error
         except (OperationalError, ProgrammingError) as error:
             raise CommandError(
-                _not_migrated()
+                migrated.problem_behind(error)
                 or "The queue's database does not answer as it should: "
                 + present.page(str(error).strip())
             ) from error
@@ -72,9 +83,7 @@ class Command(BaseCommand):
             ) from error
 
 
-def _not_migrated():
-    """Return a sentence about missing migrations; empty if there is none, or it is not known."""
-    try:
-        return migrated.problem()
-    except Error:
-        return ""
+def _hint(message):
+    """Return " Did you mean …?" for the parser's message about an unknown subcommand."""
+    found = re.match(r"argument SUBCOMMAND: invalid choice: '([^']*)'", message)
+    return did_you_mean(found[1], [s.name for s in subcommands()]) if found else ""

@@ -28,7 +28,7 @@ class Command(BaseCommand):
     help = "Run the daemon: claim due tasks and execute them in a pool of worker processes."
     # Not the checks of pages: they import all views, which would then use memory in
     # every process of the daemon.
-    requires_system_checks = (Tags.compatibility, Tags.models)
+    requires_system_checks = (Tags.compatibility, Tags.models, "atp")
 
     def add_arguments(self, parser):
         add = parser.add_argument

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 
-from django.db.models import IntegerField, OuterRef, QuerySet, Subquery
+from django.db.models import Exists, IntegerField, OuterRef, QuerySet, Subquery
 
 from ...conf import settings
 from ...models import Daemon, ErrorGroup, Failure, Instance
@@ -100,13 +100,22 @@ def _releases() -> list[tuple[datetime, str]]:
     return [(row.started, row.release) for row in rows]
 
 
-def selected(rows: QuerySet[ErrorGroup], type: str = "", muted: str = "") -> QuerySet[ErrorGroup]:
-    """Filter error groups by Type (a pattern), and by whether they are muted ("true", "false")."""
+def selected(
+    rows: QuerySet[ErrorGroup], type: str = "", muted: str = "", left: str = ""
+) -> QuerySet[ErrorGroup]:
+    """Filter error groups.
+
+    ``type`` is a pattern. ``muted`` selects those that are muted ("true") or not ("false"), and
+    ``left`` those that still have dead letters ("true") or have none ("false").
+    """
     if type:
         known = rows.order_by().values_list("type", flat=True).distinct()
         rows = rows.filter(type__in=[name for name in known if matches(type, name)])
     if muted:
         rows = rows.exclude(muted_by="") if muted == "true" else rows.filter(muted_by="")
+    if left:
+        own = Exists(Instance.objects.using(settings.DATABASE).filter(error=OuterRef("pk")))
+        rows = rows.filter(own if left == "true" else ~own)
     return rows
 
 

@@ -45,6 +45,7 @@ SHORT = {
     "unserved": "no daemon serves it",
     "quiet": "its daemons are quiet",
     "workers-busy": "all workers are busy",
+    "locked": "locked in the database",
     "alone": "runs alone",
     "ready": "its turn",
 }

@@ -9,6 +9,7 @@ from uuid import UUID
 from ...conf import settings
 from ...exceptions import UnknownInstance
 from ...models import Instance, Task, Type
+from ...verbs.migrated import needs_tables
 from ...verbs.types import get_type
 from ...words.hints import did_you_mean
 from . import gathering, sentences
@@ -30,6 +31,7 @@ FORMS = (
 MOST_NAMED = 10
 
 
+@needs_tables
 def explain(
     subject: Instance | UUID | str | TypeLike | Lane, *, errors: bool = True, daemons: bool = True
 ) -> Explanation:

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import cached_property
-from typing import Any
 
 from ...models import Daemon, Downstream, Gate, Instance, Limit, Schedule, Task, Type
+from ...store.values import OpenTransaction
 from ...words import orders, sentences
 from ...words.orders import Mode
 from ..documents import Document
@@ -98,7 +98,7 @@ class Facts:
     served_last: Document | None = None
     queued: Queued | None = None
     flow: Flow | None = None
-    transactions: Sequence[Any] = ()
+    transactions: Sequence[OpenTransaction] = ()
     cancel_grace: timedelta = timedelta()
 
     @property

@@ -1,10 +1,10 @@
 """Gathering: the facts about an Instance, a Type or a lane, in ten queries at most.
 
-On PostgreSQL the clock is one of them, and returns the open transactions too. The others read: the
-Instance with its Task, holder and log; the daemons, and what fits none of them; the gates; the
-limits with their claimed Tasks; the queue around it; the speed of its Type. A fact that would not
-change the answer is not read: the query for blocking nodes, or for the daemon that last served it,
-replaces others.
+On PostgreSQL the clock is one of them, and returns open transactions and their locks too. The
+others read: the Instance with its Task, holder and log; the daemons, and what fits none of them;
+the gates; the limits with their claimed Tasks; the queue around it; the speed of its Type. A fact
+that would not change the answer is not read: the query for blocking nodes, or for the daemon that
+last served it, replaces others.
 """
 
 from __future__ import annotations
@@ -34,6 +34,8 @@ from .facts import Facts
 
 # A transaction that has been open for this long, in seconds, is reported.
 LONG = 60.0
+# And after this time if it has locked the Task or a table. Daemons hold such locks for less.
+LOCKING = 2.0
 # The maximum number of blocking nodes that are named.
 MOST_NODES = 3
 # The newest removals among which that of an Instance is looked for.
@@ -46,7 +48,7 @@ def of_instance(uuid: UUID, *, estimates: bool = True) -> Facts:
 
     Without ``estimates`` the speed of its Type is not read.
     """
-    now, transactions = get_store().open_transactions(LONG)
+    now, transactions = get_store().open_transactions(LONG, locking=LOCKING, instance=uuid)
     rows = Instance.objects.using(settings.DATABASE).select_related("type", "task__daemon")
     instance = rows.annotate(**_newest()).filter(uuid=uuid).first()
     if instance is None:
@@ -79,7 +81,7 @@ def of_instance(uuid: UUID, *, estimates: bool = True) -> Facts:
 
 def of_type(type: Type, collection: str | None, *, estimates: bool = True) -> Facts:
     """Gather the facts about an Instance that would be enqueued now, in a Type or in a lane."""
-    now, transactions = get_store().open_transactions(LONG)
+    now, transactions = get_store().open_transactions(LONG, locking=LOCKING)
     rows = overview.daemons()
     facts = Facts(
         now=now,

@@ -8,6 +8,7 @@ from typing import Any
 
 from ...models import Downstream, Gate, Instance
 from ...store.values import OpenTransaction
+from ...verbs.registry import IMPORTED
 from ...words import sentences, wording
 from .. import blocked as nodes
 from ..documents import Document
@@ -184,12 +185,17 @@ def deferred(at: datetime, now: datetime) -> str:
 # Daemons
 
 
-def unserved(alive: int, last: Document | None, record: Mapping[str, Any] | None) -> str:
-    told = "No daemon serves it" if alive else "No daemon is alive"
+def unserved(
+    alive: int, last: Document | None, record: Mapping[str, Any] | None, module: str = ""
+) -> str:
+    """``module`` is the one that declares the Type, if daemons do not import it."""
+    told = "No daemon serves it" if alive else sentences.NO_DAEMON
     who = name(last) if last is not None and last["host"] else (record or {}).get("who")
     if who:
         told += f". The last that served it was {who}"
-    if alive:
+    if module:
+        told += f". {IMPORTED}; it is declared in {module}"
+    elif alive:
         told += ". A daemon knows the Types of the code with which it started"
     return f"{told}."
 
@@ -237,8 +243,18 @@ def alone(lost: int) -> str:
 
 def transaction(found: OpenTransaction, now: datetime) -> str:
     of = f" of {found.application!r}" if found.application else ""
-    waiting = f"; {found.waits_for_it} wait for its locks" if found.waits_for_it else ""
-    return (
-        f"A transaction{of} ({found.user}, process {found.pid} of the database) has been open "
-        f"for {wording.age(found.since, now)}{waiting}: nobody can claim what it has locked."
-    )
+    parts = []
+    if found.since is not None:
+        parts.append(f" has been open for {wording.age(found.since, now)}")
+    if found.locked:
+        what = "its row" if found.locked == found.ROW else f"the table {found.locked}"
+        parts.append(f" has locked {what} in the database")
+    told = " and".join(parts)
+    if found.statement_since is not None:
+        told += f"; its last statement began {wording.age(found.statement_since, now)} ago"
+    if found.waits_for_it:
+        told += f"; {found.waits_for_it} wait for its locks"
+    effect = "no daemon can claim it" if found.locked == found.ROW else "no daemon can claim"
+    if not found.locked:
+        effect = "nobody can claim what it has locked"
+    return f"A transaction{of} ({found.user}, process {found.pid} of the database){told}: {effect}."

@@ -7,6 +7,7 @@ from datetime import timedelta
 from django.core.management.base import CommandError
 from django.utils import timezone
 
+from ...reports import overview
 from ...verbs.table import MATCHING, VERBS
 from .. import arguments
 from ..base import actor
@@ -75,4 +76,6 @@ def _moment(given):
             raise argparse.ArgumentTypeError(f"{given!r} is no time that has passed")
         return time
     hour, minute = map(int, found.groups())
-    return timezone.localtime().replace(hour=hour, minute=minute, second=0, microsecond=0)
+    return timezone.localtime(overview.now()).replace(
+        hour=hour, minute=minute, second=0, microsecond=0
+    )

@@ -11,6 +11,8 @@ from django.utils.text import slugify
 
 from ...exceptions import ATPError, NotSerializable
 from ...payload import tagged_json
+from ...reports import overview
+from ...timing.expression import parse
 from ...words.wording import shorten
 
 TASKS = "django_celery_beat_periodictask"
@@ -30,7 +32,6 @@ LEFT_OUT = {
     "routing_key": "ATP has none",
     "priority": "in Celery it depends on the broker; set it by hand",
     "expires": "pause or delete the schedule then",
-    "expire_seconds": "late_after, or start_before of the Type",
 }
 
 
@@ -86,6 +87,8 @@ def _entry(row, timings, types):
     )
     try:
         entry.given = _timing(row, timings) | {"inputs": _inputs(row)}
+        if row.get("expire_seconds"):
+            entry.given["start_before"] = row["expire_seconds"]
     except RecursionError:
         entry.trouble = "its args or kwargs are nested too deep"
     except (ValueError, OverflowError) as error:
@@ -129,7 +132,7 @@ def _has_passed(time):
     if time is None:
         return False
     found = datetime.fromisoformat(time) if isinstance(time, str) else time
-    return (found if found.tzinfo else found.replace(tzinfo=UTC)) <= datetime.now(UTC)
+    return (found if found.tzinfo else found.replace(tzinfo=UTC)) <= overview.now()
 
 
 def _cron(found):
@@ -137,12 +140,17 @@ def _cron(found):
         str(found[name]).replace(" ", "")
         for name in ("minute", "hour", "day_of_month", "month_of_year", "day_of_week")
     ]
+    cron = " ".join(fields)
     if fields[2] != "*" and fields[4] != "*":
-        # Celery runs it on days that match both fields, cron on days that match either.
-        raise ValueError(
-            f"day_of_month={fields[2]} and day_of_week={fields[4]}: cron would run it on either"
-        )
-    return {"cron": " ".join(fields), "timezone": str(found["timezone"])}
+        both = parse(cron).on_both()
+        if both is None:
+            raise ValueError(
+                f"day_of_month={fields[2]} and day_of_week={fields[4]}: Celery runs it on days "
+                "that match both, and cron would run it on either. Restrict one of them, and let "
+                "the handler check the other"
+            )
+        cron = both
+    return {"cron": cron, "timezone": str(found["timezone"])}
 
 
 def _inputs(row):

@@ -27,8 +27,8 @@ class ORMBase(Store):
     def now(self):
         return self.vendor.now(self.connection)
 
-    def open_transactions(self, longer):
-        return self.vendor.open_transactions(self.connection, longer)
+    def open_transactions(self, longer, *, locking=None, instance=None):
+        return self.vendor.open_transactions(self.connection, longer, locking, instance)
 
     def file_id(self):
         """Return an identity of the database's file; None if the database is not a file."""

@@ -31,6 +31,8 @@ class Ended(NamedTuple):
     attempt: int
     of_type: list[dict[str, Any]] | None
     own: dict[str, Any] | None
+    identifier: str | None
+    collection: str
 
     @property
     def hooks(self) -> list[Hook]:
@@ -48,7 +50,8 @@ class Hooks:
         has_some = Q(type__hooks__isnull=False) | Q(own__has_key=own.HOOKS)
         found = self._store.rows(Instance).filter(has_some, pk__in=keys).order_by("pk")
         rows = found.values_list(
-            *("pk", "uuid", "type__identifier", "state", "reason", "attempt"), "type__hooks", "own"
+            *("pk", "uuid", "type__identifier", "state", "reason", "attempt"),
+            *("type__hooks", "own", "identifier", "collection"),
         )
         return [Ended(key, str(uuid), *rest) for key, uuid, *rest in rows]
 
@@ -81,9 +84,8 @@ class Hooks:
 
 
 def _submission(ended, hook):
-    facts = {name: getattr(ended, name) for name in ("uuid", "type", "state", "reason")}
     return Submission(
-        inputs=hook.payload(**facts),
+        inputs=hook.payload(ended),
         collection=hook.collection,
         priority=hook.priority,
         own=own.of(**json.loads(hook.own or "{}"), **{own.HOOK_OF: ended.uuid}),

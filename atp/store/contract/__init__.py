@@ -7,8 +7,9 @@ The arguments and results of the verbs are in :mod:`..values`.
 """
 
 from abc import abstractmethod
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from uuid import UUID
 
 from ..values import OpenTransaction
 from .claims import Claims
@@ -94,10 +95,20 @@ class Store(
     def now(self) -> datetime:
         """Return the time by the database's clock, which decides about leases and due times."""
 
+    def clock_offset(self) -> timedelta:
+        """Return how far the database's clock is ahead of this host's; 0 if under 0.1 s."""
+        offset = self.now() - datetime.now(UTC)
+        return timedelta() if abs(offset) < timedelta(seconds=0.1) else offset
+
     @abstractmethod
-    def open_transactions(self, longer: float) -> tuple[datetime, list[OpenTransaction]]:
+    def open_transactions(
+        self, longer: float, *, locking: float | None = None, instance: UUID | None = None
+    ) -> tuple[datetime, list[OpenTransaction]]:
         """Return the database's time, and other sessions' transactions open for ``longer`` seconds.
 
-        It is one statement. The list has a few transactions at most, the oldest first. It is empty
-        if the database does not tell, or if this user may not see them.
+        With ``locking`` it also returns those open for that many seconds that have locked a table
+        which daemons write to, or the Task of ``instance``, by its uuid. It is one statement. The
+        list has a few transactions at most: those that have locked something, then the oldest. It
+        is empty if the database does not tell. Of other users' sessions this user may see those
+        alone that have locked something.
         """

@@ -82,5 +82,8 @@ class Schedules(ABC):
         """
 
     @abstractmethod
-    def trim(self, *, keep: int = 1000) -> int:
-        """Remove the oldest Slots of each schedule with more than ``keep``; returns how many."""
+    def trim(self, *, keep: int = 1000, limit: int = 5_000) -> int:
+        """Remove the oldest Slots of each schedule with more than ``keep``, ``limit`` at most.
+
+        Returns the number of Slots removed: 0 if no schedule has more.
+        """

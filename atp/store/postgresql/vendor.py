@@ -19,17 +19,78 @@ __all__ = [
 # The oldest come first. A session that this user may not see shows no xact_start.
 MOST_TRANSACTIONS = 5
 _OPEN = """
+WITH held (pid, place) AS {held}
 SELECT extract(epoch FROM clock_timestamp())::text, pid, application_name, usename,
-    extract(epoch FROM xact_start)::text,
+    extract(epoch FROM xact_start)::text, extract(epoch FROM query_start)::text,
     (SELECT count(*) FROM pg_stat_activity waiting
-        WHERE waiting.wait_event_type = 'Lock' AND other.pid = ANY (pg_blocking_pids(waiting.pid)))
+        WHERE waiting.wait_event_type = 'Lock' AND other.pid = ANY (pg_blocking_pids(waiting.pid))),
+    coalesce(place, '')
 FROM (SELECT) clock LEFT JOIN (
-    SELECT * FROM pg_stat_activity
-    WHERE datname = current_database() AND pid <> pg_backend_pid()
-        AND backend_type = 'client backend' AND xact_start < clock_timestamp() - %s::interval
-    ORDER BY xact_start LIMIT %s
-) other ON true ORDER BY xact_start
+    SELECT session.*, place FROM pg_stat_activity session LEFT JOIN held USING (pid)
+    WHERE datname = current_database() AND pid <> pg_backend_pid() AND (
+        backend_type = 'client backend' AND xact_start < clock_timestamp() - %(longer)s::interval
+        OR place IS NOT NULL
+    )
+    ORDER BY place IS NULL, xact_start LIMIT %(most)s
+) other ON true ORDER BY place IS NULL, xact_start
 """
+_NOTHING_HELD = "(SELECT NULL::int, NULL::text WHERE false)"
+# A claim changes rows in these tables, which conflicts with these modes of a lock on a table.
+_TABLES = ["atp_task", "atp_instance", "atp_logrecord", "atp_daemon"]
+_MODES = ["ShareLock", "ShareRowExclusiveLock", "ExclusiveLock", "AccessExclusiveLock"]
+# The row of a Task names in xmax who has locked, changed or deleted it, also after the end of that
+# transaction. Every transaction that goes on has a lock on its own number. A savepoint has a number
+# of its own, which is higher; when it is released, that lock is gone, and only pg_xact_status tells
+# that it goes on: then it belongs to the one transaction that has written to the table, if there is
+# just one. A number ahead of the last one that has ended goes on, and pg_xact_status may refuse it.
+# A row that several transactions share has in xmax a number of another kind: nothing is told of it.
+_HELD = """(
+    WITH open AS MATERIALIZED (
+        SELECT pid FROM pg_stat_activity
+        WHERE pid <> pg_backend_pid() AND datname = current_database()
+            AND (xact_start IS NULL OR xact_start < clock_timestamp() - %(locking)s::interval)
+    ),
+    lock AS MATERIALIZED (
+        SELECT locktype, relation, mode, transactionid, pid FROM pg_locks JOIN open USING (pid)
+        WHERE granted AND (
+            locktype = 'transactionid' AND mode = 'ExclusiveLock' OR locktype = 'relation'
+            AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
+        )
+    ),
+    task AS MATERIALIZED (
+        SELECT xmax AS number, next,
+            mod(xmax::text::numeric - next + 2 * 4294967296, 4294967296) AS ahead
+        FROM atp_task, (SELECT pg_snapshot_xmax(pg_current_snapshot())::text::numeric AS next) clock
+        WHERE xmax <> 0
+            AND instance_id = (SELECT id FROM atp_instance WHERE uuid = %(instance)s::uuid)
+    ),
+    direct AS (
+        SELECT pid FROM task JOIN lock ON locktype = 'transactionid' AND transactionid = number
+    ),
+    indirect AS (
+        SELECT min(pid) AS pid
+        FROM (
+            SELECT DISTINCT writing.pid FROM task, lock writing, lock own
+            WHERE writing.locktype = 'relation' AND writing.relation = to_regclass('atp_task')
+                AND writing.mode IN ('RowShareLock', 'RowExclusiveLock')
+                AND own.locktype = 'transactionid' AND own.pid = writing.pid
+                AND age(own.transactionid) > age(task.number)
+                AND CASE WHEN ahead < 1000000 THEN true WHEN next + ahead > 4294967300
+                    THEN pg_xact_status((next + ahead - 4294967296)::text::xid8) = 'in progress'
+                END
+        ) writer
+        HAVING count(*) = 1 AND NOT EXISTS (SELECT FROM direct)
+    ),
+    tables AS (
+        SELECT pid, min(name) AS name FROM lock, unnest(%(tables)s) name
+        WHERE locktype = 'relation' AND relation = to_regclass(name) AND mode = ANY (%(modes)s)
+        GROUP BY pid
+    )
+    SELECT pid, name FROM tables
+    UNION ALL
+    SELECT pid, %(row)s::text FROM (SELECT * FROM direct UNION SELECT * FROM indirect) holder
+    WHERE pid NOT IN (SELECT pid FROM tables)
+)"""
 
 _KEPT = "SELECT id FROM atp_type WHERE identifier = %s FOR KEY SHARE"
 # Every record that is logged later gets a higher number, whenever it commits.
@@ -55,19 +116,31 @@ def _time(text):
     return datetime.fromtimestamp(float(text), UTC)
 
 
-def open_transactions(connection, longer):
+def open_transactions(connection, longer, locking, instance):
+    statement = _OPEN.format(held=_NOTHING_HELD if locking is None else _HELD)
+    parameters = {
+        "longer": f"{longer} seconds",
+        "most": MOST_TRANSACTIONS,
+        "locking": f"{locking} seconds",
+        "instance": None if instance is None else str(instance),
+        "tables": _TABLES,
+        "modes": _MODES,
+        "row": OpenTransaction.ROW,
+    }
     with connection.cursor() as cursor:
-        cursor.execute(_OPEN, [f"{longer} seconds", MOST_TRANSACTIONS])
+        cursor.execute(statement, parameters)
         rows = cursor.fetchall()
     found = [
         OpenTransaction(
             pid=pid,
             application=application or "",
             user=user or "",
-            since=_time(since),
+            since=None if since is None else _time(since),
+            statement_since=None if statement is None else _time(statement),
             waits_for_it=waiting,
+            locked=place,
         )
-        for _, pid, application, user, since, waiting in rows
+        for _, pid, application, user, since, statement, waiting, place in rows
         if pid is not None
     ]
     return _time(rows[0][0]), found

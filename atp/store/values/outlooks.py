@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from datetime import datetime
+from typing import ClassVar
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,11 +32,18 @@ class OpenTransaction:
     """A transaction that has been open ``since`` a time, in a session of the server.
 
     ``pid`` is the session's process. ``application`` and ``user`` are given by the server.
-    ``waits_for_it`` is the number of sessions that wait for one of its locks.
+    ``statement_since`` is when its last statement began. Both times are None if this user may not
+    see them. ``waits_for_it`` is the number of sessions that wait for one of its locks. ``locked``
+    is what daemons cannot write before it ends: the name of a table, or ROW for the row of the
+    Task that was asked about; "" if that is not known.
     """
+
+    ROW: ClassVar[str] = "row"
 
     pid: int
     application: str
     user: str
-    since: datetime
+    since: datetime | None
+    statement_since: datetime | None = None
     waits_for_it: int = 0
+    locked: str = ""

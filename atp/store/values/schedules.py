@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
 from uuid import UUID
@@ -12,9 +12,12 @@ from ...payload.codec import Payload
 from ...timing.cron import Cron
 from ...timing.every import Every
 from ...timing.timing import Timing
+from .types import Registration
 
 _PLAIN = ("cron", "timezone", "missed", "most", "overlap", "collection", "priority", "takes_slot")
 _LENGTHS = ("every", "window", "late_after", "jitter")
+# A document lacks these if they are not set: so an upgrade declares no schedule again.
+_OPTIONAL = ("start_before", "timeout", "hooks")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,6 +26,8 @@ class ScheduleSpec:
 
     A slot counts as missed if it was not planned within ``late_after``. At most ``most`` missed
     slots are run, none older than ``window``. ``jitter`` is the longest delay of a slot.
+    ``start_before`` counts from the slot. ``hooks`` are in the format of :mod:`atp.payload.hooks`;
+    ``hook_types`` are their Types, which are registered together with the schedule.
     """
 
     identifier: str
@@ -40,6 +45,10 @@ class ScheduleSpec:
     late_after: timedelta = timedelta(minutes=1)
     overlap: str = "allow"
     jitter: timedelta = timedelta(0)
+    start_before: timedelta | None = None
+    timeout: timedelta | None = None
+    hooks: list[dict[str, Any]] | None = None
+    hook_types: tuple[Registration, ...] = field(default=(), compare=False)
 
     @property
     def timing(self) -> Timing:
@@ -48,15 +57,16 @@ class ScheduleSpec:
 
     def columns(self) -> dict[str, Any]:
         """Return the columns of the schedule's row, except its Type."""
-        named = {name: getattr(self, name) for name in (*_PLAIN, *_LENGTHS)}
+        named = {name: getattr(self, name) for name in (*_PLAIN, *_LENGTHS, *_OPTIONAL)}
         return named | {"format": self.inputs.format, "data": self.inputs.data}
 
     def document(self) -> dict[str, Any]:
         """Return plain values, which can be compared with an earlier declaration."""
-        lengths = {name: getattr(self, name) for name in _LENGTHS}
-        seconds = {k: None if v is None else v.total_seconds() for k, v in lengths.items()}
-        own = {name: getattr(self, name) for name in _PLAIN}
-        return own | seconds | {"type": self.type, "inputs": list(self.inputs)}
+        own = {name: getattr(self, name) for name in (*_PLAIN, *_LENGTHS)}
+        given = {name: getattr(self, name) for name in _OPTIONAL}
+        own |= {name: value for name, value in given.items() if value is not None}
+        plain = {k: v.total_seconds() if isinstance(v, timedelta) else v for k, v in own.items()}
+        return plain | {"type": self.type, "inputs": list(self.inputs)}
 
 
 def timing_of(timed: ScheduleSpec | Schedule) -> Timing:

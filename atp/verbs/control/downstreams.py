@@ -5,15 +5,15 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any
 
-from django.utils import timezone
-
 from ...conf import settings
-from ...exceptions import InvalidLimit, UnknownDownstream
+from ...exceptions import InvalidLimit, InvalidOption, UnknownDownstream
 from ...models import Downstream
 from ...protection.values import State
 from ...store import get_store
 from ...words.hints import did_you_mean
+from ...words.options import instant
 from ..actor import check_by
+from ..migrated import needs_tables
 
 # In calls a second.
 SLOWEST, FASTEST = 0.001, 1_000_000.0
@@ -21,11 +21,13 @@ SLOWEST, FASTEST = 0.001, 1_000_000.0
 KEEP: Any = object()
 
 
+@needs_tables
 def downstreams() -> list[Downstream]:
     """Return the downstreams that Types name, sorted by name."""
     return list(Downstream.objects.using(settings.DATABASE))
 
 
+@needs_tables
 def get_downstream(name: str) -> Downstream:
     """Return the downstream with this name. Raises UnknownDownstream."""
     rows = Downstream.objects.using(settings.DATABASE)
@@ -36,6 +38,7 @@ def get_downstream(name: str) -> Downstream:
     return found
 
 
+@needs_tables
 def downstream(
     name: str,
     *,
@@ -66,6 +69,7 @@ def downstream(
     return get_store().bound(name, who=by, expected=_expected(expected), **changes)
 
 
+@needs_tables
 def reset_downstream(
     name: str, *, expected: datetime | str | None = None, by: str = ""
 ) -> Downstream:
@@ -75,6 +79,7 @@ def reset_downstream(
     return get_store().reset(name, who=by, expected=_expected(expected))
 
 
+@needs_tables
 def trip_downstream(
     name: str, *, expected: datetime | str | None = None, by: str = ""
 ) -> Downstream:
@@ -98,9 +103,12 @@ def _check_rate(column: str, value: Any) -> None:
 def _expected(expected: object) -> datetime | str | None:
     if expected is None or (isinstance(expected, str) and expected in set(State)):
         return expected
-    if isinstance(expected, datetime) and timezone.is_aware(expected):
-        return expected
+    if isinstance(expected, datetime):
+        try:
+            return instant("expected", expected)
+        except InvalidOption as wrong:
+            raise InvalidLimit(str(wrong)) from None
     raise InvalidLimit(
-        f"expected={expected!r}: must be one of {', '.join(State)}, or the time with an offset "
-        "at which the state began."
+        f"expected={expected!r}: must be one of {', '.join(State)}, or the time at which the "
+        "state began."
     )

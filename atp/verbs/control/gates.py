@@ -6,20 +6,20 @@ from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
-from django.utils import timezone
-
 from ...conf import settings
 from ...exceptions import InvalidGate, InvalidOption
 from ...models import Gate
 from ...store import get_store
 from ...words.options import check_text, instant
 from ..actor import check_by
+from ..migrated import needs_tables
 from .scope import scope_of
 
 if TYPE_CHECKING:
     from ..types import TypeLike
 
 
+@needs_tables
 def hold(
     type: TypeLike | None = None,
     collection: str | None = None,
@@ -39,6 +39,7 @@ def hold(
     return _shut("hold", type, collection, reason, until, expected, by)
 
 
+@needs_tables
 def drop(
     type: TypeLike | None = None,
     collection: str | None = None,
@@ -55,6 +56,7 @@ def drop(
     return _shut("drop", type, collection, reason, until, expected, by)
 
 
+@needs_tables
 def open_gate(
     type: TypeLike | None = None,
     collection: str | None = None,
@@ -74,9 +76,10 @@ def open_gate(
     return get_store().open(scope, who=by, reason=reason, expected=expected)
 
 
+@needs_tables
 def gates(*, now: datetime | None = None) -> list[Gate]:
     """Return the Gates of all scopes that are shut."""
-    now = get_store().now() if now is None else now
+    now = _instant("now", now) or get_store().now()
     rows = Gate.objects.using(settings.DATABASE).select_related("type")
     return [gate for gate in rows if gate.until is None or gate.until > now]
 
@@ -101,11 +104,11 @@ def _shut(
 def _expected(expected: object) -> datetime | str | None:
     if expected in (None, "open", "hold", "drop"):
         return expected
-    if isinstance(expected, datetime) and timezone.is_aware(expected):
-        return expected
+    if isinstance(expected, datetime):
+        return _instant("expected", expected)
     raise InvalidGate(
-        f"expected={expected!r}: must be 'open', 'hold' or 'drop', or the time with an offset at "
-        "which the gate was last set."
+        f"expected={expected!r}: must be 'open', 'hold' or 'drop', or the time at which the gate "
+        "was last set."
     )
 
 
@@ -118,10 +121,16 @@ def _check_reason(reason: object) -> None:
 
 def _until(until: datetime | timedelta | None, now: Callable[[], datetime]) -> datetime | None:
     """Return ``until`` as a future time in UTC. Raises InvalidGate."""
-    try:
-        until = instant("until", until, now)
-    except InvalidOption as wrong:
-        raise InvalidGate(str(wrong)) from None
+    until = _instant("until", until, now)
     if until is not None and until <= now():
         raise InvalidGate(f"until={until} has passed.")
     return until
+
+
+def _instant(
+    name: str, time: datetime | timedelta | None, now: Callable[[], datetime] | None = None
+) -> datetime | None:
+    try:
+        return instant(name, time, now)
+    except InvalidOption as wrong:
+        raise InvalidGate(str(wrong)) from None

@@ -14,6 +14,7 @@ from ...words.hints import seconds
 from ...words.rates import check_limits, default_burst, per_second
 from ..actor import check_by
 from ..counting import waiting
+from ..migrated import needs_tables
 from ..overload import known
 from ..registry import registry
 from ..types import get_type
@@ -32,6 +33,7 @@ _DECLARED = (
 KEEP: Any = object()
 
 
+@needs_tables
 def limit(
     type: TypeLike,
     collection: str | None = None,
@@ -81,6 +83,7 @@ def limit(
     return set_limit
 
 
+@needs_tables
 def unlimit(type: TypeLike, collection: str | None = None, *, by: str = "") -> Left:
     """Replace the limits of a Type or a lane by those that the code declares; return :class:`Left`.
 
@@ -113,6 +116,7 @@ class Left:
     limit: Limit | None
 
 
+@needs_tables
 def limits(type: TypeLike | None = None) -> list[Limit]:
     """Return the Limits of all scopes, or of a Type and its lanes."""
     rows = Limit.objects.using(settings.DATABASE).select_related("type")

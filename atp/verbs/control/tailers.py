@@ -11,16 +11,19 @@ from ...store import get_store
 from ...words.hints import did_you_mean
 from ...words.options import check_lines
 from ..actor import check_by
+from ..migrated import needs_tables
 
 # The longest position that can be set by hand, in characters.
 MAX_POSITION = 1000
 
 
+@needs_tables
 def tailers() -> list[Tailer]:
     """Return the tailers that have read their source at least once, sorted by identifier."""
     return list(Tailer.objects.using(settings.DATABASE))
 
 
+@needs_tables
 def get_tailer(identifier: str) -> Tailer:
     """Return the tailer with this identifier. Raises UnknownType if none has read."""
     rows = Tailer.objects.using(settings.DATABASE)
@@ -31,6 +34,7 @@ def get_tailer(identifier: str) -> Tailer:
     return found
 
 
+@needs_tables
 def cursors(identifier: str, *, limit: int = 1000) -> list[Cursor]:
     """Return the cursors of a tailer, those that moved last first. Raises UnknownType."""
     row = get_tailer(identifier)
@@ -38,6 +42,7 @@ def cursors(identifier: str, *, limit: int = 1000) -> list[Cursor]:
     return list(rows.order_by("-moved", "pk")[:limit])
 
 
+@needs_tables
 def seek(identifier: str, *, shard: str, position: str, by: str = "") -> Tailer:
     """Have a tailer go on from another position of a shard; return its row.
 
@@ -58,6 +63,7 @@ def seek(identifier: str, *, shard: str, position: str, by: str = "") -> Tailer:
     return _set(identifier, shard, position, by)
 
 
+@needs_tables
 def forget_cursor(identifier: str, *, shard: str, by: str = "") -> Tailer:
     """Forget how far a shard has been read; return the row of the tailer.
 

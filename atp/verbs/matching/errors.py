@@ -11,6 +11,7 @@ from ...models import ErrorGroup
 from ...store import get_store
 from ...words.options import check_lines, instant
 from ..actor import check_by
+from ..migrated import needs_tables
 from .selection import error_group
 
 if TYPE_CHECKING:
@@ -27,6 +28,7 @@ def error_groups() -> QuerySet[ErrorGroup]:
     return ErrorGroup.objects.using(settings.DATABASE).order_by("-last_seen", "-id")
 
 
+@needs_tables
 def get_error_group(named: ErrorGroup | str) -> ErrorGroup:
     """Return the error group with this name, or whose name begins with these digits (four or more).
 
@@ -35,6 +37,7 @@ def get_error_group(named: ErrorGroup | str) -> ErrorGroup:
     return error_group(named)
 
 
+@needs_tables
 def mute(
     group: ErrorGroup | str, *, until: datetime | timedelta | None = None, by: str = ""
 ) -> ErrorGroup:
@@ -44,16 +47,7 @@ def mute(
     stays muted until somebody unmutes it. Raises UnknownErrorGroup, InvalidOption.
     """
     check_by(by)
-    if isinstance(until, timedelta):
-        try:
-            until = moment(until)
-        except OverflowError:
-            raise InvalidOption(f"until={until}: that is beyond the calendar.") from None
-    if until is not None and (not isinstance(until, datetime) or until.tzinfo is None):
-        raise InvalidOption(
-            f"until={until!r}: must be a datetime with a time zone, or a timedelta."
-        )
-    until = instant("until", until)
+    until = instant("until", until, get_store().now)
     if until is not None and until <= get_store().now():
         raise InvalidOption(f"until={until.isoformat(' ', 'seconds')} has passed already.")
     found = error_group(group)
@@ -61,11 +55,7 @@ def mute(
     return error_group(found)
 
 
-def moment(until: datetime | timedelta) -> datetime:
-    """Return a datetime unchanged, and a timedelta as the time that long from now."""
-    return get_store().now() + until if isinstance(until, timedelta) else until
-
-
+@needs_tables
 def unmute(group: ErrorGroup | str, *, by: str = "") -> ErrorGroup:
     """Unmute an error group; return it. Raises UnknownErrorGroup."""
     check_by(by)
@@ -74,6 +64,7 @@ def unmute(group: ErrorGroup | str, *, by: str = "") -> ErrorGroup:
     return error_group(found)
 
 
+@needs_tables
 def annotate(group: ErrorGroup | str, note: str, *, by: str = "") -> ErrorGroup:
     """Set the note of an error group, up to 10,000 characters; return the group.
 

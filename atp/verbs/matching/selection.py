@@ -162,16 +162,14 @@ def _moment(until: datetime | None, verb: str) -> datetime:
     if until is None:
         return now
     name = "created_before" if verb == CANCEL else "ended_before"
-    if not isinstance(until, datetime) or until.tzinfo is None:
-        why = f"must be a datetime with a time zone, not {until!r}."
-    elif until > now:
-        why = f"{until.isoformat(' ', 'seconds')} is in the future: it is a time that has passed."
-    else:
-        try:
-            return instant(name, until) or now
-        except InvalidOption as error:
-            why = str(error)
-    raise InvalidSelection(f"{name}: {why}", errors=[(name, why)])
+    try:
+        time = instant(name, until) or now
+    except InvalidOption as error:
+        raise InvalidSelection(str(error), errors=[(name, str(error))]) from None
+    if time > now:
+        why = f"{time.isoformat(' ', 'seconds')} is in the future: it is a time that has passed."
+        raise InvalidSelection(f"{name}: {why}", errors=[(name, why)])
+    return time
 
 
 def checked_pattern(pattern: str) -> str:

@@ -10,6 +10,7 @@ from ...exceptions import InvalidOption, InvalidSelection, UniqueTaken
 from ...states import Reason
 from ...words import rates
 from ..actor import check_by
+from ..migrated import needs_tables
 from ..registry import registry
 from .plan import Plan, plan
 from .selection import CANCEL, DELETE, REDRIVE, Selection, selection
@@ -45,6 +46,7 @@ def redrive_matching(*, dry_run: Literal[False] = False, **given: Unpack[Redrive
 def redrive_matching(*, dry_run: bool, **given: Unpack[Redrives]) -> Plan | Instance: ...
 
 
+@needs_tables
 def redrive_matching(
     *,
     type: TypeLike | None = None,
@@ -81,6 +83,7 @@ def redrive_matching(
     return _planned(chosen, how, dry_run, by)
 
 
+@needs_tables
 def delete_matching(
     *,
     type: TypeLike | None = None,
@@ -106,6 +109,7 @@ def delete_matching(
     return _planned(chosen, {"rate": rate}, dry_run, by)
 
 
+@needs_tables
 def cancel_matching(
     *,
     type: TypeLike | None = None,

@@ -151,7 +151,7 @@ OF_ERROR = (
         label="Mute",
         explanation="Stop alerts about the error group, until somebody unmutes it or until the "
         "first failure after a time.",
-        call=lambda group, **given: errors.mute(group, **_as_time(given)),
+        call=errors.mute,
         told=_muted,
         parameters=(
             Parameter(
@@ -192,7 +192,3 @@ OF_ERROR = (
         is_final=True,
     ),
 )
-
-
-def _as_time(given: dict[str, Any]) -> dict[str, Any]:
-    return given | ({"until": errors.moment(given["until"])} if "until" in given else {})

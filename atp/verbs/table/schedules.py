@@ -12,7 +12,7 @@ from ...rows.schedule import Missed, Overlap
 from ...store import get_store
 from ...store.values import Planned
 from ...words import wording
-from ...words.kinds import PRIORITY, Choice, Delay, Moment, Text, WholeNumber
+from ...words.kinds import PRIORITY, TIMEOUT, Choice, Delay, Moment, Text, WholeNumber
 from .. import schedules
 from ..schedule_specs import MOST_MISSED
 from ..types import sensitive_names
@@ -32,7 +32,7 @@ class ScheduleVerb(Verb):
 def _current(schedule: Schedule) -> dict[str, Any]:
     """Return the initial values of a form for the parameters, as text that their kinds read."""
     names = ("cron", "timezone", "missed", "most", "overlap", "priority", "collection")
-    lengths = ("every", "window", "late_after", "jitter")
+    lengths = ("every", "window", "late_after", "jitter", "start_before", "timeout")
     found = {name: getattr(schedule, name) for name in names}
     found |= {name: wording.written(getattr(schedule, name)) for name in lengths}
     return found | {"inputs": Inputs.text_of(_inputs(schedule))}
@@ -112,6 +112,18 @@ PARAMETERS = (
     Parameter(name="jitter", kind=Delay(), help="The longest delay by which slots are spread."),
     Parameter(name="priority", kind=PRIORITY, help="Priority of the Instances."),
     Parameter(name="collection", kind=Text(), help="Collection of the Instances."),
+    Parameter(
+        name="start_before",
+        kind=Delay(1),
+        help="An Instance that has not started this long after its slot is FAILED (MISSED).",
+        can_be_none=True,
+    ),
+    Parameter(
+        name="timeout",
+        kind=TIMEOUT,
+        help="Time-out of the Instances, instead of that of the Type.",
+        can_be_none=True,
+    ),
 )
 REVISION = Parameter(
     name="expected",

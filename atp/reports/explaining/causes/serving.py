@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
+from ....verbs.registry import registry
 from ....verbs.table import DAEMON
 from ....words import orders
 from ....words.orders import Mode
@@ -24,18 +25,29 @@ def unserved(facts: Facts) -> Iterator[Reason]:
     gone = [each for each in facts.daemons if facts.identifier in each["types"]]
     last = max(gone, key=lambda each: each["seen"]) if gone else None
     found = facts.served_last or {}
+    module = _unreached_module(facts) if facts.living and not last and not found else ""
+    restart = f"Import {module} in a tasks.py, and restart the daemon" if module else RESTART
     yield Reason(
         code="unserved",
-        sentence=sentences.unserved(len(facts.living), last, facts.served_last),
+        sentence=sentences.unserved(len(facts.living), last, facts.served_last, module),
         facts={
             "alive": len(facts.living),
+            "module": module or None,
             "last": sentences.name(last) if last else found.get("who"),
             "release": last["release"] if last else None,
             "releases": sorted({each["release"] for each in facts.living if each["release"]}),
         },
         since=last["seen"] if last else None,
-        helps=helps.daemon(RESTART) if facts.living else helps.daemon(),
+        helps=helps.daemon(restart) if facts.living else helps.daemon(),
     )
+
+
+def _unreached_module(facts: Facts) -> str:
+    """Return the module that declares the Type, if daemons with this code do not import it."""
+    if facts.type is None or registry.is_reached(facts.identifier):
+        return ""
+    # The name of a function inside of another begins with that of the other.
+    return facts.type.handler.partition(".<locals>")[0].rpartition(".")[0]
 
 
 def quiet(facts: Facts) -> Iterator[Reason]:

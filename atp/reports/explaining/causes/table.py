@@ -35,6 +35,7 @@ CAUSES: tuple[Cause, ...] = (
     serving.unserved,
     serving.quiet,
     serving.busy,
+    turn.locked,
     turn.behind,
     turn.alone,
     held.claimed,
@@ -42,7 +43,7 @@ CAUSES: tuple[Cause, ...] = (
     due.misfits,
 )
 # Causes of which nobody knows when they end, unless their Reason has an ``until``.
-OPEN = ("schedule-paused", "gate", "blocked", "in-line", "misfit", "unserved", "quiet")
+OPEN = ("schedule-paused", "gate", "blocked", "in-line", "misfit", "unserved", "quiet", "locked")
 
 
 def judged(facts: Facts) -> tuple[Reason, ...]:

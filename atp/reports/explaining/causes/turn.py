@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ....states import State
+from ....store.values import OpenTransaction
 from ....verbs.table import INSTANCE
 from ....words.options import MAX_PRIORITY
 from .. import helps, sentences
@@ -48,20 +49,31 @@ def alone(facts: Facts) -> Iterator[Reason]:
         )
 
 
+def locked(facts: Facts) -> Iterator[Reason]:
+    """Yield a Reason for each transaction that has locked the Task's row, or a table."""
+    if facts.is_waiting and facts.is_due and not facts.is_blocked:
+        yield from (_open("locked", each, facts) for each in facts.transactions if each.locked)
+
+
 def transaction(facts: Facts) -> Iterator[Reason]:
     """Yield a Reason for each long open transaction: no daemon can claim the rows it has locked."""
-    if not facts.is_waiting and (facts.task is None or facts.task.daemon_id is None):
-        return
-    for each in facts.transactions:
-        yield Reason(
-            code="transaction",
-            sentence=sentences.transaction(each, facts.now),
-            facts={
-                "pid": each.pid,
-                "application": each.application,
-                "user": each.user,
-                "waits_for_it": each.waits_for_it,
-            },
-            since=each.since,
-            helps=helps.terminate(each.pid),
-        )
+    if facts.is_waiting or (facts.task is not None and facts.task.daemon_id is not None):
+        found = (each for each in facts.transactions if not each.locked)
+        yield from (_open("transaction", each, facts) for each in found)
+
+
+def _open(code: str, found: OpenTransaction, facts: Facts) -> Reason:
+    return Reason(
+        code=code,
+        sentence=sentences.transaction(found, facts.now),
+        facts={
+            "pid": found.pid,
+            "application": found.application,
+            "user": found.user,
+            "locked": found.locked,
+            "statement_since": found.statement_since,
+            "waits_for_it": found.waits_for_it,
+        },
+        since=found.since,
+        helps=helps.terminate(found.pid),
+    )

@@ -13,7 +13,7 @@ from ....words.hints import did_you_mean
 from ...values import Planned
 from ...values.schedules import timing_of
 from .planning import Planning
-from .slots import enqueued
+from .slots import enqueued, tell_missed
 
 
 class Backfilling(Planning):
@@ -24,11 +24,12 @@ class Backfilling(Planning):
                 raise IllegalSchedule(f"{identifier!r} cannot be run: no code declares it.")
             lines = self._runs.lock([row])
             _check_room(row, lines, 1)
-            [(instance, _)] = self._runs.enqueue(row.type, [(row, None)], lines, who=who)
+            now = self._store.now()
+            [(instance, _)] = self._runs.enqueue(row.type, [(row, None)], lines, who=who, since=now)
             row.last_id = instance.pk
             row.save(using=self._store.alias, update_fields=["last_id"])
             message = schedule_messages.run(instance.uuid)
-            self._log(identifier, self._store.now(), who, "run", message)
+            self._log(identifier, now, who, "run", message)
             return instance
 
     def backfill(self, identifier, slots, *, who=""):
@@ -48,7 +49,8 @@ class Backfilling(Planning):
             # side.
             lines = self._runs.lock([row] if row.overlap == Overlap.QUEUE else [])
             _check_room(row, lines, len(runs))
-            made = self._runs.enqueue(row.type, runs, lines, who=who) if runs else []
+            # Of a slot that has passed, the time to start would be over.
+            made = self._runs.enqueue(row.type, runs, lines, who=who, since=now) if runs else []
             self._take_out(row, [at for _, at in runs])
             slots = []
             for (_, at), (instance, message) in zip(runs, made, strict=True):
@@ -75,9 +77,11 @@ class Backfilling(Planning):
                 if other.at in wanted and other.until is not None:  # its key is needed
                     other.at, other.until = other.until, None
                     other.count = max(1, other.count - 1)
+                    tell_missed(other)
                     other.save(using=self._store.alias)
                 continue
             if found.take_out(slots, gone):
+                tell_missed(other)
                 other.save(using=self._store.alias)
             else:
                 other.delete(using=self._store.alias)

@@ -4,6 +4,7 @@ from django.db import IntegrityError
 
 from ....exceptions import IllegalSchedule, InvalidSchedule, ScheduleChanged, UnknownType
 from ....models import Schedule, Slot, Type
+from ....payload.hooks import read
 from ....payload.sensitive import masked_json
 from ....words import schedule_messages
 from ...values.schedules import timing_of
@@ -182,6 +183,8 @@ class Schedules(Backfilling):
         for name, value in columns.items():
             setattr(row, name, value)
         row.type = type
+        for each in spec.hook_types:
+            self._store.type_id(each)
         if starts_anew:
             move_on(row, spec.timing, now, now)
         elif "jitter" in changes:
@@ -191,6 +194,8 @@ class Schedules(Backfilling):
         if "data" in changes:
             names = type.sensitive or ()
             changes["data"] = tuple(masked_json(text, names) for text in changes["data"])
+        if "hooks" in changes:
+            changes["hooks"] = tuple(map(_hook_names, changes["hooks"]))
         return changes
 
     def _close(self, row, now, who):
@@ -214,6 +219,11 @@ class Schedules(Backfilling):
         # A daemon may be sleeping until a later slot than this schedule's next one.
         self._store.tell()
         return row
+
+
+def _hook_names(hooks):
+    """Return stored hooks without their inputs, for the log."""
+    return [f"{hook.on} {hook.type}" for hook in read(hooks)] or None
 
 
 def _follows_others(row):

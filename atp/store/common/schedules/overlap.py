@@ -3,7 +3,9 @@
 from collections import Counter
 
 from ....models import Instance, Type
+from ....payload import own
 from ....rows.schedule import IN_LINE, LONGEST_LINE, Overlap
+from ....rows.task import HOOKED
 from ....rows.type import families
 from ....states import LIVE
 from ....words import schedule_messages
@@ -71,12 +73,13 @@ class Runs:
         found = self._store.rows(Instance).filter(pk__in=list(wanted), state__in=LIVE)
         return {wanted[instance.pk]: instance for instance in found.only("uuid", "state")}
 
-    def enqueue(self, type, runs, lines, *, who=""):
+    def enqueue(self, type, runs, lines, *, who="", since=None):
         """Enqueue an Instance for each run; returns pairs of Instance and message for its Slot.
 
-        If its schedule has a line, already locked, the Instance is appended to it.
+        If its schedule has a line, already locked, the Instance is appended to it. The time to
+        start counts from ``since``, or from the slot.
         """
-        submissions = [_submission(row, at, who) for row, at in runs]
+        submissions = [_submission(row, at, who, since or at) for row, at in runs]
         # If a slot's record was lost, its Instance exists already and is found here.
         there = self._there(type, submissions) if lines else set()
         plain, in_line = [], []
@@ -143,12 +146,15 @@ def _room(row, line):
     return _longest(row) - line.waiting + (0 if line.live else 1)
 
 
-def _submission(row, at, who):
+def _submission(row, at, who, since):
     return Submission(
         inputs=inputs_of(row, at),
         identifier=None if at is None else instance_identifier(row, at),
         collection=row.collection,
         priority=row.priority,
+        start_before=None if row.start_before is None else since + row.start_before,
+        waits=HOOKED if row.hooks else None,
+        own=own.of(timeout=row.timeout, hooks=row.hooks),
         created_by=_by(row) if at is not None else who,
         existing="return" if at is not None else "raise",
     )

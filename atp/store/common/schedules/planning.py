@@ -18,7 +18,7 @@ from ...contract.schedules import Schedules as Contract
 from ...values import Planned
 from ...values.schedules import timing_of
 from .overlap import Runs
-from .slots import PAUSE, enqueued, plan_of
+from .slots import PAUSE, enqueued, plan_of, tell_missed
 
 # A schedule that could not be planned is tried again after the first time; after a shorter one, no
 # shorter than the second, if its slot would be late by then.
@@ -129,9 +129,10 @@ class Planning(Contract):
         Slots of a pause that has a row already are added to that row.
         """
         new, count = [], 0
-        self._begin_behind_decided([slot for slot in slots if slot.until is not None])
         for slot in slots:
             slot.decided, slot.who = now, who
+        self._begin_behind_decided([slot for slot in slots if slot.until is not None])
+        for slot in slots:
             count += slot.count
             if slot.outcome != Outcome.PAUSED or not self._extended(slot):
                 new.append(slot)
@@ -146,6 +147,7 @@ class Planning(Contract):
             timing = timing_of(slot.schedule)
             while (slot.schedule.pk, slot.at) in taken and slot.at < slot.until:
                 slot.at, slot.count = timing.after(slot.at), max(1, slot.count - 1)
+                tell_missed(slot)
             if slot.at >= slot.until:
                 slot.until = None
 
@@ -190,14 +192,17 @@ class Planning(Contract):
                 ],
             )
 
-    def trim(self, *, keep=1000):
+    def trim(self, *, keep=1000, limit=5_000):
         slots = self._store.rows(Slot).order_by()
         many = slots.values("schedule").annotate(count=Count("pk")).filter(count__gt=keep)
         removed = 0
         for key in list(many.values_list("schedule", flat=True)):
             own = slots.filter(schedule=key)
             for last in own.order_by("-at").values_list("at", flat=True)[keep : keep + 1]:
-                removed += own.filter(at__lte=last).delete()[0]
+                old = own.filter(at__lte=last).order_by("at").values_list("pk", flat=True)
+                removed += own.filter(pk__in=list(old[: limit - removed])).delete()[0]
+            if removed >= limit:
+                break
         return removed
 
 

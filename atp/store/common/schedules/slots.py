@@ -200,7 +200,13 @@ def _due(row, timing, now):
 def _late(row, slots, now):
     """Return how many slots are late; these come first, as each slot waits for those before it."""
     due = accumulate((_due_at(row, at) for at in slots), max)
-    return sum(now - at > row.late_after for at in due)
+    late = sum(now - at > row.late_after for at in due)
+    return max(late, sum(_is_over(row, at, now) for at in slots))
+
+
+def _is_over(row, at, now):
+    """Return whether the Instance of a slot could not start in time any more."""
+    return row.start_before is not None and at + row.start_before <= now
 
 
 def _is_paused(row, at):
@@ -213,10 +219,12 @@ def _caught_up(row, late, now):
     """Return the late slots to run all the same, and the missed ones, each oldest first."""
     if row.missed == Missed.SKIP or not late:
         return [], late
+    runs = [at for at in late if not _is_over(row, at, now)]
     if row.missed == Missed.ONE:
-        return late[-1:], late[:-1]
-    recent = [at for at in late if now - at <= row.window]
-    runs = recent[max(0, len(recent) - row.most) :]
+        runs = runs[-1:]
+    else:
+        recent = [at for at in runs if now - at <= row.window]
+        runs = recent[max(0, len(recent) - row.most) :]
     return runs, late[: len(late) - len(runs)]
 
 
@@ -240,11 +248,17 @@ def _not_run(row, paused, missed, has_more, now):
 
 def _missed(row, missed, is_more, now):
     first = row.next_at if is_more else missed[0]
-    count = len(missed) or 1
-    message = schedule_messages.slots_missed(count, now - first, is_more=is_more)
-    slot = _row_of(row, missed or [first], Outcome.MISSED, message, first=first)
-    slot.is_more = is_more
+    slot = _row_of(row, missed or [first], Outcome.MISSED, "", first=first)
+    slot.is_more, slot.decided = is_more, now
+    tell_missed(slot)
     return slot
+
+
+def tell_missed(slot):
+    """Write the message of a MISSED Slot, in memory: its number or its first slot has changed."""
+    if slot.outcome == Outcome.MISSED:
+        late = slot.decided - slot.at
+        slot.message = schedule_messages.slots_missed(slot.count, late, is_more=slot.is_more)
 
 
 def _unknown(row, error):

@@ -73,7 +73,7 @@ SELECT
     (
         SELECT json_agg(json_build_array(
             instance.id, instance.uuid, type.identifier, instance.state, instance.reason,
-            instance.attempt, type.hooks, instance.own
+            instance.attempt, type.hooks, instance.own, instance.identifier, instance.collection
         ) ORDER BY instance.id)::text
         FROM hooked instance JOIN atp_type type ON type.id = ANY (ARRAY[instance.type_id])
     ) AS hooked

@@ -1,21 +1,63 @@
 """Check whether the queue's database has the tables that this code needs."""
 
 import pkgutil
-from functools import cache
+from collections.abc import Callable
+from functools import cache, wraps
 from importlib import import_module
-from typing import Any
+from typing import Any, TypeVar, cast
 
-from django.db import DEFAULT_DB_ALIAS, Error, connections
+from django.db import DEFAULT_DB_ALIAS, Error, OperationalError, ProgrammingError, connections
 from django.db.migrations.loader import MigrationLoader
 from django.db.migrations.recorder import MigrationRecorder
 
 from ..conf import settings
+from ..exceptions import NotMigrated
 from ..models import Daemon
+
+F = TypeVar("F", bound=Callable[..., Any])
 
 _APP = "atp"
 # The databases that have Django's table of migrations. To look for it, a server reads much of its
 # catalogue, more than for the rest of a probe.
 _has_table: set[tuple[str, str]] = set()
+
+
+def needs_tables(operation: F) -> F:
+    """Decorate an operation: it raises NotMigrated if the database lacks what its query needs."""
+
+    @wraps(operation)
+    def translated(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return operation(*args, **kwargs)
+        except (OperationalError, ProgrammingError) as error:
+            if lacks := problem_behind(error):
+                raise NotMigrated(lacks) from error
+            raise
+
+    return cast(F, translated)
+
+
+def problem_behind(error: BaseException) -> str:
+    """Return the sentence of :func:`problem` if missing tables explain an error, otherwise ""."""
+    if not isinstance(error, ProgrammingError) and not _names_what_is_missing(error):
+        return ""
+    alias = settings.DATABASE
+    try:
+        return problem()
+    except Error:
+        # The transaction of the caller is broken, and takes no more queries.
+        if "atp_" not in str(error):
+            return ""
+        lacks = "ATP's tables are missing, or older than this code,"
+        return f"{lacks} in database {alias!r}: run {command(alias)}."
+
+
+def _names_what_is_missing(error: BaseException) -> bool:
+    """Return whether an error is SQLite's about a table or a column, and not about a lock."""
+    said = str(error)
+    return isinstance(error, OperationalError) and (
+        said.startswith(("no such table", "no such column")) or " has no column named " in said
+    )
 
 
 def missing(connection: Any = None) -> list[str]:

@@ -1,0 +1,101 @@
+"""A database that lacks ATP's tables, or has those of an older release."""
+
+import re
+
+import pytest
+from django.contrib.auth.models import User
+from django.core.management import CommandError, call_command
+from django.db import connection, transaction
+from django.test import Client
+
+from atp import queue
+from atp.exceptions import NotMigrated
+from atp.models import Type
+from atp.verbs import migrated
+
+from .api.client import Api, problem
+from .app.tasks import echo
+
+pytestmark = pytest.mark.each_database
+
+MISSING = "ATP's tables are missing in database 'default': run manage.py migrate."
+# Operations that ask the database nothing, or only when their QuerySet is read.
+WITHOUT_QUERY = {"Call", "Plan", "aget", "declared", "declared_limits", "error_groups", "timing"}
+
+
+@pytest.fixture
+def without_tables(transactional_db):
+    """The queue's database, with no table of ATP in it."""
+    names = [t for t in connection.introspection.table_names() if t.startswith("atp_")]
+    renamed(names, "{0}", "un_{0}")
+    yield
+    renamed(names, "un_{0}", "{0}")
+
+
+@pytest.fixture
+def older(transactional_db):
+    """The queue's database, before the last migration; return the name of that."""
+    name = migrated._migrations()[-1]
+    table = Type._meta.db_table
+    with connection.cursor() as cursor:
+        cursor.execute("DELETE FROM django_migrations WHERE app = 'atp' AND name = %s", [name])
+        cursor.execute(f"ALTER TABLE {table} RENAME COLUMN family TO un_family")
+        yield name
+        cursor.execute(f"ALTER TABLE {table} RENAME COLUMN un_family TO family")
+        cursor.execute(
+            "INSERT INTO django_migrations (app, name, applied)"
+            " VALUES ('atp', %s, CURRENT_TIMESTAMP)",
+            [name],
+        )
+
+
+def renamed(tables, old, new):
+    with connection.cursor() as cursor:
+        for table in tables:
+            cursor.execute(f"ALTER TABLE {old.format(table)} RENAME TO {new.format(table)}")
+
+
+def test_operations_name_the_remedy(without_tables):
+    for operation in (
+        echo.enqueue,
+        lambda: echo.enqueue_many([{}]),
+        lambda: queue.enqueue_calls([echo.call()]),
+        lambda: queue.register(echo),
+        lambda: queue.get("00000000-0000-0000-0000-000000000000"),
+        lambda: queue.hold("tests.echo"),
+        queue.gates,
+        queue.purge,
+        lambda: queue.explain("tests.echo"),
+    ):
+        with pytest.raises(NotMigrated, match=f"^{re.escape(MISSING)}$"):
+            operation()
+
+
+def test_the_remedy_is_named_in_a_transaction_that_the_error_has_broken(without_tables):
+    told = r"in database 'default': run manage\.py migrate\.$"
+    with pytest.raises(NotMigrated, match=told), transaction.atomic():
+        queue.get("00000000-0000-0000-0000-000000000000")
+
+
+def test_a_missing_column_names_the_migration(older):
+    with pytest.raises(NotMigrated, match=rf"not applied \({older}\) in .*: run manage.py mig"):
+        queue.get_type("tests.echo")
+
+
+def test_every_operation_of_the_queue_translates_the_error():
+    for name in sorted(set(queue.__all__) - WITHOUT_QUERY):
+        assert hasattr(getattr(queue, name), "__wrapped__"), f"@needs_tables is missing: {name}"
+
+
+def test_shell_api_and_pages_name_the_remedy(without_tables):
+    user = User.objects.create_superuser("root")
+    with pytest.raises(CommandError, match=f"^{re.escape(MISSING)}$"):
+        call_command("atp", "list")
+    answer = Api(user).get("instances")
+    assert (answer.status_code, problem(answer)) == (503, "not-migrated")
+    assert answer.json()["detail"] == MISSING
+    browser = Client()
+    browser.force_login(user)
+    page = browser.get("/atp/instances/")
+    assert page.status_code == 503
+    assert "run manage.py migrate" in page.content.decode()
