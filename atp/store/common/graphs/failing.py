@@ -9,7 +9,7 @@ import logging
 from abc import abstractmethod
 from collections import defaultdict, deque
 
-from django.db.models import Exists, OuterRef
+from django.db.models import OuterRef, Subquery
 
 from ....models import Edge, Failing, Instance, Node
 from ....rows.graph import Condition
@@ -80,9 +80,11 @@ class Failures:
         )
 
     def _with_dependants(self, keys):
-        more = self._edges().filter(upstream=OuterRef("pk")).order_by()
-        nodes = self.rows(Node).filter(Exists(more), pk__in=keys)
-        return set(nodes.values_list("pk", flat=True))
+        # A scalar subquery is asked for each node. PostgreSQL would make a join of an EXISTS; where
+        # its statistics say that there are no rows, the time of that join grows with their cube.
+        more = self._edges().filter(upstream=OuterRef("pk")).order_by().values("pk")[:1]
+        nodes = self.rows(Node).filter(pk__in=keys).annotate(more=Subquery(more))
+        return set(nodes.filter(more__isnull=False).values_list("pk", flat=True))
 
     def _fail_each(self, failed, doomed, who):
         """Fail these nodes because of FAILED upstream nodes; returns the keys of those that failed.

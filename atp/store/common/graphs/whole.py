@@ -2,7 +2,7 @@
 
 from graphlib import TopologicalSorter
 
-from ....models import Edge, Graph, Instance, Node, Task
+from ....models import Edge, Graph, Node, Task
 from ....rows.graph import REDRIVABLE
 from ....states import Event, State
 from ...values import CANCEL, Cancelled, Move
@@ -37,8 +37,7 @@ class Whole:
         return Cancelled(failed=tuple(failed), asked=tuple(asked), before=tuple(before))
 
     def redrive(self, graph, *, who=""):
-        own = self.rows(Node).filter(REDRIVABLE, graph=graph, instance__state=State.FAILED)
-        failed = self.rows(Instance).filter(pk__in=own.values("pk"))
+        failed = self.rows(Node).filter(REDRIVABLE, graph=graph, instance__state=State.FAILED)
         self.rows(Graph).filter(pk=graph, request=CANCEL).update(request="")
         redriven, tried = 0, set()
         # Until the node that failed first is redriven, daemons go on failing what depends on it.
