@@ -14,7 +14,6 @@ from .tasks_daemon import record, wait_for_file
 
 
 def write(context, number):
-    """Leave a row of this attempt."""
     Group.objects.create(name=f"{number}/{context.attempt}")
 
 
@@ -27,7 +26,6 @@ def written():
 
 @task_type("transactional.row", transactional=True, max_restarts=1000)
 def row(context, *, number, pause=0.0, seconds=0.0):
-    """Leave a row, and take a little while about it."""
     time.sleep(random.random() * pause + seconds)
     write(context, number)
     context.log("written")
@@ -37,7 +35,6 @@ def row(context, *, number, pause=0.0, seconds=0.0):
 
 @task_type("transactional.waiting", transactional=True, timeout=120)
 def waiting(context, *, path, until, number=0):
-    """Leave a row, tell, wait for a file."""
     write(context, number)
     record(path, event="start", number=number, attempt=context.attempt, backend=backend())
     context.log("waiting")
@@ -49,7 +46,6 @@ def waiting(context, *, path, until, number=0):
 
 @task_type("transactional.raising", transactional=True)
 def raising(context, *, number=0):
-    """Leave a row, and refuse."""
     write(context, number)
     context.log("about to refuse")
     context.publish(b"of no use", "refused.txt")
@@ -58,7 +54,6 @@ def raising(context, *, number=0):
 
 @task_type("transactional.raising_late", transactional=True, timeout=120)
 def raising_late(context, *, path, until):
-    """Leave a row, wait for a file, and refuse the first time."""
     write(context, 0)
     record(path, event="start", attempt=context.attempt)
     wait_for_file(context, until)
@@ -68,7 +63,6 @@ def raising_late(context, *, path, until):
 
 @task_type("transactional.dying", transactional=True, max_restarts=1)
 def dying(context, *, number=0):
-    """Leave a row, and end the worker."""
     write(context, number)
     os._exit(7)
 
@@ -133,9 +127,8 @@ def dying_late(context, *, number=0):
 
 
 @task_type("transactional.forking", transactional=True)
-def forking(context, *, how):
-    """Leave a row, make a fork that ends in some way, and leave another row."""
-    write(context, 1)
+def forking(context, *, number, how):
+    write(context, number)
     child = os.fork()
     if child == 0:
         if how == "exit":
@@ -144,13 +137,12 @@ def forking(context, *, how):
             raise RuntimeError("in the fork")
         return "copy"
     os.waitpid(child, 0)
-    write(context, 2)
+    write(context, number + 1)
     return "original"
 
 
 @task_type("transactional.talking", transactional=True)
 def talking(context, *, lines, fails=False):
-    """Say more than is kept."""
     for number in range(lines):
         context.log(f"line {number}")
     if fails:

@@ -7,7 +7,7 @@ from django.db.backends.signals import connection_created
 
 from ...conf import settings
 from ..system.processes import uptime
-from .kept_connection import KeptConnection
+from .kept_connection import KeptConnection, leave_blocks
 
 
 class Connections:
@@ -74,8 +74,7 @@ class Connections:
 def _refresh(connection):
     """Close a connection that is old, has failed or is in a transaction, as after a request."""
     if connection.in_atomic_block or connection.needs_rollback:
-        # Otherwise Django would keep the closed connection until the end of the block.
-        connection.in_atomic_block = False
+        leave_blocks(connection)
         connection.close()
     else:
         connection.close_if_unusable_or_obsolete()

@@ -99,8 +99,7 @@ class KeptConnection:
         self._close()
 
     def _close(self):
-        # Otherwise Django would keep the closed connection until the end of the block.
-        self._connection.in_atomic_block = False
+        leave_blocks(self._connection)
         self._traits = self._traits_of = None
         with contextlib.suppress(Exception):
             self._connection.close()
@@ -118,6 +117,16 @@ class KeptConnection:
         # A password may change: the connection stays the same.
         self._parameters = _without_password(parameters)
         return self._open(parameters)
+
+
+def leave_blocks(connection):
+    """Have Django forget the atomic blocks that a handler has left open.
+
+    Otherwise it would keep the closed connection until the end of the block, and refuse the next
+    block that is durable: it looks for others before it connects.
+    """
+    connection.in_atomic_block = False
+    connection.atomic_blocks = []
 
 
 def _without_password(parameters):
