@@ -86,7 +86,12 @@ class TailerViewSet(ViewSet):
     def answer(self, row, outcome):
         return Response(self.get_serializer(outcome.value).data)
 
-    @operation("list_tailers", "The tailers, and what came out of their sources", VIEW_TAILER)
+    @operation(
+        "list_tailers",
+        "The tailers, and what came out of their sources",
+        VIEW_TAILER,
+        answer=page_of(TailerSerializer),
+    )
     def list(self, request):
         return self.listed(self.seen(queue.tailers()))
 
